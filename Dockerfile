@@ -15,11 +15,8 @@ RUN pip install --no-cache-dir "uv>=0.7" \
  && useradd --create-home lab \
  && install --directory --owner=lab --mode=777 /out
 
-# The allocator keeps its pages, as in tox -e bench (mnistbench/core/machine.py). Caches lie where any user may write.
-ENV MALLOC_MMAP_THRESHOLD_=1073741824 \
-    MALLOC_TRIM_THRESHOLD_=1073741824 \
-    MALLOC_TOP_PAD_=67108864 \
-    XDG_CACHE_HOME=/tmp/cache \
+# Caches lie where any user may write.
+ENV XDG_CACHE_HOME=/tmp/cache \
     MPLCONFIGDIR=/tmp/matplotlib
 
 USER lab

@@ -34,14 +34,15 @@ CASES = [
 
 
 @pytest.mark.study
+@pytest.mark.op_benchmark
 @pytest.mark.benchmark(min_rounds=3, max_time=0.1)
 @pytest.mark.parametrize(("size", "way"), CASES)
-def test_conv(benchmark, op_benchmark, size, way):
+def test_conv(benchmark, size, way):
     with thread_count(1):
-        op_benchmark(call_of(WAYS[way], GRID[size]))
+        benchmark(call_of(WAYS[way], GRID[size]))
         if benchmark.enabled:
             case = WayCase(size, GRID[size], way, "float32")
-            found = cost(
+            way_cost = cost(
                 case, ceilings_of("cpu", case.dtype, 1), seconds=benchmark.stats.stats.median
             )
-            [benchmark.extra_info["convolution"]] = Table("", COSTS, [found]).records()
+            [benchmark.extra_info["convolution"]] = Table("", COSTS, [way_cost]).records()

@@ -11,8 +11,3 @@ pytestmark = pytest.mark.parametrize("bench_workload", ["convnet"])
 def test_batch(op_benchmark):
     """Gather bytes that are in memory, normalise."""
     op_benchmark("batch")
-
-
-def test_dataloader(op_benchmark):
-    """The same with torchvision's dataset and a DataLoader, as most projects do; needs MNIST."""
-    op_benchmark("dataloader")

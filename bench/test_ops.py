@@ -26,15 +26,17 @@ def cases():
     defaults = TABLE["defaults"]
     for group in [defaults | group for key, group in TABLE.items() if key != "defaults"]:
         contents = {
-            name: [found] if isinstance(found, str) else found
-            for name, found in group["tensors"].items()
+            name: [content] if isinstance(content, str) else content
+            for name, content in group["tensors"].items()
         }
         threads = dict.fromkeys(count or usable_cpus() for count in group["threads"])
         directions = ["forward", "backward"] if group["backward"] else ["forward"]
         for (name, call), number in product(
             group["calls"].items(), range(max(map(len, contents.values())))
         ):
-            tensors = {key: found[min(number, len(found) - 1)] for key, found in contents.items()}
+            tensors = {
+                key: choices[min(number, len(choices) - 1)] for key, choices in contents.items()
+            }
             shape = next(iter(tensors.values())).split()[0]
             for dtype, layout, count, direction in product(
                 group["dtypes"], group["layouts"], threads, directions
@@ -53,18 +55,18 @@ def expression(content, dtype, layout):
         return f"torch.randint({words[-1]}, [{sizes}])"
     dtype = next((word for word in words if word != "constant"), dtype)
     if dtype == "quint8":
-        made = f"torch.quantize_per_tensor(torch.rand({sizes}), 0.01, 0, torch.quint8)"
+        source = f"torch.quantize_per_tensor(torch.rand({sizes}), 0.01, 0, torch.quint8)"
     elif dtype == "bool":
-        made = f"(torch.rand({sizes}) < 0.5)"
+        source = f"(torch.rand({sizes}) < 0.5)"
     elif getattr(torch, dtype).is_floating_point:
-        made = f"torch.rand({sizes})" + (f".to(torch.{dtype})" if dtype != "float32" else "")
+        source = f"torch.rand({sizes})" + (f".to(torch.{dtype})" if dtype != "float32" else "")
     else:
-        made = f"torch.randint(1, 100, [{sizes}], dtype=torch.{dtype})"
+        source = f"torch.randint(1, 100, [{sizes}], dtype=torch.{dtype})"
     if layout == "transposed" and "," in sizes:
-        return f"{made}.transpose(-1, -2).contiguous().transpose(-1, -2)"
+        return f"{source}.transpose(-1, -2).contiguous().transpose(-1, -2)"
     if layout == "channels_last" and sizes.count(",") == 3:
-        return f"{made}.contiguous(memory_format=torch.channels_last)"
-    return made
+        return f"{source}.contiguous(memory_format=torch.channels_last)"
+    return source
 
 
 def tensor(content, dtype, layout):
@@ -74,40 +76,42 @@ def tensor(content, dtype, layout):
 
 def prepared(call, contents, dtype, layout, direction):
     """Return the function to measure and its arguments; that of the gradient has none."""
-    made = {name: tensor(content, dtype, layout) for name, content in contents.items()}
+    tensors = {name: tensor(content, dtype, layout) for name, content in contents.items()}
     # Our own table.
-    function = eval(f"lambda {', '.join(made)}: {call}", {"torch": torch, "F": torch.nn.functional})  # noqa: S307
+    modules = {"torch": torch, "F": torch.nn.functional}
+    function = eval(f"lambda {', '.join(tensors)}: {call}", modules)  # noqa: S307
     if direction == "forward":
-        return function, list(made.values())
+        return function, list(tensors.values())
     inputs = [
-        made[name]
+        tensors[name]
         for name, content in contents.items()
-        if made[name].is_floating_point() and "constant" not in content
+        if tensors[name].is_floating_point() and "constant" not in content
     ]
     results = function(
         *(
-            each.requires_grad_() if any(each is one for one in inputs) else each
-            for each in made.values()
+            argument.requires_grad_() if any(argument is part for part in inputs) else argument
+            for argument in tensors.values()
         )
     )
     outputs = [
-        each
-        for each in (results if isinstance(results, tuple) else [results])
-        if each.requires_grad
+        result
+        for result in (results if isinstance(results, tuple) else [results])
+        if result.requires_grad
     ]
-    weights = [torch.ones_like(each) for each in outputs]
+    weights = [torch.ones_like(output) for output in outputs]
     return lambda: torch.autograd.grad(
         outputs, inputs, weights, retain_graph=True, allow_unused=True
     ), []
 
 
 @pytest.mark.study
+@pytest.mark.op_benchmark
 @pytest.mark.benchmark(min_rounds=5, max_time=0.1)
 @pytest.mark.filterwarnings("ignore:torch.quantize:UserWarning")  # deprecated, and still in use
 @pytest.mark.parametrize(
     ("call", "tensors", "dtype", "layout", "threads", "direction", "needs"), list(cases())
 )
-def test_op(op_benchmark, call, tensors, dtype, layout, threads, direction, needs):
+def test_op(benchmark, call, tensors, dtype, layout, threads, direction, needs):
     if needs and needs not in cpu_info().get("flags", ()):
         pytest.skip(f"needs a processor with {needs}")
     torch.manual_seed(0)
@@ -119,4 +123,4 @@ def test_op(op_benchmark, call, tensors, dtype, layout, threads, direction, need
             if "not implemented for" not in str(error):
                 raise
             pytest.skip(f"torch {torch.__version__}: {error}")
-        op_benchmark(function, *args)
+        benchmark(function, *args)

@@ -20,7 +20,6 @@ from typing import Any
 
 from mnistbench import __version__
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.machine import restart_pinned
 from mnistbench.core.options import Parser, add_options, project_table, read
 from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, print_error
 
@@ -193,40 +192,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     An exception that nothing expects prints its traceback and returns 2: Python's own code, 1,
     would mean "regressed".
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if (name := " ".join(given[:2])) in COMMANDS and COMMANDS[given[0]][0]:
-        given[:2] = [name]
-    if arguments is None and given[:1] in (["lab"], ["train"]):
-        # glibc and OpenMP read them only when a process starts.
-        restart_pinned(short_waits=given[0] == "train")
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if (name := " ".join(words[:2])) in COMMANDS and COMMANDS[words[0]][0]:
+        words[:2] = [name]
     try:
-        code = _main(given)
+        code = _main(words)
     except Exception:  # noqa: BLE001  # a fault of ours
         traceback.print_exc()
         code = EXIT_UNJUDGED
-    bisecting = given[:1] == ["gate"] and "--bisect" in given
+    bisecting = words[:1] == ["gate"] and "--bisect" in words
     # git bisect would read 2 as a bad commit.
     return BISECT_STOPS if bisecting and code == EXIT_UNJUDGED else code
 
 
-def _main(given: list[str]) -> int:
+def _main(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # The terminal's encoding may lack a character of a table.
             stream.reconfigure(errors="backslashreplace")
-    if not given:
+    if not words:
         parser().print_help()
         return EXIT_PASSED
-    after: list[str] = []
-    if given[0] in ("gate", "bisect") and "--" in given:  # pytest's arguments follow
-        after = given[given.index("--") + 1 :]
-        given = given[: given.index("--")]
+    pytest_arguments: list[str] = []
+    if words[0] in ("gate", "bisect") and "--" in words:
+        pytest_arguments = words[words.index("--") + 1 :]
+        words = words[: words.index("--")]
     try:
-        parsed, unknown = parser(*given[:2]).parse_known_args(
-            given, argparse.Namespace(pytest=after)
+        parsed, unknown = parser(*words[:2]).parse_known_args(
+            words, argparse.Namespace(pytest=pytest_arguments)
         )
         if unknown:
-            raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {given[0]} --help")
+            raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {words[0]} --help")
         settings, run = parsed._command  # noqa: SLF001  # no option has this name
         code = int(run(read(settings, vars(parsed), *project_table(settings))))
         sys.stdout.flush()
@@ -259,10 +255,12 @@ def parser(*called: str) -> argparse.ArgumentParser:
 
     Importing the modules of all subcommands would make each of them, and ``--help``, slower.
     """
-    made = Parser(prog="mnistbench", description="Find the PyTorch operation that got slower.")
-    made.add_argument("--version", action="version", version=f"mnistbench {__version__}")
+    whole_parser = Parser(
+        prog="mnistbench", description="Find the PyTorch operation that got slower."
+    )
+    whole_parser.add_argument("--version", action="version", version=f"mnistbench {__version__}")
     subparsers = {
-        "": made.add_subparsers(
+        "": whole_parser.add_subparsers(
             title="commands", required=True, metavar="COMMAND", parser_class=Parser
         )
     }
@@ -284,4 +282,4 @@ def parser(*called: str) -> argparse.ArgumentParser:
             settings: Any = getattr(module, shared or "Settings")
             add_options(subparser, settings)
             subparser.set_defaults(_command=(settings, settings.run if shared else module.run))
-    return made
+    return whole_parser

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.core.machine import PINNED
-
 REPOSITORY = Path(__file__).parent.parent
 TEXT = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
 
@@ -63,11 +61,6 @@ def test_nobody_is_root_when_it_runs():
     assert of("USER")[-1] != "root"
     assert names.index("USER") < names.index("ENTRYPOINT")
     assert "RUN" not in names[names.index("USER") :]
-
-
-def test_the_allocator_is_pinned_as_elsewhere():
-    found = dict(re.findall(r"(MALLOC_\w+)=(\d+)", of("ENV")[0]))
-    assert found == PINNED
 
 
 def test_a_build_argument_chooses_the_build_of_torch():

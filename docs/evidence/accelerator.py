@@ -844,15 +844,11 @@ def copy_trees(scratch: Path) -> None:
 def environ_of(scratch: Path, carried: Carried) -> dict[str, str]:
     """Return the environment of all parts.
 
-    The installed wheels, this checkout, MNIST, and the pinned allocator.
+    The installed wheels, this checkout, and MNIST.
     """
-    sys.path.insert(0, str(ROOT))
-    from mnistbench.core.machine import PINNED
-
     paths = [str(scratch / "site"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environ = {
         **os.environ,
-        **PINNED,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
     }

@@ -1,6 +1,6 @@
 """Measure how much the step time differs between fresh processes.
 
-It is measured with and without the allocator's thresholds.
+It is measured with a pinned allocator, as every session that measures has it, and with the default.
 
 Run in a checkout, in an environment with the dependencies: ``python
 docs/evidence/allocator_noise.py [launches]``. Launches of the two settings alternate, so drift of
@@ -8,24 +8,22 @@ the machine affects both.
 """
 
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from mnistbench.core.machine import PINNED
+from mnistbench.core.machine import pin_allocator
 
 BATCH_SIZES = (1, 16, 64)
 SECONDS_PER_CASE = 1.0
 
 
-def launch(environment):
+def launch(allocator):
     """Median step time in milliseconds for each batch size, in a process of its own."""
     child = subprocess.run(
-        [sys.executable, __file__, "--measure"],
-        env=environment,
+        [sys.executable, __file__, "--measure", allocator],
         capture_output=True,
         text=True,
         check=True,
@@ -60,12 +58,10 @@ def measure():
 
 
 def main(launches):
-    plain = {name: value for name, value in os.environ.items() if name not in PINNED}
-    settings = {"default": plain, "pinned": {**plain, **PINNED}}
-    samples = {name: [] for name in settings}
+    samples = {"default": [], "pinned": []}
     for _ in range(launches):
-        for name, environment in settings.items():
-            samples[name].append(launch(environment))
+        for allocator, medians in samples.items():
+            medians.append(launch(allocator))
     print(f"{launches} launches of each setting, ConvNet training step, one thread")
     print(f"{'':10}" + "".join(f"{f'batch {size}':>24}" for size in BATCH_SIZES))
     for name, rows in samples.items():
@@ -77,7 +73,9 @@ def main(launches):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--measure"]:
+    if sys.argv[1:2] == ["--measure"]:
+        if sys.argv[2] == "pinned":
+            pin_allocator()
         print(json.dumps(measure()))
     else:
         main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)

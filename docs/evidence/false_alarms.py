@@ -1,16 +1,12 @@
 """Count how often each rule fails runs of the same code.
 
-The runs are with and without the allocator's thresholds.
-
 ``python docs/evidence/false_alarms.py measure 32 FOLDER`` runs ConvNet's training step at batch 1,
-16 and 64, 32 times with the thresholds and 32 times without, alternating, and saves every run in
-FOLDER (half an hour on one CPU). ``python docs/evidence/false_alarms.py judge FOLDER`` compares the
-runs with each other by every rule.
+16 and 64, 32 times, and saves every run in FOLDER (a quarter of an hour on one CPU). ``python
+docs/evidence/false_alarms.py judge FOLDER`` compares the runs with each other by every rule.
 """
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +14,6 @@ from pathlib import Path
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.core.machine import PINNED
 from mnistbench.saved_runs.storage import Storage
 
 TEN_PERCENT = Criteria(op_fail=(Threshold("", 0.10),), case_fail=Threshold("", 0.10))
@@ -27,20 +22,11 @@ SUITE = ["bench/test_step.py", "-k", "convnet", "-q", "--bench-tensorboard=off"]
 
 
 def measure(repetitions, folder):
-    plain = {name: value for name, value in os.environ.items() if name not in PINNED}
+    arguments = [*SUITE, f"--benchmark-storage={folder.absolute()}", "--benchmark-save=same"]
     for _ in range(repetitions):
-        for name, environment in (("pinned", {**plain, **PINNED}), ("default", plain)):
-            arguments = [
-                *SUITE,
-                f"--benchmark-storage={folder.absolute() / name}",
-                f"--benchmark-save={name}",
-            ]
-            subprocess.run(
-                [sys.executable, "-m", "pytest", *arguments],
-                env=environment,
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
+        subprocess.run(
+            [sys.executable, "-m", "pytest", *arguments], check=True, stdout=subprocess.DEVNULL
+        )
 
 
 def alarms(pairs, criteria):
@@ -69,52 +55,50 @@ def of_pytest_benchmark(paths, statistic):
 
 
 def evaluate(folder):
-    for name in ("pinned", "default"):
-        saved = Storage(folder / name).all()
-        runs = [one.run for one in saved]
-        neighbours = list(itertools.pairwise(range(len(runs))))
-        every = list(itertools.permutations(range(len(runs)), 2))
-        print(f"\n{name}: {len(runs)} runs of the same code, 3 cases")
-        print(f"{'':42}{'next run':>22}{'any other run':>24}")
-        for statistic in ("mean", "min"):
-            fails = of_pytest_benchmark([one.path for one in saved], statistic)
-            print(
-                f"{f'--benchmark-compare-fail={statistic}:10%':42}{share(fails(neighbours)):>22}{share(fails(every)):>24}"
-            )
-        call = Criteria(case_fail=Threshold("", 0.10))
-        for label, criteria in (
-            ("--case-fail 10%, one base run", call),
-            ("--op-fail 10%, one base run", OPERATIONS),
-        ):
-            near, _ = alarms([([runs[a]], runs[b]) for a, b in neighbours], criteria)
-            far, count = alarms([([runs[a]], runs[b]) for a, b in every], criteria)
-            print(
-                f"{label:42}{share(near):>22}{share(far):>24}   {sum(count) / len(count):.1f} "
-                "verdicts a report"
-            )
-        for size in (8, 15, 24):
-            windows = [
-                (runs[start : start + size], runs[start + size])
-                for start in range(len(runs) - size)
-            ]
-            judged = [
-                judge(compare(bases, now, pool_commits=True), TEN_PERCENT) for bases, now in windows
-            ]
-            flags = [bool(one.regressions) for one in judged]
-            seen = sorted(
-                checked.smallest
-                for one in judged
-                for case in one.cases
-                for checked in case.checked
-                if checked.smallest is not None
-            )
-            held_in = len([checked for case in judged[0].cases for checked in case.checked])
-            print(
-                f"{f'--op-fail and --case-fail 10%, {size} base runs':42}"
-                f"{share(flags):>22}{'':24}   "
-                f"{held_in} held; slowdown it can call, median {seen[len(seen) // 2]:.0%}, "
-                f"calls only {median_of_calls(judged):.0%}"
-            )
+    saved = Storage(folder).all()
+    runs = [one.run for one in saved]
+    neighbours = list(itertools.pairwise(range(len(runs))))
+    every = list(itertools.permutations(range(len(runs)), 2))
+    print(f"{len(runs)} runs of the same code, 3 cases")
+    print(f"{'':42}{'next run':>22}{'any other run':>24}")
+    for statistic in ("mean", "min"):
+        fails = of_pytest_benchmark([one.path for one in saved], statistic)
+        print(
+            f"{f'--benchmark-compare-fail={statistic}:10%':42}{share(fails(neighbours)):>22}{share(fails(every)):>24}"
+        )
+    call = Criteria(case_fail=Threshold("", 0.10))
+    for label, criteria in (
+        ("--case-fail 10%, one base run", call),
+        ("--op-fail 10%, one base run", OPERATIONS),
+    ):
+        near, _ = alarms([([runs[a]], runs[b]) for a, b in neighbours], criteria)
+        far, count = alarms([([runs[a]], runs[b]) for a, b in every], criteria)
+        print(
+            f"{label:42}{share(near):>22}{share(far):>24}   {sum(count) / len(count):.1f} "
+            "verdicts a report"
+        )
+    for size in (8, 15, 24):
+        windows = [
+            (runs[start : start + size], runs[start + size]) for start in range(len(runs) - size)
+        ]
+        judged = [
+            judge(compare(bases, now, pool_commits=True), TEN_PERCENT) for bases, now in windows
+        ]
+        flags = [bool(one.regressions) for one in judged]
+        seen = sorted(
+            checked.smallest
+            for one in judged
+            for case in one.cases
+            for checked in case.checked
+            if checked.smallest is not None
+        )
+        held_in = len([checked for case in judged[0].cases for checked in case.checked])
+        print(
+            f"{f'--op-fail and --case-fail 10%, {size} base runs':42}"
+            f"{share(flags):>22}{'':24}   "
+            f"{held_in} held; slowdown it can call, median {seen[len(seen) // 2]:.0%}, "
+            f"calls only {median_of_calls(judged):.0%}"
+        )
 
 
 def median_of_calls(judged):

@@ -27,7 +27,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mnistbench.core.machine import PINNED
 from mnistbench.core.params import FAST, REFERENCE
 from mnistbench.train.recipe import RECIPES
 from mnistbench.train.result import FASTEST, Settings
@@ -124,7 +123,7 @@ def walk(seeds: int) -> None:
 def commands(seeds: int) -> None:
     """Run whole commands and print what they reached."""
     found = []
-    environ = {**os.environ, **PINNED}
+    environ = dict(os.environ)
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:

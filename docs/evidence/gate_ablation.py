@@ -27,20 +27,18 @@ ROOT = Path(__file__).parents[2]
 #: Arm -> what is edited in the code that measures: (file, text, text instead).
 ARMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "as built": (),
-    "default allocator": (),
+    "default allocator": (("worker.py", "    pin_allocator()\n", ""),),
     "huge pages": (),
-    "untouched memory": (
-        ("worker.py", "    torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(1)\n", ""),
-    ),
+    "untouched memory": (("worker.py", "    touch_heap()\n", ""),),
     "no coin": (
         (
             "worker.py",
             "self._order = self._coin.sample([BASE, HEAD], 2)",
             "self._order = [BASE, HEAD]",
         ),
-        ("worker.py", "order = self._order[:: -1 if rebuild % 2 else 1]", "order = self._order"),
+        ("worker.py", "order = self._order[:: -1 if build % 2 else 1]", "order = self._order"),
         (
-            "alternate.py",
+            "turns.py",
             "order = order[::-1] if pair % 2 else coin.sample(order, len(order))",
             "pass",
         ),
@@ -68,19 +66,13 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
             for arm in arms:
                 home = stage_home(scratch / f"{arm.replace(' ', '-')}-{number}")
                 for file, old, new in ARMS[arm]:
-                    path = home / "mnistbench" / "gate" / file
+                    path = home / "mnistbench" / "gate" / "sides" / file
                     text = path.read_text()
                     assert old in text, f"{file} has no {old!r}"
                     path.write_text(text.replace(old, new))
 
                 def environment(*arguments, arm=arm):
                     found = plain(*arguments)
-                    if arm == "default allocator":
-                        found = {
-                            name: value
-                            for name, value in found.items()
-                            if not name.startswith("MALLOC_")
-                        }
                     if arm == "huge pages":
                         found["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
                     return found

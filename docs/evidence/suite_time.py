@@ -1,9 +1,7 @@
 """Measure where the time of the default suite goes: timing, profiling, training curves, the rest.
 
 Run in a checkout, in an environment with the dependencies: ``python docs/evidence/suite_time.py
-[pytest arguments]``. Training curves of the same code are computed once: remove
-``.benchmarks/curves`` to measure a first run. Where other processes run, wall times are theirs too:
-compare the CPU times.
+[pytest arguments]``. Where other processes run, wall times are theirs too: compare the CPU times.
 """
 
 import functools

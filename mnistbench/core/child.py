@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import IO, Self
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.machine import PINNED
 
 #: Signals by which the system ends a process whose compiled code does what is not allowed.
 CRASHES = (
@@ -52,7 +51,7 @@ class ChildError(MnistbenchError):
 def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[str, str]:
     """Return the inherited environment with what every child process gets.
 
-    Pinned allocator thresholds, a bytecode cache and absolute paths.
+    A bytecode cache and absolute paths.
 
     Args:
         inherited: environment of the parent process.
@@ -61,7 +60,7 @@ def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[
             again, which takes 10 s.
     """
     # Without it Kineto reports a missing GPU as an error.
-    found = {**inherited, **PINNED, "KINETO_LOG_LEVEL": "99"}
+    found = {**inherited, "KINETO_LOG_LEVEL": "99"}
     if found.pop("PYTHONDONTWRITEBYTECODE", ""):
         found["PYTHONPYCACHEPREFIX"] = str(bytecode)
     if found.get("MNISTBENCH_DATA"):  # a child may run in another directory

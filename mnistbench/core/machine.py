@@ -3,14 +3,15 @@
 The thresholds of malloc are the largest cause of differences between runs of the same code. By
 default, glibc returns large blocks to the system, and the next step page-faults them in again. With
 higher thresholds it keeps them: the spread between processes falls from 8.6 / 6.4 / 4.6 % to 5.5 /
-2.7 / 1.3 % (batch 1 / 16 / 64, one thread), and a step gets faster. glibc reads the thresholds when
-a process starts, so only the parent process can set them.
+2.7 / 1.3 % (batch 1 / 16 / 64, one thread), and a step gets faster. So each process that measures
+raises them when it starts, by ``mallopt``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import math
 import os
@@ -25,13 +26,18 @@ from typing import Any
 # ---- Allocator -----------------------------------------------------------------------------------
 
 
-#: The values that ``tox -e bench`` and ``tox -e gpu`` set: blocks below 1 GiB come from the heap,
-#: which shrinks only when 1 GiB of it is free and grows by 64 MiB.
-PINNED = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
-    "MALLOC_TOP_PAD_": "67108864",
+#: The thresholds of malloc, by the environment variable that sets each when a process starts: its
+#: number in ``mallopt``, and its values in bytes, of which the first that malloc accepts is set.
+#: Blocks below 1 GiB come from the heap, which shrinks only when 1 GiB of it is free and grows by
+#: 64 MiB. An older glibc accepts at most 32 MiB for the first, as mallopt(3) says.
+_THRESHOLDS = {
+    "MALLOC_MMAP_THRESHOLD_": (-3, (2**30, 2**25)),
+    "MALLOC_TRIM_THRESHOLD_": (-1, (2**30,)),
+    "MALLOC_TOP_PAD_": (-2, (2**26,)),
 }
+
+#: The environment variables that have this effect in a program that does not call ``mallopt``.
+PINNED = {name: str(values[0]) for name, (_, values) in _THRESHOLDS.items()}
 
 #: Bytes of heap that the gate touches before it measures: several times those that a step of
 #: ConvNet allocates at batch 64.
@@ -51,15 +57,50 @@ _OTHERS = (
 )
 
 
+@functools.cache  # once in a process
+def pin_allocator() -> Mapping[str, str]:
+    """Raise the thresholds of malloc, except those that an environment variable sets.
+
+    Call it when the process starts: a block that was allocated outside of the heap stays there.
+
+    Returns:
+        variable -> value of each threshold that was raised; none without glibc.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    raised: dict[str, str] = {}
+    if mallopt is None:
+        return raised
+    for variable, (number, values) in _THRESHOLDS.items():
+        if os.environ.get(variable):
+            continue
+        accepted = next((value for value in values if mallopt(number, value)), None)
+        if accepted is not None:
+            raised[variable] = str(accepted)
+    return raised
+
+
 def allocator_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a process that configure its allocators."""
-    return {name: environ[name] for name in (*PINNED, *_OTHERS) if environ.get(name)}
+    """Return the settings of the allocators in a process that measures, by environment variable.
+
+    The variables of ``environ``, and the thresholds that :func:`pin_allocator` raises.
+    """
+    variables = {name: environ[name] for name in (*PINNED, *_OTHERS) if environ.get(name)}
+    return {**pin_allocator(), **variables}
+
+
+def allocator_status(settings: Mapping[str, str]) -> str:
+    """Return in a few words whether the thresholds of these settings are raised."""
+    if all(settings.get(name, "") in map(str, values) for name, (_, values) in _THRESHOLDS.items()):
+        return "allocator pinned"
+    if any(name in settings for name in PINNED):
+        return "allocator thresholds set by hand"
+    return "allocator not pinned, so two runs differ more"
 
 
 def touch_heap() -> None:
     """Allocate TOUCHED_BYTES, write to each of them, and free them.
 
-    The heap keeps the pages if the thresholds are pinned.
+    The heap keeps the pages if the thresholds are raised.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
@@ -71,43 +112,14 @@ def touch_heap() -> None:
         libc.free(block)
 
 
-#: Set by launchers of several processes (torchrun, Slurm, Open MPI), which start and watch their
-#: processes themselves.
-_LAUNCHED = ("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+def shorten_waits() -> None:
+    """Set SHORT_WAITS, unless the environment has a variable for the same purpose.
 
-
-def restart_pinned(*, short_waits: bool = False) -> None:
-    """Start this command again with pinned thresholds, in place of this process.
-
-    Its number, signals and exit code stay.
-
-    With ``short_waits`` also with SHORT_WAITS, unless the environment has a variable for the same
-    purpose. Does nothing without glibc, under a launcher, where a threshold is set already, or if
-    Python was started for something else than the command line in ``sys.argv``. Call it first: what
-    the process has done is lost.
+    Call it before torch is imported: OpenMP reads its variables then.
     """
-    given = sys.argv[1:]
-    is_command = sys.orig_argv[len(sys.orig_argv) - len(given) :] == given
-    if (
-        not is_command
-        or platform.libc_ver()[0] != "glibc"
-        or any(name in os.environ for name in (*PINNED, *_LAUNCHED))
-    ):
-        return
-    waits = SHORT_WAITS if short_waits and "OMP_WAIT_POLICY" not in os.environ else {}
-    os.execve(  # noqa: S606  # no shell: the arguments are those of this process
-        sys.executable, [sys.executable, *sys.orig_argv[1:]], {**waits, **os.environ, **PINNED}
-    )
-
-
-def allocator_status(environ: Mapping[str, str]) -> str:
-    """Return in a few words whether the thresholds are set, and how to set them."""
-    found = allocator_settings(environ)
-    if all(found.get(name) == value for name, value in PINNED.items()):
-        return "allocator thresholds pinned"
-    if any(name in found for name in PINNED):
-        return "allocator thresholds set by hand"
-    return "allocator thresholds not set, so two runs differ more: use tox -e bench (README, Noise)"
+    if "OMP_WAIT_POLICY" not in os.environ:
+        for variable, value in SHORT_WAITS.items():
+            os.environ.setdefault(variable, value)
 
 
 # ---- Memory --------------------------------------------------------------------------------------
@@ -118,16 +130,16 @@ def available_bytes() -> float:
 
     Infinite where the system does not tell.
     """
-    found = []
+    limits = []
     with contextlib.suppress(OSError, KeyError, ValueError):
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        found.append(1024 * int(lines["MemAvailable"].split()[0]))
+        limits.append(1024 * int(lines["MemAvailable"].split()[0]))
     with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" without one
         limit, used = (
             int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
         )
-        found.append(limit - used)
-    return min(found, default=math.inf)
+        limits.append(limit - used)
+    return min(limits, default=math.inf)
 
 
 # ---- Cores ---------------------------------------------------------------------------------------

@@ -11,10 +11,8 @@ from mnistbench.core.errors import UsageError
 
 #: What a case does once per call. ``forward``: the model in eval mode, inference. ``step``: one
 #: training step. ``train`` and ``eval``: one pass over the training and the test set. ``batch``:
-#: one batch made and put on the device. ``dataloader``: the same through torchvision's dataset and
-#: a DataLoader.
-PHASES = ("forward", "step", "train", "eval", "batch", "dataloader")
-PHASES_OF_DATA = ("batch", "dataloader")
+#: one batch made and put on the device.
+PHASES = ("forward", "step", "train", "eval", "batch")
 
 #: The phase of a test that calls pytest-benchmark's own fixture. What its function computes is its
 #: own: batch size, dtype, seed and dataset have default values, which nothing shows.

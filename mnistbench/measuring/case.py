@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 import torch
@@ -83,7 +82,7 @@ class Case:
         ).label
 
 
-def build(params: Params, workload: Workload, data_dir: str | Path | None = None) -> Case:
+def build(params: Params, workload: Workload) -> Case:
     """Build the case that ``params`` names.
 
     Seeds the global generators of the CPU and of the case's device: the caller restores their state
@@ -111,7 +110,7 @@ def build(params: Params, workload: Workload, data_dir: str | Path | None = None
         seed(device, params.seed)
         generator.manual_seed(params.seed)
 
-    work = _work(params, workload, model, optimizer, generator, device, data_dir)
+    work = _work(params, workload, model, optimizer, generator, device)
     case = Case(params, workload, model, *work, synchronizer(device), restore)
     case.reset()  # make_batch of a user may have drawn from the global generator
     return case
@@ -163,7 +162,6 @@ def _work(
     optimizer: Optimizer | None,  # for phases that train
     generator: torch.Generator,
     device: torch.device,
-    data_dir: str | Path | None,
 ) -> _Work:
     """Return the batch, the runner, numbers of samples, and the iteration itself.
 
@@ -201,7 +199,7 @@ def _work(
                 evaluate(inference, batches, loss=workload.loss, metric=workload.metric)
 
             return None, None, math.ceil(fraction * len(whole.test)), len(whole.test), eval_epoch
-        case "batch":
+        case _:  # batch
             batches: Iterator[Batch]
             if workload.load is None:  # drawn one by one
                 batches = (workload.make_batch(size, device, generator) for _ in itertools.count())
@@ -210,10 +208,6 @@ def _work(
                 batches = itertools.chain.from_iterable(
                     whole.epoch(whole.train, size, generator) for _ in itertools.count()
                 )
-            return None, None, size, size, partial(next, batches)
-        case _:  # dataloader
-            loader = data.torchvision_loader(data_dir, size, params.seed)
-            batches = ((inputs.to(device), targets.to(device)) for inputs, targets in loader)
             return None, None, size, size, partial(next, batches)
 
 

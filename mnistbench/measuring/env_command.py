@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 
 from tabulate import tabulate
@@ -26,18 +25,16 @@ def run(_: Settings) -> int:
 
     from mnistbench.measuring.environment import read
 
-    print(environment_text(read(torch.get_num_threads()), allocator_status(os.environ)))
+    print(environment_text(read(torch.get_num_threads())))
     return EXIT_PASSED
 
 
-def environment_text(environment: Environment, allocator_status: str) -> str:
+def environment_text(environment: Environment) -> str:
     """Return a line per field; accelerators have a line each."""
-    return tabulate(
-        environment_rows(environment, allocator_status), tablefmt="plain", disable_numparse=True
-    )
+    return tabulate(environment_rows(environment), tablefmt="plain", disable_numparse=True)
 
 
-def environment_rows(environment: Environment, allocator_status: str) -> list[tuple[str, str]]:
+def environment_rows(environment: Environment) -> list[tuple[str, str]]:
     """Return (name, text) of each field.
 
     Of a field with several lines, only the first has the name.
@@ -46,7 +43,7 @@ def environment_rows(environment: Environment, allocator_status: str) -> list[tu
     devices = fields.pop("devices")
     allocator = fields.pop("allocator")
     lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]
-    lines.append(("allocator", allocator_status.removeprefix("allocator ")))
+    lines.append(("allocator", allocator_status(allocator).removeprefix("allocator ")))
     lines.extend(("", f"{name}={value}") for name, value in allocator.items())
     for device in devices:
         memory = device.get("memory", "")

@@ -78,7 +78,7 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
         UsageError: a name is unknown, or the device is not present.
     """
     present = accelerators()
-    found: list[str] = []
+    devices: list[str] = []
     for name in requested:
         for device in ["cpu", *present[:1]] if name == AUTO else [_canonical(name)]:
             if device != "cpu" and device not in present:
@@ -88,9 +88,9 @@ def resolve_devices(requested: Sequence[str]) -> list[str]:
                     "here; choose one of these, or check the driver and that this torch was "
                     "built for the device"
                 )
-            if device not in found:
-                found.append(device)
-    return found
+            if device not in devices:
+                devices.append(device)
+    return devices
 
 
 def device_of_rank(requested: Sequence[str], rank: Rank) -> str:
@@ -210,7 +210,7 @@ def cpu_paths() -> dict[str, str]:
     """
     maps = Path("/proc/self/maps")
     built = torch.__config__.show()
-    found = {
+    paths = {
         "instruction set": torch.backends.cpu.get_cpu_capability(),
         "oneDNN": "".join(_ISA.findall(onednn_report(torch.ones(1).to_mkldnn))),
         "OpenMP": " and ".join(sorted(set(_OPENMP.findall(maps.read_text()))))
@@ -219,7 +219,7 @@ def cpu_paths() -> dict[str, str]:
         "compiler": "".join(_COMPILER.findall(built)),
         "oneDNN release": "".join(_ONEDNN.findall(built)),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in paths.items() if value}
 
 
 def onednn_report(run: Callable[[], object]) -> str:

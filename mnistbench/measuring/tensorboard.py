@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import io
-import itertools
+import math
 import os
-import socket
 import time
 import warnings
 from collections import Counter
@@ -37,29 +35,27 @@ from mnistbench.measuring.case import (
     optimizer_maker,
     seeded_model,
 )
-from mnistbench.measuring.curves import Curve, CurveStore
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    import numpy as np
+    from matplotlib.figure import Figure
 
-#: A training run for a curve ends after this number of samples or steps, whichever comes first: two
-#: passes over the digits at batch size 64, and a few seconds on one core at any batch size.
+#: A training run for a curve ends after this number of steps, a few seconds on one core at any
+#: batch size. Loss and accuracy of each step are a point.
+CURVE_STEPS = 32
+#: A training run also ends after this number of samples, two passes over the digits, which bounds
+#: its time at large batch sizes.
 CURVE_SAMPLES = 2 * 1437
-CURVE_STEPS = 128
-#: Points of a curve; each is the mean over a window of steps.
-CURVE_WINDOWS = 32
-#: Steps of a training run that must be the same as those of a stored one: weight decay acts in the
-#: first update, momentum in the second, which the third loss shows.
-CHECKED_STEPS = 3
 #: Samples per batch when the test set is evaluated, as in pytorch/examples ``mnist/main.py``.
 TEST_BATCH_SIZE = 1000
 #: Points that TensorBoard shows of a curve by default; a case can have thousands of rounds.
 SHOWN_POINTS = 1000
-#: Images in the grid, at any batch size.
+#: Images in the grid of inputs, at any batch size.
 GRID_IMAGES = 64
+#: Images in a row of the grid of misclassified ones.
+GRID_COLUMNS = 8
 
 #: Wraps the steps of a training run with a progress bar: (batches, total, description) -> the same
 #: batches.
@@ -78,20 +74,11 @@ def new_directory(root: Path, label: str = "") -> Path:
 
 
 class Tracker:
-    """Computes each curve once per session, or reads it from disk.
+    """Computes each curve once per session, and writes it below one directory."""
 
-    Writes it below one directory.
-    """
-
-    def __init__(
-        self, directory: Path | None, progress: Progress, store: CurveStore | None = None
-    ) -> None:
-        """Write below ``directory``; if it is None, compute without writing.
-
-        Keep training curves in ``store``.
-        """
+    def __init__(self, directory: Path | None, progress: Progress) -> None:
+        """Write below ``directory``; if it is None, compute without writing."""
         self.directory = directory
-        self._store = store
         self._progress = progress
         self._curves: dict[Params, tuple[Scalars, tuple[str, ...]]] = {}
         self._runs: Counter[str] = Counter()  # two tests may measure the same case
@@ -105,7 +92,7 @@ class Tracker:
         """
         shared = replace(params, phase="step")
         if shared not in self._curves:
-            self._curves[shared] = self._stored(shared, workload) or self._train(shared, workload)
+            self._curves[shared] = self._train(shared, workload)
         return self._curves[shared]
 
     def rounds(self, params: Params, rounds_ns: tuple[float, ...], samples: int) -> Scalars:
@@ -127,68 +114,43 @@ class Tracker:
                 )
         return scalars_of(params.dataset, curves, directory)
 
-    def _stored(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]] | None:
-        """Return the curves of an earlier session, with its event file.
-
-        None if they have to be computed.
-        """
-        found = self._store.load(params) if self._store else None
-        if found is None or (self.directory and not found.events):
-            return None
-        with fork_random(torch.device(params.device)):
-            run = _TrainingRun(params, workload)
-            for inputs, targets in itertools.islice(run.batches, run.steps_of_check):
-                run.step(inputs, targets)
-            if run.check() != found.check:
-                return None
-        directory = self._run_directory(params, "training")
-        if directory:
-            directory.mkdir(parents=True, exist_ok=True)
-            (
-                directory / f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}"
-            ).write_bytes(found.events)
-        return scalars_of(params.dataset, found.curves, directory), found.notes
-
     def _train(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
         curves: dict[str, list[tuple[int, float | None]]] = {}
         notes: list[str] = []
         directory = self._run_directory(params, "training")
-        with fork_random(torch.device(params.device)), open_writer(directory) as writer:
-            run = _TrainingRun(params, workload)
+        device = torch.device(params.device)
+        steps = min(CURVE_STEPS, math.ceil(CURVE_SAMPLES / params.batch_size))
+        with fork_random(device), open_writer(directory) as writer:
+            plain_model = seeded_model(params, workload)
+            model = in_step(params, workload, plain_model)
+            optimizer = optimizer_maker(params, workload)(model.parameters())
+            autocast = autocaster(device, params.dtype)
+            step = Step(model, workload.loss, optimizer, autocast)
+            generator = torch.Generator().manual_seed(params.seed)
+            batches = (
+                workload.make_batch(params.batch_size, device, generator) for _ in range(steps)
+            )
             what = f"training {params.label.split(' ')[1]} on {params.dataset}"
-            with self._progress(run.batches, run.steps, what) as shown:
-                for window in fit(
-                    run.step,
-                    shown,
-                    metric=workload.metric,
-                    window=max(1, run.steps // CURVE_WINDOWS),
-                ):
+            with self._progress(batches, steps, what) as shown_batches:
+                for window in fit(step, shown_batches, metric=workload.metric, window=1):
                     _add(curves, "train", window)
             if workload.load:
-                inference = Inference(run.step.model, run.autocast)
+                whole = workload.load(device)
                 test = evaluate(
-                    inference,
-                    run.test_batches(),
+                    Inference(model, autocast),
+                    whole.epoch(whole.test, TEST_BATCH_SIZE),
                     loss=workload.loss,
                     metric=workload.metric,
-                    step=run.steps,
+                    step=steps,
                 )
                 _add(curves, "test", test)
             if writer:
                 write_scalars(writer, curves)
-                images, _ = workload.make_batch(GRID_IMAGES, run.device, run.generator)
+                images, _ = workload.make_batch(GRID_IMAGES, device, generator)
                 write_images(writer, params.dataset, images)
-                inputs, _ = workload.make_batch(params.batch_size, run.device, run.generator)
-                notes.extend(write_graph(writer, run.plain, inputs))
-            check = run.check() if self._store else ()
-        scalars = scalars_of(params.dataset, curves, directory)
-        if self._store:
-            # One file.
-            events = (
-                b"".join(file.read_bytes() for file in directory.iterdir()) if directory else b""
-            )
-            self._store.save(params, Curve(check, scalars.curves, tuple(notes), events))
-        return scalars, tuple(notes)
+                inputs, _ = workload.make_batch(params.batch_size, device, generator)
+                notes.extend(write_graph(writer, plain_model, inputs))
+        return scalars_of(params.dataset, curves, directory), tuple(notes)
 
     def _run_directory(self, params: Params, what: str) -> Path | None:
         if self.directory is None:
@@ -196,56 +158,6 @@ class Tracker:
         name = f"{what}-{params.label.split(' ')[1].replace(':', '')}-{params.dataset}"
         self._runs[name] += 1
         return self.directory / (name if self._runs[name] == 1 else f"{name}-{self._runs[name]}")
-
-
-class _TrainingRun:
-    """A training run from the seed: its step and its batches. Seeds torch's global generators."""
-
-    def __init__(self, params: Params, workload: Workload) -> None:
-        self.device = torch.device(params.device)
-        self.steps = min(CURVE_STEPS, -(-CURVE_SAMPLES // params.batch_size))
-        self.steps_of_check = min(CHECKED_STEPS, self.steps)
-        self.plain = seeded_model(params, workload)
-        model = in_step(params, workload, self.plain)
-        self.autocast = autocaster(self.device, params.dtype)
-        self.generator = torch.Generator().manual_seed(params.seed)
-        self.batches = (
-            workload.make_batch(params.batch_size, self.device, self.generator)
-            for _ in range(self.steps)
-        )
-        optimizer = optimizer_maker(params, workload)(model.parameters())
-        self.step = Step(model, self._loss, optimizer, self.autocast)
-        self._workload = workload
-        # Loss and metric, on the device: reading them would wait for it.
-        self._first: list[tuple[Tensor, Tensor | None]] = []
-
-    def _loss(self, output: Tensor, targets: Tensor) -> Tensor:
-        loss = self._workload.loss(output, targets)
-        if len(self._first) < self.steps_of_check:
-            metric = self._workload.metric
-            self._first.append(
-                (loss.detach().clone(), metric(output.detach(), targets) if metric else None)
-            )
-        return loss
-
-    def test_batches(self) -> Iterable[Batch]:
-        """Return the batches of the test set, of a workload that has one."""
-        assert self._workload.load
-        whole = self._workload.load(self.device)
-        return whole.epoch(whole.test, TEST_BATCH_SIZE)
-
-    def check(self) -> tuple[str, ...]:
-        """Return loss and metric of the first steps, and a hash of the test set.
-
-        The numbers are not rounded.
-        """
-        first = [float(loss).hex() for loss, _ in self._first]
-        metrics = [float(metric).hex() for _, metric in self._first if metric is not None]
-        digest = hashlib.sha256()
-        for batch in self.test_batches() if self._workload.load else ():
-            for part in batch:
-                digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        return (*first, *metrics, digest.hexdigest())
 
 
 def _add(curves: dict[str, list[tuple[int, float | None]]], part: str, window: Window) -> None:
@@ -318,40 +230,27 @@ def write_misclassified(
     """
     captions = [f"{target} as {taken}" for target, taken in zip(targets, read_as, strict=True)]
     if captions:
-        writer.add_image(
-            f"misclassified/{dataset}", _captioned(images, captions), step, dataformats="HWC"
-        )
+        writer.add_figure(f"misclassified/{dataset}", _captioned(images, captions), step)
         first = f"'{captions[0]}' is a {targets[0]} that was taken for a {read_as[0]}"
         of = f"{of}. The grid of the same name shows the first {len(captions)}: {first}"
     writer.add_text(f"misclassified/{dataset}", f"{of}.", step)
 
 
-def _captioned(images: Tensor, captions: Sequence[str]) -> np.ndarray:
-    """Return a grid of 8 columns, RGB uint8 [height, width, 3].
+def _captioned(images: Tensor, captions: Sequence[str]) -> Figure:
+    """Return a grid with a title above each image; ``images`` is uint8 [N, 1, H, W]."""
+    from matplotlib.figure import Figure
 
-    Images enlarged, each above its caption.
-    """
-    import numpy as np
-    from PIL import Image, ImageDraw, ImageFont
-
-    # pixels: captions must be readable at 40 %, the size at which TensorBoard shows the grid.
-    side = 84
-    line = 28
-    gap = 6
-    font = ImageFont.load_default(size=24)  # built into Pillow
-    columns = min(8, len(images))
-    rows = -(-len(images) // 8)
-    grid = Image.new(
-        "RGB", (gap + columns * (side + gap), gap + rows * (side + line + gap)), "white"
-    )
-    draw = ImageDraw.Draw(grid)
-    for position, (image, caption) in enumerate(zip(images, captions, strict=True)):
-        left = gap + position % 8 * (side + gap)
-        top = gap + position // 8 * (side + line + gap)
-        tile = Image.fromarray(image[0].numpy()).resize((side, side), Image.Resampling.NEAREST)
-        grid.paste(tile, (left, top))
-        draw.text((left + side // 2, top + side), caption, fill="black", font=font, anchor="ma")
-    return np.asarray(grid)
+    columns = min(GRID_COLUMNS, len(images))
+    rows = math.ceil(len(images) / GRID_COLUMNS)
+    # Titles must be readable at 40 %, the size at which TensorBoard shows the grid.
+    figure = Figure(figsize=(0.9 * columns, 1.25 * rows), dpi=100, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.axis("off")
+    for axes, image, caption in zip(grid.flat, images, captions, strict=False):
+        axes.imshow(image[0].numpy(), cmap="gray", vmin=0, vmax=255)
+        axes.set_title(caption, fontsize=16)
+    return figure
 
 
 def write_graph(writer: Any, model: torch.nn.Module, inputs: Tensor) -> list[str]:

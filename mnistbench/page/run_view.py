@@ -16,7 +16,6 @@ from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.compare.report import blocks, case_title
 from mnistbench.core import units
-from mnistbench.core.machine import allocator_status
 from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
@@ -81,7 +80,7 @@ def run_view(number: int, shown: PageRun) -> dict[str, Any]:
     if content.environment:
         of_run = content.environment
         machine = f"{of_run.cpu_model} x {of_run.cpu_count}, torch {of_run.torch}"
-        environment = [*environment_rows(of_run, allocator_status(of_run.allocator))]
+        environment = environment_rows(of_run)
     else:  # a trace, or a run of plain benchmarks: what its file has
         machine = units.listed(
             summary.environment.get("devices") or summary.environment.get("cpu_model") or ""

@@ -60,9 +60,7 @@ def run(settings: Settings) -> int:
         settings = replace(settings, batch_sizes=sizes)
         if settings.output:
             check(settings.output)
-        # torch warns of memory allocated before the profile began.
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-        import_torch()
+        import_torch(quiet=True)
         if rank.world_size == 1:
             from mnistbench.measuring.environment import resolve_devices
 
@@ -149,7 +147,6 @@ def _profiled(
                 params,
                 workload,
                 ranks=ranks,
-                data_dir=settings.data_dir,
                 iterations=settings.iterations,
                 shapes=settings.shapes,
                 trace=trace if is_first else None,

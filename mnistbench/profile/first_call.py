@@ -297,7 +297,7 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         workload.name: workload for workload in builtin_workloads(params.dataset, job["data_dir"])
     }
     workload = workloads[params.workload]
-    case = build(params, workload, job["data_dir"])
+    case = build(params, workload)
     if trained:
         case.model.load_state_dict(
             torch.load(job["weights"], map_location=params.device, weights_only=True)

@@ -33,7 +33,6 @@ def profile_case(
     *,
     iterations: int,
     ranks: Ranks | None = None,
-    data_dir: str | Path | None = None,
     shapes: bool = False,
     trace: Path | None = None,
     timed: bool = True,
@@ -50,7 +49,6 @@ def profile_case(
         iterations: number of profiled iterations, at least 1.
         ranks: of which this process is one; all call this function with the same case, and the
             result of rank 0 has the times of all. None: this process is by itself.
-        data_dir: directory of MNIST.
         shapes: record the input shapes of each operation.
         trace: path of a Chrome trace of the profiled iterations, compressed if it ends in ``.gz``;
             None: no trace.
@@ -67,7 +65,7 @@ def profile_case(
         thread_count(params.threads),
         fork_random(device),
     ):
-        case = build(params, _of_rank(workload, ranks) if ranks else workload, data_dir)
+        case = build(params, _of_rank(workload, ranks) if ranks else workload)
         assert case.runner is not None and case.inputs is not None, "forward or step"  # noqa: PT018
         calls_ns = time_calls(case) if timed and not ranks else ()
         costs = operation_costs(case)  # of a rank's own operations: its model is not wrapped yet

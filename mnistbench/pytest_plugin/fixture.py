@@ -1,21 +1,14 @@
-"""The value of the fixture ``op_benchmark``.
+"""The value of the fixture ``op_benchmark``: measures and records one case of a workload.
 
-A callable that measures and records a case of a workload, or a function.
-
-An implementation of ``pytest_mnistbench_attach`` can call the standard attachments: they have its
-arguments and return value::
-
-    def pytest_mnistbench_attach(config, case, record):
-        from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
-
-        return {**operation_tables(config, case, record), **training_scalars(config, case, record)}
+``_measure`` is the sequence: first iteration, timed rounds, profiled iterations, scalars,
+attachments of a conftest.py.
 """
 
 from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +20,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
-from mnistbench.core.params import PHASES, PHASES_OF_DATA, REFERENCE, Params
+from mnistbench.core.params import PHASES, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
@@ -35,7 +28,6 @@ from mnistbench.measuring.passes import measure
 from mnistbench.measuring.profiling import has_device_view, profile
 from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
-from mnistbench.workloads.data import mnist_unpacked
 from mnistbench.workloads.workload import Workload
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no
@@ -45,15 +37,9 @@ NOTED_SHARE = 0.10
 #: An address in the text of an object, a function or a container of them.
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
-#: Key of the times of the case that was measured last; the standard attachments need them.
-_TIMED = pytest.StashKey[Timed]()
-
 
 class OpBenchmark:
-    """Measures one phase of one workload at one batch size on one device.
-
-    With one step, or a function.
-    """
+    """Measures one phase of one workload at one batch size on one device, with one step."""
 
     def __init__(
         self,
@@ -72,54 +58,22 @@ class OpBenchmark:
         self._step = step
         self._session = request.config.stash[SESSION]
 
-    def __call__(self, measured: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Measure a phase or a function, and attach its record to the benchmark.
-
-        Returns:
-            what the function returns.
-        """
-        if callable(measured):
-            if self._workload:
-                raise UsageError(
-                    "op_benchmark(function): the test is parametrized over workloads, because its "
-                    "source does not show that it measures a function; call "
-                    "op_benchmark(function, ...) in the test itself"
-                )
-            self._session.attach_operations(self._benchmark, self._request.node)
-            return self._benchmark(measured, *args, **kwargs)
-        if args or kwargs:
+    def __call__(self, phase: str, *args: object, **kwargs: object) -> None:
+        """Measure a phase, and attach its record to the benchmark."""
+        if not isinstance(phase, str) or args or kwargs:
             raise UsageError(
-                f"op_benchmark({measured!r}, ...): a phase has no arguments; give its name alone, "
-                "or a function"
+                f"op_benchmark takes the name of a phase alone: {', '.join(PHASES)}; to measure a "
+                "function, use the fixture benchmark, and the mark op_benchmark or the option "
+                "--op-benchmarks for its operations"
             )
-        if not self._workload:
-            raise UsageError(
-                f"op_benchmark({measured!r}): the test is not parametrized over workloads, "
-                "because its source calls op_benchmark with a variable; write the phase, or "
-                "parametrize the variable with the mark parametrize"
-            )
-        return self._measure_phase(measured)
-
-    def _measure_phase(self, phase: str) -> None:
-        if phase in PHASES_OF_DATA and self._step != REFERENCE:
-            pytest.skip(f"a {phase} has no {self._step} step")
-        if phase == "dataloader" and not mnist_unpacked(self._session.options.data_dir):
-            pytest.skip(
-                "needs MNIST unpacked: name its folder with --bench-data-dir or MNISTBENCH_DATA"
-            )
+        if phase == "batch" and self._step != REFERENCE:
+            pytest.skip(f"a batch has no {self._step} step")
         session = self._session
         item = self._request.node
-        known = {
-            workload.name: workload
-            for workload in (*session.builtin_workloads, *session.registered_workloads(item))
-        }
-        if self._workload not in known:
-            raise UsageError(
-                f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(known)}"
-            )
-        params = self._params(phase, known[self._workload])
+        workload = self._known_workload(item)
+        params = self._params(phase, workload)
         device = torch.device(params.device)
-        build_case = partial(build, params, known[self._workload], session.options.data_dir)
+        build_case = partial(build, params, workload)
         if item.ihook.pytest_mnistbench_take_case(
             config=item.config, item=item, params=params, build=build_case
         ):
@@ -130,7 +84,7 @@ class OpBenchmark:
                 # The first optimizer, or torchvision, imports torch._dynamo: a thousand modules.
                 with gc_paused():
                     case = build_case()
-                self._measure(case)
+                record = self._measure(case)
         except torch.OutOfMemoryError as error:
             # pytest keeps the traceback, whose frames refer to tensors; the next case needs their
             # memory.
@@ -138,30 +92,21 @@ class OpBenchmark:
             if device.type != "cpu":
                 torch.get_device_module(device).empty_cache()
             raise
-
-    def _measure(self, case: Case) -> None:
-        params = case.params
-        # The title of a table: only times of the same work share one.
-        if self._benchmark.group is None:
-            part = (
-                f", {case.samples:,} of {case.whole_set:,} samples"
-                if case.samples < case.whole_set
-                else ""
-            )
-            self._benchmark.group = f"{params.phase} {params.workload} on {params.dataset}{part}"
-        first = not self._session.case_has_run
-        self._session.case_has_run = True
-        timed = measure(
-            case,
-            self._benchmark,
-            cold=not self._session.options.no_op_profile,
-            first_of_process=first,
-        )
-        if self._benchmark.enabled:
-            self._request.config.stash[_TIMED] = timed
-            record = self._attached(case, self._record(case, timed))
+        if record:
             self._benchmark.extra_info[KEY] = record.to_json()
-            self._session.records.append(record)
+            session.records.append(record)
+
+    def _known_workload(self, item: pytest.Function) -> Workload:
+        session = self._session
+        workloads = {
+            workload.name: workload
+            for workload in (*session.builtin_workloads, *session.registered_workloads(item))
+        }
+        if self._workload not in workloads:
+            raise UsageError(
+                f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(workloads)}"
+            )
+        return workloads[self._workload]
 
     def _params(self, phase: str, workload: Workload) -> Params:
         options = self._session.options
@@ -175,11 +120,35 @@ class OpBenchmark:
             threads=options.threads,
             compile=options.compile,
             seed=options.seed,
-            dataset="mnist" if phase == "dataloader" else workload.dataset,
+            dataset=workload.dataset,
             step=self._step,
         )
 
+    def _measure(self, case: Case) -> CaseRecord | None:
+        """Return the record of a case; None if pytest-benchmark is disabled.
+
+        After the timed pass an exception becomes a note, so that the timing is kept.
+        """
+        if self._benchmark.group is None:
+            self._benchmark.group = _title(case)
+        is_first_case = not self._session.case_has_run
+        self._session.case_has_run = True
+        timed = measure(
+            case,
+            self._benchmark,
+            cold=not self._session.options.no_op_profile,
+            first_of_process=is_first_case,
+        )
+        if not self._benchmark.enabled:
+            return None
+        record = self._record(case, timed)
+        record = _with(record, partial(self._warm_tables, case))
+        record = _with(record, partial(self._scalars, case, timed))
+        record = _with(record, partial(self._attachments, case, record))
+        return _with_note_of_unattributed(record)
+
     def _record(self, case: Case, timed: Timed) -> CaseRecord:
+        """Return the record of the timed pass, with the table of the first iteration."""
         op_fail, case_fail = thresholds_of(self._request.node)
         return CaseRecord(
             test=_test_identity(self._request.node),
@@ -190,87 +159,81 @@ class OpBenchmark:
             first_call_ns=timed.first_call.iteration_ns[0] if timed.first_call else None,
             device_ns=timed.device_ns,
             rounds_ns=thin(timed.rounds_ns),
+            tables=(timed.first_call,) if timed.first_call else (),
             tables_in=case.tables_in,
             op_fail=op_fail,
             case_fail=case_fail,
             timing=Timing.from_stats(self._benchmark.stats.stats.as_dict()),
         )
 
-    def _attached(self, case: Case, record: CaseRecord) -> CaseRecord:
-        """Merge the attachments that the hook returns.
+    def _warm_tables(self, case: Case) -> Mapping[str, Any]:
+        """Return the tables of warm iterations: host alone and, on an accelerator, with the device.
 
-        An exception becomes a note, and the timing is kept.
+        None for cases that are not profiled per operation, and with ``--no-op-profile``.
         """
-        hook = self._request.node.ihook.pytest_mnistbench_attach
-        config = self._request.config
-        makers: list[Callable[[], Iterable[Mapping[str, Any] | None]]] = (
-            [lambda: hook(config=config, case=case, record=record)]
-            if hook.get_hookimpls()
-            else [
-                lambda: [operation_tables(config, case, record)],
-                lambda: [training_scalars(config, case, record)],
-            ]
-        )
-        for make in makers:
-            try:
-                for attached in make():
-                    record = record.with_attachments(attached or {})
-            # A user's hook, a tracer, a full disk: the timing is kept.
-            except Exception as error:  # noqa: BLE001
-                note = f"not attached: {type(error).__name__}: {first_line(error)}"
-                record = replace(record, notes=(*record.notes, note))
-        for table in record.tables:
-            share = table.rest_ns("device").get(UNATTRIBUTED, 0) / max(1, table.total_ns)
-            if table.view == "device" and share >= NOTED_SHARE:
-                part = f"{units.percent(share)} of the time of kernels and copies"
-                record = replace(
-                    record,
-                    notes=(
-                        *record.notes,
-                        f"{part} belongs to no operation; the profiler has no link",
-                    ),
-                )
-        self._session.notes.extend(f"{record.node_id}: {note}" for note in record.notes)
-        return record
-
-
-# As the hook.
-def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001
-    """Return the table of the first iteration, and of warm ones.
-
-    Host alone and, on an accelerator, with the device.
-
-    Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
-    """
-    options = config.stash[SESSION].options
-    first_call = config.stash[_TIMED].first_call
-    if case.runner is None or options.no_op_profile:
-        return {}
-    views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
-    warm = [
-        profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
-        for view in views
-    ]
-    return {"operation_tables": [*([first_call] if first_call else []), *warm]}
-
-
-# As the hook.
-def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001
-    """Return loss and accuracy of a short training run.
-
-    For a case that does not train, the times of its rounds.
-
-    Write them to TensorBoard too, unless that is off.
-    """
-    session = config.stash[SESSION]
-    if not case.params.trains:
+        options = self._session.options
+        if case.runner is None or options.no_op_profile:
+            return {}
+        views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
         return {
-            "training_scalars": session.tracker.rounds(
-                case.params, config.stash[_TIMED].rounds_ns, case.samples
-            )
+            "operation_tables": [
+                profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
+                for view in views
+            ]
         }
-    scalars, notes = session.tracker.training(case.params, case.workload)
-    return {"training_scalars": scalars, "notes": list(notes)}
+
+    def _scalars(self, case: Case, timed: Timed) -> Mapping[str, Any]:
+        """Return loss and accuracy of a short training run.
+
+        For a case that does not train, the times of its rounds. They are written to TensorBoard
+        too, unless that is off.
+        """
+        tracker = self._session.tracker
+        if not case.params.trains:
+            scalars = tracker.rounds(case.params, timed.rounds_ns, case.samples)
+            return {"training_scalars": scalars}
+        scalars, notes = tracker.training(case.params, case.workload)
+        return {"training_scalars": scalars, "notes": list(notes)}
+
+    def _attachments(self, case: Case, record: CaseRecord) -> Mapping[str, Any]:
+        """Return what the hooks of the test's conftest.py files return."""
+        item = self._request.node
+        attachments: dict[str, Any] = {}
+        for returned in item.ihook.pytest_mnistbench_attach(
+            config=item.config, case=case, record=record
+        ):
+            attachments.update(returned or {})
+        return attachments
+
+
+def _title(case: Case) -> str:
+    """Return the title of pytest-benchmark's table: only times of the same work share one."""
+    params = case.params
+    part = (
+        f", {case.samples:,} of {case.whole_set:,} samples" if case.samples < case.whole_set else ""
+    )
+    return f"{params.phase} {params.workload} on {params.dataset}{part}"
+
+
+def _with(record: CaseRecord, measure_part: Callable[[], Mapping[str, Any]]) -> CaseRecord:
+    """Return the record with the attachments of a part, or with a note of its exception."""
+    try:
+        return record.with_attachments(measure_part())
+    # A user's hook, a tracer, a full disk: the timing is kept.
+    except Exception as error:  # noqa: BLE001
+        note = f"not attached: {type(error).__name__}: {first_line(error)}"
+        return replace(record, notes=(*record.notes, note))
+
+
+def _with_note_of_unattributed(record: CaseRecord) -> CaseRecord:
+    """Return the record with a note on each table of which much time belongs to no operation."""
+    notes = []
+    for table in record.tables:
+        share = table.rest_ns("device").get(UNATTRIBUTED, 0) / max(1, table.total_ns)
+        if table.view == "device" and share >= NOTED_SHARE:
+            part = f"{units.percent(share)} of the time of kernels and copies"
+            notes.append(f"{part} belongs to no operation; the profiler has no link")
+    return replace(record, notes=(*record.notes, *notes))
 
 
 def _test_identity(node: pytest.Function) -> str:

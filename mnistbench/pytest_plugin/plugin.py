@@ -5,25 +5,21 @@ Importing it does not import torch.
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mnistbench.compare.criteria import Criteria
-from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import add_pytest_options
-from mnistbench.core.params import PHASES, REFERENCE, device_label
+from mnistbench.core.params import REFERENCE, device_label
 from mnistbench.pytest_plugin import hooks
 from mnistbench.pytest_plugin.options import Options
 from mnistbench.pytest_plugin.session import (
     BATCH_SIZE,
     DEVICE,
-    PARAMETERS,
     SESSION,
     STEP,
     WORKLOAD,
@@ -31,7 +27,12 @@ from mnistbench.pytest_plugin.session import (
     thresholds_of,
 )
 
-FIXTURE = "op_benchmark"
+if TYPE_CHECKING:
+    from mnistbench.pytest_plugin.fixture import OpBenchmark
+
+#: The fixture of a test that measures a phase of a workload, and the mark of a test that uses
+#: pytest-benchmark's own fixture and gets its operations.
+FIXTURE = MARK = "op_benchmark"
 
 #: Exit code of a comparison that regressed, the code of a failed test.
 EXIT_REGRESSED = 1
@@ -62,6 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
             "operations, and of its iteration"
         ),
     )
+    config.addinivalue_line(
+        "markers", f"{MARK}: attach an operation table to this test of pytest-benchmark's fixture"
+    )
     with _one_line_errors():
         config.stash[SESSION] = Session(config)
     if config.stash[SESSION].options.compile:
@@ -89,12 +93,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if FIXTURE not in metafunc.fixturenames:
         return
-    marks = list(metafunc.definition.iter_markers("parametrize"))
-    marked = {name for mark in marks for name in _argument_names(mark)}
-    if marked.isdisjoint(PARAMETERS) and _measures_a_function(metafunc.function, marks):
-        return
+    marked = {
+        name
+        for mark in metafunc.definition.iter_markers("parametrize")
+        for name in _argument_names(mark)
+    }
     session = metafunc.config.stash[SESSION]
-    session.collected = True
+    session.measures_workloads = True
     options = session.options
     try:
         devices = session.devices
@@ -119,41 +124,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(STEP, options.steps)
 
 
-def _measures_a_function(test: Callable[..., Any], marks: Iterable[pytest.Mark]) -> bool:
-    """Whether a test calls ``op_benchmark`` with a function, or decorates one with it.
-
-    Read from its source, because a test is parametrized before it runs. An argument that is a
-    variable is a function, unless the ``parametrize`` marks have the name of a phase.
-    """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(test)))
-    except (OSError, TypeError, SyntaxError):  # no source
-        return False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and any(map(_is_fixture, node.decorator_list)):
-            return True
-        if isinstance(node, ast.Call) and _is_fixture(node.func):
-            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-            if len(arguments) > 1 or not isinstance(arguments[0], (ast.Constant, ast.Name)):
-                return True
-            if isinstance(arguments[0], ast.Name) and not _has_phase([mark.args for mark in marks]):
-                return True
-    return False
-
-
-def _is_fixture(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == FIXTURE
-
-
-def _has_phase(value: object) -> bool:
-    """Whether a value or a member of a list is the name of a phase."""
-    return (
-        value in PHASES
-        if isinstance(value, str)
-        else isinstance(value, (list, tuple)) and any(map(_has_phase, value))
-    )
-
-
 def _argument_names(mark: pytest.Mark) -> list[str]:
     names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
@@ -163,7 +133,7 @@ def _argument_names(mark: pytest.Mark) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuse marks, options and datasets that cannot be used, before any case runs."""
     session = config.stash[SESSION]
-    if not session.collected:
+    if not session.measures_workloads:
         return
     with _one_line_errors():
         for item in items:
@@ -176,7 +146,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     session = config.stash[SESSION]
-    if not session.collected or session.usage_error or config.option.collectonly:
+    if not session.measures_workloads or session.usage_error or config.option.collectonly:
         return None  # pytest calls this even if the check above raised
     if config.hook.pytest_mnistbench_take_case.get_hookimpls():
         # The cases are measured elsewhere, maybe without the packages that describe the machine.
@@ -191,20 +161,10 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
 
 @pytest.fixture
 def bench_workload() -> str:
-    """Return no workload: the test measures a function."""
-    return ""
-
-
-@pytest.fixture
-def bench_batch_size() -> int:
-    """Return no batch size: the test measures a function."""
-    return 0
-
-
-@pytest.fixture
-def bench_device() -> str:
-    """Return no device: the test measures a function."""
-    return ""
+    """Raise: pytest parametrizes only tests that have the fixture among their arguments."""
+    raise UsageError(
+        f"{FIXTURE}: name it as an argument of the test, which is then parametrized over workloads"
+    )
 
 
 @pytest.fixture
@@ -221,16 +181,16 @@ def op_benchmark(
     bench_batch_size: int,
     bench_device: str,
     bench_step: str,
-) -> Callable[..., Any]:
+) -> OpBenchmark:
     """Measure one phase of a workload, operation by operation: ``op_benchmark("step")``.
 
-    Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``, ``dataloader``. The options
-    ``--bench-model``, ``--bench-batch-size``, ``--bench-device`` and ``--bench-step`` parametrize
-    the test over ``bench_workload``, ``bench_batch_size``, ``bench_device`` and ``bench_step``; a
-    ``parametrize`` mark of one of these names replaces the option.
+    Phases: ``forward``, ``step``, ``train``, ``eval``, ``batch``. The options ``--bench-model``,
+    ``--bench-batch-size``, ``--bench-device`` and ``--bench-step`` parametrize the test over
+    ``bench_workload``, ``bench_batch_size``, ``bench_device`` and ``bench_step``; a ``parametrize``
+    mark of one of these names replaces the option.
 
-    ``op_benchmark(function, *args, **kwargs)`` measures a function as ``benchmark`` does, with its
-    operations, and returns its result. Such a test is not parametrized over workloads.
+    To measure a function, use ``benchmark``. Its operations are recorded too if the test has the
+    mark ``op_benchmark``, or with the option ``--op-benchmarks``.
     """
     from mnistbench.pytest_plugin.fixture import OpBenchmark
 
@@ -243,18 +203,20 @@ def op_benchmark(
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Iterator[Any]:
-    """With ``--op-benchmarks``, attach operations to plain tests.
+    """Attach operations to tests that use pytest-benchmark's own fixture.
 
-    They use pytest-benchmark's own fixture.
+    With the option ``--op-benchmarks`` to all, else to those with the mark ``op_benchmark``.
     """
     value = yield
     session = request.config.stash[SESSION]
     if (
         fixturedef.argname == "benchmark"
-        and session.options.op_benchmarks
         and FIXTURE not in request.node.fixturenames
+        and (session.options.op_benchmarks or request.node.get_closest_marker(MARK))
     ):
-        session.attach_operations(value, request.node)
+        from mnistbench.pytest_plugin.plain_tests import attach_operations
+
+        attach_operations(session, value, request.node)
     return value
 
 

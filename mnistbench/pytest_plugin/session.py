@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mnistbench.compare.criteria import Criteria, mark_thresholds
-from mnistbench.core.errors import MnistbenchError, RecordError, UsageError, first_line
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import read_pytest
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options
@@ -26,19 +26,21 @@ if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment
-    from mnistbench.measuring.calls import Call
     from mnistbench.measuring.tensorboard import Tracker
     from mnistbench.saved_runs.summary import RunSummary
     from mnistbench.workloads.data import Batch
     from mnistbench.workloads.workload import Workload
 
-#: Names of the parameters of a test that uses the fixture ``op_benchmark``.
-PARAMETERS = WORKLOAD, BATCH_SIZE, DEVICE, STEP = (
-    "bench_workload",
-    "bench_batch_size",
-    "bench_device",
-    "bench_step",
-)
+#: Parameter of a test that uses the fixture ``op_benchmark``: the name of a workload.
+WORKLOAD = "bench_workload"
+#: Its batch size.
+BATCH_SIZE = "bench_batch_size"
+#: The name of its device in torch.
+DEVICE = "bench_device"
+#: Its step, one of ``params.STEPS``.
+STEP = "bench_step"
+#: All parameters of such a test, in the order of its id.
+PARAMETERS = (WORKLOAD, BATCH_SIZE, DEVICE, STEP)
 
 #: Seconds of training before a progress bar is shown.
 SHOW_PROGRESS_AFTER = 2.0
@@ -60,10 +62,10 @@ class Session:
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
         self.refused: list[str] = []  # a line for each baseline that cannot be read
-        self.notes: list[str] = []  # for the terminal summary, a line each
+        self.not_recorded: list[str] = []  # a line for each test whose call does not do its work
         # Found while collecting, raised when collection ends.
         self.usage_error: MnistbenchError | None = None
-        self.collected = False  # a test uses op_benchmark
+        self.measures_workloads = False  # a collected test uses op_benchmark
         self.case_has_run = False
         self._known_workloads: set[str] = set()
         self._config = config
@@ -73,7 +75,7 @@ class Session:
         from mnistbench.workloads.workload import Workload
 
         builtin = {workload.name: workload for workload in self.builtin_workloads}
-        found: dict[str, Workload] = {}
+        registered: dict[str, Workload] = {}
         for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
             for workload in workloads:
                 if not isinstance(workload, Workload):
@@ -88,13 +90,16 @@ class Session:
                         f"pytest_mnistbench_workloads returned {what}: return a list of "
                         "mnistbench Workload objects"
                     )
-                if workload.name in found or builtin.get(workload.name, workload) is not workload:
+                if (
+                    workload.name in registered
+                    or builtin.get(workload.name, workload) is not workload
+                ):
                     raise UsageError(
                         f"workload {workload.name!r} is registered twice: give one of them "
                         "another name"
                     )
-                found[workload.name] = workload
-        return list(found.values())
+                registered[workload.name] = workload
+        return list(registered.values())
 
     def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
         """Return the names that a test is parametrized over.
@@ -192,6 +197,14 @@ class Session:
         )
 
     @property
+    def notes(self) -> list[str]:
+        """What was not recorded: a line for each note of a record, then of each such test."""
+        notes_of_records = [
+            f"{record.node_id}: {note}" for record in self.records for note in record.notes
+        ]
+        return [*notes_of_records, *self.not_recorded]
+
+    @property
     def has_something_to_judge(self) -> bool:
         """Whether there are cases with operation records, here or in the base, or thresholds."""
         criteria = self.criteria
@@ -240,11 +253,11 @@ class Session:
         session = getattr(self._config, "_benchmarksession", None)
         return [
             {
-                "fullname": one.fullname,
-                "stats": {name: getattr(one.stats, name) for name in ("median", "iqr")},
+                "fullname": benchmark.fullname,
+                "stats": {name: getattr(benchmark.stats, name) for name in ("median", "iqr")},
             }
-            for one in (session.benchmarks if session else ())
-            if one.fullname not in recorded and one.stats.data
+            for benchmark in (session.benchmarks if session else ())
+            if benchmark.fullname not in recorded and benchmark.stats.data
         ]
 
     def _why_nothing_ran(self, *, has_tests: bool) -> str:
@@ -298,13 +311,10 @@ class Session:
 
         A session without curves leaves no directory.
         """
-        from mnistbench.measuring.curves import CurveStore
         from mnistbench.measuring.tensorboard import Tracker, new_directory
 
         root = self.options.tensorboard
-        storage = self._storage
-        store = CurveStore(storage / "curves") if storage else None
-        return Tracker(new_directory(root) if root else None, self.progress, store)
+        return Tracker(new_directory(root) if root else None, self.progress)
 
     @property
     def _storage(self) -> Path | None:
@@ -340,75 +350,6 @@ class Session:
         ):
             bar.step(description)
             yield bar.over(batches)
-
-    # ---- Tests that use pytest-benchmark's own fixture -------------------------------------------
-
-    def attach_operations(self, fixture: Any, item: pytest.Item) -> None:
-        """Make pytest-benchmark's fixture attach a record to its benchmark.
-
-        The fixture measures as without it; the profiled calls follow. A test that calls no
-        operation of torch has no record.
-        """
-        from mnistbench.core.record import KEY
-        from mnistbench.measuring.calls import intercept, only_created
-
-        def attach(call: Call, result: Any) -> None:
-            if not fixture.enabled or fixture.stats is None:
-                return
-            if why := only_created(result):
-                self.notes.append(f"{item.nodeid}: {why}")
-                return
-            if "torch" not in sys.modules:
-                return
-            record = self._record_of_call(fixture, item, call)
-            if record is not None:
-                fixture.extra_info[KEY] = record.to_json()
-                self.records.append(record)
-
-        intercept(fixture, after=attach)
-
-    def _record_of_call(self, fixture: Any, item: pytest.Item, call: Call) -> CaseRecord | None:
-        import torch
-
-        from mnistbench.core.record import CaseRecord, Timing, nanoseconds, thin
-        from mnistbench.measuring.calls import params_of_test
-        from mnistbench.measuring.profiling import profile_call
-
-        params = params_of_test(item.nodeid, torch.get_num_threads())
-        options = self.options
-        tables = []
-        notes = []
-        if not options.no_op_profile:
-            try:
-                duration_ns = nanoseconds(fixture.stats.stats.median)
-                tables = profile_call(
-                    call,
-                    iterations=options.op_iterations,
-                    duration_ns=duration_ns,
-                    device=params.device,
-                    shapes=options.op_shapes,
-                )
-            # A call that cannot be repeated: the timing is kept.
-            except Exception as error:  # noqa: BLE001
-                notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
-                self.notes.append(f"{item.nodeid}: {notes[0]}")
-        if not tables and not notes:
-            return None
-        op_fail, case_fail = thresholds_of(item)
-        stats = fixture.stats.stats
-        return CaseRecord(
-            test=item.nodeid,
-            node_id=item.nodeid,
-            params=params,
-            parameter_count=0,
-            samples=1,
-            rounds_ns=thin(tuple(map(nanoseconds, stats.data))),
-            tables=tuple(tables),
-            notes=tuple(notes),
-            op_fail=op_fail,
-            case_fail=case_fail,
-            timing=Timing.from_stats(stats.as_dict()),
-        )
 
 
 def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:

@@ -28,7 +28,7 @@ def session_line(environment: Environment, dataset: str, devices: Sequence[str])
     threads = units.threads(environment.threads)
     return (
         f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; "
-        f"{allocator_status(os.environ)}"
+        f"{allocator_status(environment.allocator)}"
     )
 
 

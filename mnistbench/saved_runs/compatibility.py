@@ -18,7 +18,7 @@ BLOCKING = {
     "blas": "add --across-versions to compare them all the same",
     "python": "use one Python for both sides",
     "threads": "give both sides the same --bench-threads",
-    "allocator": "start both sides with the same allocator settings (tox -e bench sets them)",
+    "allocator": "start both sides with the same allocator settings",
 }
 
 #: Fields that ``--across-versions`` ignores.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mnistbench.core import units
 from mnistbench.core.errors import INSTALL_NUMBA, UsageError
 from mnistbench.core.files import why_not_writable
-from mnistbench.core.machine import usable_cpus
+from mnistbench.core.machine import shorten_waits, usable_cpus
 from mnistbench.core.params import FAST, default_step
 from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
@@ -77,9 +77,8 @@ def _trained(settings: Settings, rank: Rank) -> int:
         begun = settings.output
     if rank.rank == 0 and not begun:
         check_output(settings.output, again=rank.restarts > 0)
-    if settings.profile:  # torch warns of memory allocated before the profile began
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    import_torch()
+    shorten_waits()
+    import_torch(quiet=settings.profile)
     import torch
 
     from mnistbench.workloads.ranks import run_as_rank

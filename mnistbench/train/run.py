@@ -167,7 +167,7 @@ def _profiled(
     params: Params, workload: Workload, settings: Settings, output: Path | None
 ) -> CaseRecord:
     """Profile training steps from the initial weights, in a case of their own."""
-    case = build(params, workload, settings.data_dir)
+    case = build(params, workload)
     view = "device" if has_device_view(settings.device) else "host"
     recorded = record_warm(case, iterations=PROFILED_STEPS, view=view)
     if output:

@@ -1,14 +1,13 @@
 """Digits and MNIST as resident uint8 tensors, and batches made of them on the device.
 
 Nothing is decoded, converted or copied from the host in a training step: the images lie on the
-device as bytes, and a batch is a gather and a normalisation there. ``torchvision_loader`` is what
-most people run instead, for comparison.
+device as bytes, and a batch is a gather and a normalisation there. ``mnistbench study graph``
+compares this with a DataLoader.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import gzip
 import io
 import math
@@ -21,9 +20,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -219,58 +216,6 @@ def mnist_is_to_be_downloaded(data_dir: str | Path | None = None) -> bool:
     return _is_empty(_raw_dir(data_dir))
 
 
-def mnist_unpacked(data_dir: str | Path | None = None) -> bool:
-    """Return whether the four unpacked files, which torchvision reads, exist.
-
-    Reads and downloads nothing.
-    """
-    return all((_raw_dir(data_dir) / name).is_file() for name in _MNIST_FILES)
-
-
-def torchvision_loader(data_dir: str | Path | None, batch_size: int, seed: int) -> Iterator[Batch]:
-    """Return MNIST's training batches from torchvision's dataset, transforms and a DataLoader.
-
-    Shapes and pixels are those of ``Dataset.batch``, on the CPU. The iterator is endless and
-    shuffles in each epoch; the last batch of an epoch is short. Downloads nothing.
-
-    Raises:
-        DataError: an unpacked file is missing or damaged.
-    """
-    raw = _raw_dir(data_dir)
-    with _with_advice(raw):
-        for name in _MNIST_FILES:
-            if not (raw / name).exists():
-                reason = (
-                    "missing, and torchvision reads only unpacked files (gunzip --keep the .gz "
-                    "where there is one)"
-                )
-                raise DataError(f"{raw / name}: {reason}")
-        changed_ns = tuple((raw / name).stat().st_mtime_ns for name in _MNIST_FILES)
-        dataset = _torchvision_mnist(raw, changed_ns)
-    loader = torch.utils.data.DataLoader(
-        dataset,
-        batch_size=batch_size,
-        shuffle=True,
-        generator=torch.Generator().manual_seed(seed),
-        num_workers=0,
-    )
-    return ((images, labels) for images, labels in chain.from_iterable(repeat(loader)))
-
-
-# Every batch size has a loader: files of 55 MB are checked and parsed once.
-@functools.lru_cache(maxsize=1)
-def _torchvision_mnist(raw: Path, _changed_ns: tuple[int, ...]) -> Any:
-    """Return torchvision's training set, after a check of the files."""
-    for name in _MNIST_FILES:
-        _read(raw, name)
-    from torchvision import datasets, transforms  # type: ignore[import-untyped]
-
-    transform = transforms.Compose(
-        [transforms.ToTensor(), transforms.Normalize((MNIST_MEAN,), (MNIST_STD,))]
-    )
-    return datasets.MNIST(raw.parent.parent, train=True, transform=transform)
-
-
 def _digits() -> Dataset:
     """Return scikit-learn's 1,797 digits, 8x8 in 17 levels, as 28x28 bytes.
 
@@ -426,7 +371,7 @@ def _torchvision_download(root: str) -> None:
     try:
         # Progress bars.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            from torchvision import datasets
+            from torchvision import datasets  # type: ignore[import-untyped]
 
             datasets.MNIST(root, download=True)
     finally:

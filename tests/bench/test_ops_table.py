@@ -59,11 +59,11 @@ def test_a_gradient_is_that_of_the_sum_of_results(ops):
     function, args = ops.prepared(
         "a * b", {"a": "2x3", "b": "2x3 constant"}, "float32", "transposed", "backward"
     )
-    [found] = function(*args)
+    [output] = function(*args)
     torch.manual_seed(0)
     _ = ops.tensor("2x3", "float32", "transposed")
     constant = ops.tensor("2x3 constant", "float32", "transposed")
-    assert torch.equal(found, constant)
+    assert torch.equal(output, constant)
 
 
 @pytest.mark.parametrize(
@@ -78,5 +78,5 @@ def test_a_gradient_is_that_of_the_sum_of_results(ops):
     ],
 )
 def test_a_content_decides_dtype_and_layout(ops, content, dtype, layout, expected):
-    made = ops.tensor(content, dtype, layout)
-    assert (made.dtype, made.stride()) == expected
+    tensor = ops.tensor(content, dtype, layout)
+    assert (tensor.dtype, tensor.stride()) == expected

@@ -17,6 +17,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.report import blocks
 from mnistbench.core import units
+from mnistbench.core.machine import PINNED
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
 from mnistbench.measuring.env_command import environment_text
@@ -364,22 +365,19 @@ def test_small_operations_that_cannot_be_judged_are_counted_after_a_pass():
 def test_environment_text(golden):
     device = {"device": "cuda", "name": "NVIDIA H200", "memory": "150000000000", "driver": "580.1"}
     golden(
-        environment_text(builders.environment(devices=(device,)), "allocator thresholds pinned")
-        + "\n",
+        environment_text(builders.environment(devices=(device,), allocator=PINNED)) + "\n",
         "environment.txt",
     )
 
 
 def test_environment_without_an_accelerator_says_so():
-    assert "accelerator  none available to torch" in environment_text(builders.environment(), "")
+    assert "accelerator  none available to torch" in environment_text(builders.environment())
 
 
-def test_session_line(monkeypatch):
-    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
-    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "5")
-    line = session_line(builders.environment(threads=2), "digits", ["cpu", "cuda"])
-    assert line == (
-        "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator thresholds set by hand"
+def test_session_line():
+    environment = builders.environment(threads=2, allocator=PINNED)
+    assert session_line(environment, "digits", ["cpu", "cuda"]) == (
+        "mnistbench: torch 2.15.0, cpu, cuda, 2 threads, digits; allocator pinned"
     )
 
 

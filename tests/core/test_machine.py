@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 
 import pytest
 
+from mnistbench.core import machine
 from mnistbench.core.machine import (
     PINNED,
     SHORT_WAITS,
@@ -19,24 +22,117 @@ from mnistbench.core.machine import (
     gc_paused,
     own_cores,
     peak_resident_bytes,
-    restart_pinned,
+    pin_allocator,
+    shorten_waits,
     usable_cpus,
 )
 
-PINNED_STATUS = "allocator thresholds pinned"
-BY_HAND_STATUS = "allocator thresholds set by hand"
-UNSET_STATUS = (
-    "allocator thresholds not set, so two runs differ more: use tox -e bench (README, Noise)"
-)
+#: What mallopt is called with, in the order of the variables.
+RAISED = [(-3, 2**30), (-1, 2**30), (-2, 2**26)]
+
+
+class Libc:
+    """A C library whose malloc accepts no value above ``most`` for the first threshold."""
+
+    def __init__(self, most: int = 2**30) -> None:
+        self.calls: list[tuple[int, int]] = []
+        self._most = most
+
+    def mallopt(self, number: int, value: int) -> int:
+        self.calls.append((number, value))
+        return int(number != -3 or value <= self._most)
+
+
+@pytest.fixture
+def pin(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], Mapping[str, str]]:
+    """Pin the allocator of a C library in a process without variables."""
+    for name in PINNED:
+        monkeypatch.delenv(name, raising=False)
+
+    def pin(libc: object) -> Mapping[str, str]:
+        monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
+        return pin_allocator.__wrapped__()
+
+    return pin
+
+
+def test_thresholds_are_raised_as_by_the_variables(
+    pin: Callable[[object], Mapping[str, str]],
+) -> None:
+    libc = Libc()
+    assert pin(libc) == PINNED
+    assert libc.calls == RAISED
+
+
+def test_an_older_glibc_gets_the_largest_threshold_that_it_accepts(
+    pin: Callable[[object], Mapping[str, str]],
+) -> None:
+    libc = Libc(most=2**25)
+    raised = pin(libc)
+    assert raised == {**PINNED, "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+    assert libc.calls == [RAISED[0], (-3, 2**25), *RAISED[1:]]
+    assert allocator_status(raised) == "allocator pinned"
+
+
+def test_a_threshold_of_the_environment_stays(
+    pin: Callable[[object], Mapping[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
+    libc = Libc()
+    raised = pin(libc)
+    assert libc.calls == [RAISED[0], RAISED[2]]
+    assert allocator_status({**raised, **os.environ}) == "allocator thresholds set by hand"
+
+
+def test_another_c_library_is_not_pinned(pin: Callable[[object], Mapping[str, str]]) -> None:
+    raised = pin(object())
+    assert raised == {}
+    assert allocator_status(raised).startswith("allocator not pinned")
+
+
+#: Allocates 64 MiB at a time, after a first one, and prints how many pages that faulted.
+ALLOCATING = """
+import ctypes, resource, sys
+from mnistbench.core.machine import pin_allocator, touch_heap
+
+if sys.argv[1] == "pinned":
+    pin_allocator()
+touch_heap()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(8):
+    block = libc.malloc(ctypes.c_size_t(64 * 2**20))
+    ctypes.memset(block, 1, 64 * 2**20)
+    libc.free(block)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+@pytest.mark.parametrize(("how", "faults"), [("pinned", False), ("default", True)])
+def test_a_pinned_heap_keeps_its_pages(how: str, faults: bool) -> None:
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MALLOC_", "GLIBC"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", ALLOCATING, how],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (int(done.stdout) > 100) == faults
 
 
 @pytest.mark.parametrize(
-    ("environ", "found"),
+    ("environ", "settings"),
     [
-        ({}, {}),
-        ({"PATH": "/bin", "MALLOC_CHECK_": "3"}, {}),
-        ({**PINNED, "PATH": "/bin"}, PINNED),
-        ({"MALLOC_TOP_PAD_": ""}, {}),
+        ({"PATH": "/bin", "MALLOC_CHECK_": "3", "MALLOC_ARENA_MAX": ""}, {}),
+        ({"MALLOC_TOP_PAD_": "1"}, {"MALLOC_TOP_PAD_": "1"}),
         ({"LD_PRELOAD": "/lib/libjemalloc.so"}, {"LD_PRELOAD": "/lib/libjemalloc.so"}),
         (
             {"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"},
@@ -46,55 +142,11 @@ UNSET_STATUS = (
         * 2,
     ],
 )
-def test_allocator_settings_are_the_variables_that_configure_an_allocator(
-    environ: dict[str, str], found: dict[str, str]
+def test_settings_are_the_raised_thresholds_and_the_variables_of_an_allocator(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], settings: dict[str, str]
 ) -> None:
-    assert allocator_settings(environ) == found
-
-
-@pytest.mark.parametrize(
-    ("environ", "status"),
-    [
-        ({}, UNSET_STATUS),
-        ({"LD_PRELOAD": "/lib/libjemalloc.so"}, UNSET_STATUS),
-        (PINNED, PINNED_STATUS),
-        ({**PINNED, "LD_PRELOAD": "/lib/libjemalloc.so"}, PINNED_STATUS),
-        ({"MALLOC_TOP_PAD_": PINNED["MALLOC_TOP_PAD_"]}, BY_HAND_STATUS),
-        ({**PINNED, "MALLOC_TRIM_THRESHOLD_": "1"}, BY_HAND_STATUS),
-        (dict.fromkeys(PINNED, ""), UNSET_STATUS),
-    ],
-)
-def test_allocator_status_tells_whether_the_thresholds_are_set(
-    environ: dict[str, str], status: str
-) -> None:
-    assert allocator_status(environ) == status
-
-
-COMMAND = ["python", "-X", "dev", "-m", "mnistbench", "train", "--epochs", "1"]
-
-
-@pytest.fixture
-def restarted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[str, str]]]:
-    """Pretend to be a command with glibc and an empty environment.
-
-    The list gets the arguments of every restart.
-    """
-    found: list[tuple[str, list[str], dict[str, str]]] = []
-    monkeypatch.setattr(os, "execve", lambda *arguments: found.append(arguments))
-    monkeypatch.setattr(os, "environ", {"PATH": "/bin"})
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
-    monkeypatch.setattr(sys, "orig_argv", COMMAND)
-    monkeypatch.setattr(sys, "argv", ["mnistbench", *COMMAND[5:]])
-    return found
-
-
-def test_command_restarts_with_pinned_thresholds(
-    restarted: list[tuple[str, list[str], dict[str, str]]],
-) -> None:
-    restart_pinned()
-    [(program, arguments, environ)] = restarted
-    assert (program, arguments) == (sys.executable, [sys.executable, *COMMAND[1:]])
-    assert environ == {**os.environ, **PINNED}
+    monkeypatch.setattr(machine, "pin_allocator", lambda: PINNED)
+    assert allocator_settings(environ) == {**PINNED, **settings}
 
 
 @pytest.mark.parametrize(
@@ -105,44 +157,13 @@ def test_command_restarts_with_pinned_thresholds(
         ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
     ],
 )
-def test_command_may_restart_with_short_waits_unless_the_environment_says_how_to_wait(
-    restarted: list[tuple[str, list[str], dict[str, str]]],
-    variables: dict[str, str],
-    waits: dict[str, str],
+def test_waits_are_short_unless_the_environment_says_how_to_wait(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], waits: dict[str, str]
 ) -> None:
-    os.environ.update(variables)
-    restart_pinned(short_waits=True)
-    [(_, _, environ)] = restarted
-    assert environ == {**os.environ, **PINNED, **waits}
-
-
-@pytest.mark.parametrize("name", [*PINNED, "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID"])
-def test_a_set_threshold_or_a_launcher_prevents_the_restart(
-    restarted: list[object], name: str
-) -> None:
-    os.environ[name] = "0"
-    restart_pinned()
-    assert restarted == []
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "value"),
-    [
-        (platform, "libc_ver", lambda: ("", "")),  # another C library has no thresholds
-        # A program that calls the command.
-        (sys, "orig_argv", ["python", "-c", "from multiprocessing.forkserver import main"]),
-    ],
-)
-def test_other_processes_are_not_restarted(
-    restarted: list[object],
-    monkeypatch: pytest.MonkeyPatch,
-    module: object,
-    name: str,
-    value: object,
-) -> None:
-    monkeypatch.setattr(module, name, value)
-    restart_pinned()
-    assert restarted == []
+    environ = dict(variables)
+    monkeypatch.setattr(os, "environ", environ)
+    shorten_waits()
+    assert environ == {**variables, **waits}
 
 
 def test_only_cores_that_the_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile",
         (
             "phase",
             "warmup",
-            "phase 'warmup' is not known: one of forward, step, train, eval, batch, dataloader",
+            "phase 'warmup' is not known: one of forward, step, train, eval, batch",
         ),
         ("dtype", "float16", "dtype 'float16' is not known: one of float32, bfloat16"),
         ("step", "quick", "step 'quick' is not known: one of reference, fast"),

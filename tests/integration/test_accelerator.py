@@ -121,11 +121,11 @@ def test_a_part_that_fails_or_hangs_ends_neither_the_run_nor_the_summary(tmp_pat
         ("last", 20, "print('another figure')"),
     )
     assert code == 1
-    found = rows(tmp_path)
-    assert found["good"] == ("ok", "a figure")
-    assert found["bad"] == ("failed", "no such thing")
-    assert (found["hangs"][0], found["hangs"][1].rpartition(": ")[2]) == ("stopped", "it hangs")
-    assert found["last"] == ("ok", "another figure")
+    row_of = rows(tmp_path)
+    assert row_of["good"] == ("ok", "a figure")
+    assert row_of["bad"] == ("failed", "no such thing")
+    assert (row_of["hangs"][0], row_of["hangs"][1].rpartition(": ")[2]) == ("stopped", "it hangs")
+    assert row_of["last"] == ("ok", "another figure")
     assert not is_running(int((tmp_path / "child").read_text()))
 
 
@@ -155,8 +155,12 @@ def test_ctrl_c_leaves_a_summary(tmp_path, number):
         process.send_signal(number)
         process.communicate(timeout=60)
     assert process.returncode == 130
-    found = rows(tmp_path)
-    assert [found[name][0] for name in ("good", "long", "last")] == ["ok", "interrupted", "not run"]
+    row_of = rows(tmp_path)
+    assert [row_of[name][0] for name in ("good", "long", "last")] == [
+        "ok",
+        "interrupted",
+        "not run",
+    ]
 
 
 def test_without_the_device_its_parts_are_not_run(tmp_path):
@@ -167,9 +171,9 @@ def test_without_the_device_its_parts_are_not_run(tmp_path):
         ("other", 20, "print('a figure')"),
     )
     assert code == 1
-    found = rows(tmp_path)
-    assert found["device-tests"] == ("not run", "torch sees no CUDA device")
-    assert found["other"] == ("ok", "a figure")
+    row_of = rows(tmp_path)
+    assert row_of["device-tests"] == ("not run", "torch sees no CUDA device")
+    assert row_of["other"] == ("ok", "a figure")
 
 
 def test_a_part_is_not_started_without_time(tmp_path):

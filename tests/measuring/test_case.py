@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch_builders import (
     CPU,
-    IMAGE,
     PIXELS,
     TEST_SAMPLES,
     TRAIN_SAMPLES,
@@ -41,7 +39,6 @@ from mnistbench.measuring.case import (
     synchronizer,
     thread_count,
 )
-from mnistbench.workloads import data
 from mnistbench.workloads.step import Step
 
 pytestmark = pytest.mark.versions
@@ -239,32 +236,6 @@ def test_batches_of_a_workload_without_a_set_are_made_one_by_one() -> None:
     for calls in (1, 2):
         case()
         assert made == [3] * calls
-
-
-def test_dataloader_takes_the_next_batch_of_torchvisions_loader(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[tuple[object, ...]] = []
-    served: list[int] = []
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for number in count():
-            served.append(number)
-            yield torch.zeros(3, *IMAGE), torch.zeros(3)
-
-    def torchvision_loader(*arguments: object) -> Iterator[tuple[Tensor, Tensor]]:
-        asked.append(arguments)
-        return batches()
-
-    monkeypatch.setattr(data, "torchvision_loader", torchvision_loader)
-    case = build(
-        tiny_params(phase="dataloader", batch_size=3, seed=7), tiny_workload(), "some/folder"
-    )
-    assert asked == [("some/folder", 3, 7)]
-    case()
-    case()
-    assert served == [0, 1]
-    assert case.samples == 3
 
 
 # ---- The same again ------------------------------------------------------------------------------

@@ -147,10 +147,10 @@ def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
             op_benchmark(phase)
         """,
     )
-    found = records(project.run_saved("--bench-batch-size=1")[1]).values()
+    saved_records = records(project.run_saved("--bench-batch-size=1")[1]).values()
     assert {
         (record["params"]["phase"], record["params"]["batch_size"], record["test"])
-        for record in found
+        for record in saved_records
     } == {
         (phase, size, "test_bench.py::test_mine")
         for phase in ("forward", "batch")

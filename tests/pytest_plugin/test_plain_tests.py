@@ -44,18 +44,18 @@ def suite(project):
 def test_calls_of_torch_have_operations(suite):
     result, saved = suite.run_saved("--op-benchmarks", "--bench-threads=3")
     result.assert_outcomes(passed=5)
-    found = records(saved)
-    assert [name for name, record in found.items() if record] == [
+    record_of = records(saved)
+    assert [name for name, record in record_of.items() if record] == [
         "test_mm[8]",
         "test_mm[16]",
         "test_model",
         "test_setup",
     ]
-    assert found["test_mm[8]"]["params"]["phase"] == "call"
-    assert found["test_mm[8]"]["params"]["workload"] == "test_bench.py::test_mm[8]"
+    assert record_of["test_mm[8]"]["params"]["phase"] == "call"
+    assert record_of["test_mm[8]"]["params"]["workload"] == "test_bench.py::test_mm[8]"
     threads = saved["mnistbench"]["environment"]["threads"]
     # The option is for our own cases.
-    assert threads == found["test_mm[8]"]["params"]["threads"] != 3
+    assert threads == record_of["test_mm[8]"]["params"]["threads"] != 3
     result.stdout.fnmatch_lines(
         [
             "test_bench.py::test_mm[[]8], cpu: self CPU time per iteration",
@@ -69,7 +69,7 @@ def test_calls_of_torch_have_operations(suite):
     assert ["aten::mm", "backward", "Sequential.0"] in lines
     assert ["aten::sqrt_", "forward", "-"] in lines
     # A short call is repeated within an iteration; the table has the times and numbers of one.
-    [table] = found["test_mm[8]"]["tables"]
+    [table] = record_of["test_mm[8]"]["tables"]
     operations, times = (json.loads(table[name]) for name in ("operations", "times"))
     index = operations["name"].index("aten::mm")
     assert operations["calls"][index] == 1
@@ -177,71 +177,49 @@ def test_a_suite_without_torch_does_not_import_it(suite):
     assert done.returncode == 0, done.stdout
 
 
-# ---- op_benchmark(function) ----------------------------------------------------------------------
+# ---- The mark op_benchmark -----------------------------------------------------------------------
 
-EXPLICIT = """
+MARKED = """
 import pytest
 import torch
 
 
-def test_mm(op_benchmark):
-    assert op_benchmark(torch.mm, torch.ones(8, 8), mat2=torch.ones(8, 8)).shape == (8, 8)
+@pytest.mark.op_benchmark
+def test_marked(benchmark):
+    assert benchmark(torch.mm, torch.ones(8, 8), mat2=torch.ones(8, 8)).shape == (8, 8)
 
 
-@pytest.mark.parametrize("size", [8, 16])
-def test_lambda(op_benchmark, size):
-    batch = {"batch": torch.ones(size)}
-    op_benchmark(lambda: batch["batch"].neg())
-
-
+@pytest.mark.op_benchmark
 class TestClass:
-    def test_variable(self, op_benchmark):
-        run = torch.nn.Linear(4, 4)
-        op_benchmark(lambda: run(torch.ones(1, 4)).sum().backward())
+    def test_in_marked_class(self, benchmark):
+        layer = torch.nn.Linear(4, 4)
+        benchmark(lambda: layer(torch.ones(1, 4)).sum().backward())
 
 
-def test_decorated(op_benchmark):
-    @op_benchmark
-    def run():
-        return torch.ones(3).exp()
+@pytest.mark.op_benchmark
+def test_without_torch(benchmark):
+    benchmark(sum, [1])
 
 
-@pytest.fixture
-def run():
-    return torch.ones(100).exp
-
-
-def test_fixture(op_benchmark, run):
-    op_benchmark(run)
-
-
-def test_without_torch(op_benchmark):
-    op_benchmark(sum, [1])
+def test_plain(benchmark):
+    benchmark(torch.ones(3).exp)
 """
 
 
-def test_a_function_is_measured_with_its_operations_without_an_option(suite):
-    suite.write("test_bench.py", EXPLICIT)
-    result, saved = suite.run_saved()
-    result.assert_outcomes(passed=7)
-    found = records(saved)
-    with_operations = [
-        "test_mm",
-        "test_lambda[8]",
-        "test_lambda[16]",
-        "test_variable",
-        "test_decorated",
-        "test_fixture",
-    ]
-    assert [name for name, record in found.items() if record] == with_operations
+def test_a_marked_test_has_operations_without_the_option(suite):
+    suite.write("test_bench.py", MARKED)
+    result, saved = suite.run_saved("--strict-markers")
+    result.assert_outcomes(passed=4)
+    with_operations = [name for name, record in records(saved).items() if record]
+    assert with_operations == ["test_marked", "test_in_marked_class"]
     assert ["aten::mm", "forward", "-"] in [line.split()[:3] for line in result.outlines]
 
 
-def test_a_function_is_measured_once_also_with_the_option(suite):
-    suite.write("test_bench.py", EXPLICIT)
-    result, saved = suite.run_saved("--op-benchmarks", "-k", "test_mm")
-    result.assert_outcomes(passed=1, deselected=6)
-    assert records(saved)["test_mm"]["params"]["workload"] == "test_bench.py::test_mm"
+def test_a_marked_test_is_recorded_once_also_with_the_option(suite):
+    suite.write("test_bench.py", MARKED)
+    result, saved = suite.run_saved("--op-benchmarks", "-k", "test_marked")
+    result.assert_outcomes(passed=1, deselected=3)
+    assert records(saved)["test_marked"]["params"]["workload"] == "test_bench.py::test_marked"
 
 
 PHASES = """
@@ -263,10 +241,16 @@ def measure(op_benchmark):
 
 def test_elsewhere(op_benchmark):
     measure(op_benchmark)
+
+
+def test_variable(op_benchmark):
+    measure = op_benchmark
+    phase = "step"
+    measure(phase)
 """
 
 
-def test_a_phase_stays_parametrized_over_workloads(suite):
+def test_every_test_of_the_fixture_is_parametrized_over_workloads(suite):
     suite.write("test_bench.py", PHASES)
     suite.run(
         "--collect-only", "-q", "--bench-batch-size=1", "--bench-model=lenet5"
@@ -276,6 +260,7 @@ def test_a_phase_stays_parametrized_over_workloads(suite):
             "test_bench.py::test_phases[[]forward-lenet5-b1-cpu]",
             "test_bench.py::test_phases[[]step-lenet5-b1-cpu]",
             "test_bench.py::test_elsewhere[[]lenet5-b1-cpu]",
+            "test_bench.py::test_variable[[]lenet5-b1-cpu]",
         ]
     )
 
@@ -286,16 +271,19 @@ def test_what_cannot_be_measured_has_one_line(suite):
         """
         import pytest
 
-        def test_variable(op_benchmark):
-            phase = "step"
-            op_benchmark(phase)
+        def test_function(op_benchmark):
+            op_benchmark(sum, [1])
 
         def test_argument(op_benchmark):
             op_benchmark("step", 3)
 
-        def test_other_name(op_benchmark):
-            measured = op_benchmark
-            measured(sum, [1])
+        def test_decorated(op_benchmark):
+            @op_benchmark
+            def run():
+                return 1
+
+        def test_dynamic(request):
+            request.getfixturevalue("op_benchmark")("step")
 
         @pytest.mark.parametrize("bench_workload", ["resnet"])
         def test_workload(op_benchmark):
@@ -303,12 +291,15 @@ def test_what_cannot_be_measured_has_one_line(suite):
         """,
     )
     result = suite.run("--bench-batch-size=1", "--bench-model=lenet5")
-    result.assert_outcomes(failed=4)
+    result.assert_outcomes(failed=5)
+    what_to_use = (
+        "*UsageError: op_benchmark takes the name of a phase alone: forward, *use the fixture "
+        "benchmark, and the mark op_benchmark*"
+    )
     result.stdout.fnmatch_lines(
         [
-            "*UsageError: op_benchmark('step'): the test is not parametrized over workloads*",
-            "*UsageError: op_benchmark('step', ...): a phase has no arguments; *",
-            "*UsageError: op_benchmark(function): the test is parametrized over workloads*",
+            *[what_to_use] * 3,
+            "*UsageError: op_benchmark: name it as an argument of the test*",
             (
                 "*UsageError: bench_workload='resnet' is not a workload; choose of convnet, "
                 "lenet5, smallnet"

@@ -141,35 +141,3 @@ def test_the_same_seed_gives_the_same_losses_to_the_bit_in_another_process(proje
     )
     assert first == second
     assert len(first["train/loss"]) > 10
-
-
-def test_a_training_curve_is_computed_once_for_the_same_code(project):
-    def entries():
-        return {
-            path.name: path.stat().st_ino
-            for path in (project.path / ".benchmarks" / "curves").iterdir()
-        }
-
-    def scalars(*arguments):
-        saved = project.run_saved("--bench-tensorboard=.benchmarks/tensorboard", *arguments)[1]
-        record = CaseRecord.from_json(only_record(saved))
-        assert record.notes == ()
-        return record.scalars
-
-    project.measure_a_step()
-    first = scalars()
-    kept = entries()
-    # Other options, of which the plug-in loads other modules.
-    later = scalars("--benchmark-storage=.benchmarks", "--op-top=3", "--benchmark-autosave")
-    assert len(kept) == 1
-    assert entries() == kept
-    assert (later.curves, later.final) == (first.curves, first.final)
-    assert later.directory != first.directory
-    [events], [copied] = (list((project.path / run.directory).iterdir()) for run in (first, later))
-    assert copied.read_bytes() == events.read_bytes()
-    compared = scalars("--benchmark-compare", "--op-fail=100000%")
-    assert entries() == kept
-    assert compared.curves == first.curves
-    project.append("conftest.py", "\n# changed\n")
-    assert scalars().curves == first.curves
-    assert len(entries()) == 2

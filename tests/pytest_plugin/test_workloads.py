@@ -48,7 +48,7 @@ def test_workloads_of_a_test(project, options, conftest, test, cases):
     project.write("test_bench.py", test)
     result = project.run("--collect-only", "-q", *options)
     assert [
-        found[1] for line in result.outlines if (found := re.search(r"\[(.*)\]$", line))
+        match[1] for line in result.outlines if (match := re.search(r"\[(.*)\]$", line))
     ] == cases
     assert "".join(result.errlines) == ""
 
@@ -106,7 +106,9 @@ def test_a_parameter_of_the_user_is_named_alike_in_each_process(project):
             op_benchmark("forward")
         """,
     )
-    found = records(project.run_saved("--no-op-profile", "--bench-tensorboard=off")[1]).values()
+    saved_records = records(
+        project.run_saved("--no-op-profile", "--bench-tensorboard=off")[1]
+    ).values()
     options = [
         "option0",
         "plain",
@@ -115,7 +117,7 @@ def test_a_parameter_of_the_user_is_named_alike_in_each_process(project):
         "<class 'test_bench.Option'>",
     ]
     expected = {f"test_bench.py::test_forward[option={option}]" for option in options}
-    assert {record["test"] for record in found} == expected
+    assert {record["test"] for record in saved_records} == expected
 
 
 # ---- --bench-step --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from urllib.error import URLError
@@ -585,7 +585,6 @@ class TestDownload:
         check_tiny(load("mnist", root))
         assert len(downloads) == 1
         assert [path.name for path in raw.parent.iterdir()] == ["raw"]
-        assert data.mnist_unpacked(root)
 
     @pytest.mark.parametrize(
         ("error", "cause"),
@@ -752,79 +751,6 @@ class TestTorchvisionDownload:
             TORCHVISION_DOWNLOAD(str(tmp_path))
         assert timeouts == [data._NETWORK_TIMEOUT_S]
         assert socket.getdefaulttimeout() is None  # as Python starts
-
-
-@pytest.mark.usefixtures("tiny")
-def test_mnist_is_unpacked_where_all_four_plain_files_are(root: Path) -> None:
-    assert not data.mnist_unpacked(root)
-    assert not root.exists()
-    write_gz(root)
-    assert not data.mnist_unpacked(root)
-    raw = write_raw(root)
-    assert data.mnist_unpacked(root)
-    (raw / TEST_LABELS).unlink()
-    assert not data.mnist_unpacked(root)
-
-
-def first_batches(root: Path) -> Iterator[data.Batch]:
-    return data.torchvision_loader(root, 3, seed=1)
-
-
-@pytest.mark.usefixtures("tiny")
-class TestTorchvisionLoader:
-    def test_gives_the_pixels_of_batch(self, root: Path) -> None:
-        write_raw(root)
-        mnist = load("mnist", root)
-        for images, labels in islice(first_batches(root), 3):
-            assert images.dtype == torch.float32
-            indices = [mnist.train.labels.tolist().index(label) for label in labels.tolist()]
-            ours, _ = mnist.batch(mnist.train, torch.tensor(indices))
-            assert torch.equal(images, ours)
-
-    def test_is_endless_and_has_each_sample_once_per_epoch(self, root: Path) -> None:
-        write_raw(root)
-        rounds = labels_of(islice(first_batches(root), 9))
-        assert [len(batch) for batch in rounds] == [3, 3, 1] * 3
-        orders = [flat(rounds[start : start + 3]) for start in (0, 3, 6)]
-        assert all(sorted(order) == [0, 1, 2, 3, 4, 5, 9] for order in orders)
-        assert len({tuple(order) for order in orders}) > 1
-
-    def test_the_same_seed_gives_the_same_batches(self, root: Path) -> None:
-        write_raw(root)
-        before = torch.get_rng_state()
-        first, again, other = (
-            labels_of(islice(data.torchvision_loader(root, 2, seed), 12)) for seed in (1, 1, 2)
-        )
-        assert first == again != other
-        assert torch.equal(before, torch.get_rng_state())
-
-    def test_checks_and_parses_files_once_until_they_change(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        raw = write_raw(root)
-        first_batches(root)
-        read: list[str] = []
-        monkeypatch.setattr(data, "_read", lambda _, name: read.append(name))
-        data.torchvision_loader(root, 2, seed=1)
-        assert read == []
-        os.utime(raw / TEST_IMAGES, ns=(1, 1))
-        data.torchvision_loader(root, 2, seed=1)
-        assert len(read) == 4
-
-    def test_needs_the_unpacked_files_before_anything_is_imported(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "torchvision", None)
-        raw = write_gz(root)
-        problem = "missing, and torchvision reads only unpacked files"
-        check_failure(root, raw / TRAIN_IMAGES, f"{problem} (gunzip", first_batches)
-        write_raw(root, (TRAIN_IMAGES, TRAIN_LABELS))
-        check_failure(root, raw / TEST_IMAGES, problem, first_batches)
-
-    def test_needs_whole_files(self, root: Path) -> None:
-        raw = write_raw(root)
-        (raw / TRAIN_LABELS).write_bytes(LABELS[:-1])
-        check_failure(root, raw / TRAIN_LABELS, "expected 15 bytes, found 14", first_batches)
 
 
 def test_importing_needs_none_of_the_slow_packages(monkeypatch: pytest.MonkeyPatch) -> None:

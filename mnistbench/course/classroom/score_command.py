@@ -30,10 +30,10 @@ from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
 from mnistbench.course.classroom.chain import CHAIN
 from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
-from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.statistics.samples import LEAST_PAIRS
 from mnistbench.measuring.timing import Clock
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check_directory, print_error
 from mnistbench.showing.progress import Progress
 
@@ -78,7 +78,7 @@ class Settings:
 
 def this_machine() -> Environment:
     """Return the environment of a step: with one thread."""
-    import_quiet_torch()
+    import_torch(quiet=True)
     from mnistbench.measuring.environment import read
 
     return read(1)

@@ -24,7 +24,7 @@ from mnistbench.course.lab.findings import DIRECTORY, Findings, LabSettings, wri
 from mnistbench.course.lab.run import TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language
-from mnistbench.course.studies.study import import_quiet_torch
+from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_STOPPED, check_directory, print_error
 
 #: The default directory of a report of several labs.
@@ -106,7 +106,7 @@ def run(settings: Settings) -> int:
 
 def _measure(settings: Settings) -> None:
     _cache_bytecode()
-    import_quiet_torch()
+    import_torch(quiet=True)
     import torch
 
     from mnistbench.course.lab.measures import Measures

@@ -115,7 +115,6 @@ class Measures:
         return profile_case(
             self._params(phase, device, threads, size),
             self._workload,
-            data_dir=self._data_dir,
             iterations=self.profiled_iterations,
             trace=trace,
             timed=False,  # ``iterations`` times the same cases, in alternating blocks
@@ -159,7 +158,6 @@ class Measures:
                         build(
                             self._params(phase, device, threads, size),
                             self._workload,
-                            self._data_dir,
                         )
                     )
                     for _ in range(WARMUP_CALLS):
@@ -192,7 +190,7 @@ class Measures:
                 self._workload,
             )
             warm()
-            case = build(self._params(phase, device, threads, size), self._workload, self._data_dir)
+            case = build(self._params(phase, device, threads, size), self._workload)
             times: list[int] = []
             while not times or (len(times) < self.epochs and sum(times) < self.epoch_s * 1e9):
                 times += _timed(case, 1, warm_up=False)

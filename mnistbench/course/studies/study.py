@@ -5,13 +5,11 @@ How a command runs one and shows its result, and the words for where it ran.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mnistbench.core import units
-from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import check, deliver
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.report import Report
@@ -34,12 +32,6 @@ def run_study(
         found = study(settings, progress.step)
     deliver(report_of(found), settings.format, settings.output)
     return 0
-
-
-def import_quiet_torch() -> None:
-    """Import torch; silence its warning of memory that was allocated before a profile began."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    import_torch()
 
 
 def machine(device: str, threads: int) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.machine import own_cores
+from mnistbench.core.machine import PINNED, own_cores
 from mnistbench.gate.reproducers.script import ScriptOrigin
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.statistics.samples import BASE, HEAD
@@ -91,7 +91,8 @@ def measure(
     changes = list[float]()
     at_once = max(1, min(MOST_AT_ONCE, len(cores) // origin.threads))
     with tempfile.TemporaryDirectory() as folder:
-        shared = measuring_environment(os.environ, Path(folder))
+        # A script is a program of its own, which does not pin its allocator.
+        shared = {**measuring_environment(os.environ, Path(folder)), **PINNED}
         commands = {side: [pythons[side], str(script), side, "--turns"] for side in (BASE, HEAD)}
         environs = {
             side: {**shared, **origin.variables.get(side, {}), **variables[side]}

@@ -86,8 +86,7 @@ _BENCHMARK = "benchmark"
 _CODSPEED = "codspeed_benchmark"
 _FIXTURES = {FIXTURE, _BENCHMARK, _CODSPEED}
 
-#: The parameter of a test that measures a phase of a workload; ``op_benchmark(function)`` calls the
-#: other fixture.
+#: The parameter of a test that measures a phase of a workload.
 _WORKLOAD = "bench_workload"
 
 #: The plug-ins that ``op_benchmark`` needs, by the names of their entry points. The folder

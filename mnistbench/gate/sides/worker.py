@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mnistbench.core.errors import first_line
-from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
+from mnistbench.core.machine import gc_paused, peak_resident_bytes, pin_allocator, touch_heap
 from mnistbench.gate.sides.side import Side, SideError, TakenCase
 from mnistbench.gate.sides.steps import SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import capture, collect, survey
@@ -52,6 +52,7 @@ ALIVE_S = 10.0
 
 def main() -> None:
     """Do one job; report errors as messages, too."""
+    pin_allocator()
     faulthandler.enable()  # also while conftest.py is imported, before pytest does
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of the sides must not be read as a message

@@ -19,6 +19,7 @@ import torch
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import replace_file
+from mnistbench.core.machine import pin_allocator
 from mnistbench.core.params import Params
 from mnistbench.core.ranks import own_rank
 from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
@@ -37,6 +38,7 @@ _FAILED = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Time the steps as one of the ranks; return the exit code."""
+    pin_allocator()
     values = json.loads(arguments[0])
     path = Path(arguments[1])
     settings = Settings(**{**values, "ranks": tuple(values["ranks"])})
@@ -102,7 +104,7 @@ def measure(
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():
         whole = workload.load(device)
-    case = build(params, workload, settings.data_dir)
+    case = build(params, workload)
     runner = case.runner
     assert isinstance(runner, Step), "the phase is a step"
     runner.model = ranks.model(case.model)

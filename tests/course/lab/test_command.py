@@ -350,12 +350,3 @@ def test_compiled_modules_are_kept_in_the_cache_where_there_would_be_none(
     command._cache_bytecode()
     assert sys.dont_write_bytecode is compiled
     assert bool(sys.pycache_prefix) is not compiled
-
-
-@pytest.mark.parametrize(("command", "short_waits"), [("lab", False), ("train", True)])
-def test_a_lab_and_a_training_start_with_pinned_thresholds(monkeypatch, command, short_waits):
-    restarts = []
-    monkeypatch.setattr(cli, "restart_pinned", lambda **given: restarts.append(given))
-    monkeypatch.setattr(sys, "argv", ["mnistbench", command, "--epochs", "none"])
-    assert cli.main() == 2
-    assert restarts == [{"short_waits": short_waits}]

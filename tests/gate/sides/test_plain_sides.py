@@ -1158,6 +1158,7 @@ def test_a_side_may_have_pytest_alone(plan, tmp_path):
 
 
 TORCH = """
+import pytest
 import torch
 
 
@@ -1171,8 +1172,9 @@ def test_function(benchmark):
     benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
 
 
-def test_explicit(op_benchmark):
-    op_benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
+@pytest.mark.op_benchmark
+def test_marked(benchmark):
+    benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
 
 
 def test_without_torch(benchmark):
@@ -1198,7 +1200,7 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     assert ["aten::sum", "forward", ""] in keys["model"]
     assert ["aten::mm", "backward", "Sequential.0"] in keys["model"]
     assert ["aten::mm", "forward", ""] in keys["function"]
-    assert keys["explicit"] == keys["function"]
+    assert keys["marked"] == keys["function"]
     assert keys["without_torch"] == []
     for case, builds in found.items():
         for build in builds:

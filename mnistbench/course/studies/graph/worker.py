@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.machine import touch_heap
+from mnistbench.core.machine import pin_allocator, touch_heap
 from mnistbench.course.studies.graph.command import DONE, PROGRESS
 from mnistbench.course.studies.graph.compiled import CompileError, compiled, graphs
 from mnistbench.course.studies.graph.loading import loading
@@ -100,6 +100,7 @@ def main() -> int:
     smaller = "a smaller size" if settings.program == EXPRESSION else "a smaller batch size"
     try:
         device = resolve_devices([settings.device])[-1]  # auto: the accelerator, if there is one
+        pin_allocator()
         touch_heap()
         with (
             thread_count(settings.threads),

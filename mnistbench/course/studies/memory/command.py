@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mnistbench.course.studies.memory.report import report_of
 from mnistbench.course.studies.memory.result import Settings
-from mnistbench.course.studies.study import import_quiet_torch, run_study
+from mnistbench.course.studies.study import run_study
+from mnistbench.measuring.torch_import import import_torch
 
 
 def run(settings: Settings) -> int:
@@ -13,7 +14,7 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or something cannot be measured.
     """
-    import_quiet_torch()
+    import_torch(quiet=True)
     from mnistbench.course.studies.memory.measurement import study
 
     return run_study(settings, study, report_of)
