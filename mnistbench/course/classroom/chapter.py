@@ -12,7 +12,6 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.reading import Reader
-from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
 from mnistbench.course.classroom.questions import Outcome, Question
 from mnistbench.course.lab.document import Block, Cited, Code, Text
@@ -94,12 +93,10 @@ def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[s
             found: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
         except RecordError as error:
             raise UsageError(f"{path}: {error}") from None
-        add_link(path.parent, path.name, path.read_bytes())
         return found
     if failed:
         lines = [f'# {"".join(map(str, asked(each, texts)))}\n{each.key} = ""' for each in failed]
         content = "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode()
-        add_link(path.parent, path.name, content)
         replace_file(path, content)
     return {}
 

@@ -16,7 +16,6 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import option, path
 from mnistbench.core.units import cut, printable
-from mnistbench.course.classroom.chain import add_link
 from mnistbench.course.classroom.chapter import asked
 from mnistbench.course.classroom.predictions import (
     ASKED,
@@ -93,9 +92,8 @@ def run(settings: Settings) -> int:
     }
 
     def keep(predictions: Predictions) -> None:
-        content = toml(predictions, to_ask).encode()
-        add_link(directory, PREDICTIONS, content)
-        replace_file(kept, content)
+        directory.mkdir(parents=True, exist_ok=True)
+        replace_file(kept, toml(predictions, to_ask).encode())
 
     if not kept.exists():
         # The lab does not begin while it has no answers: afterwards no prediction counts.

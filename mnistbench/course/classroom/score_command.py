@@ -28,7 +28,6 @@ from mnistbench.core.params import DTYPES
 from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
-from mnistbench.course.classroom.chain import CHAIN
 from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.gate.sides.turns import in_pairs
@@ -91,8 +90,6 @@ def run(settings: Settings) -> int:
     check_directory(settings.output)
     here = this_machine()
     output = settings.output
-    with suppress(FileNotFoundError):
-        (output / CHAIN).open().close()  # an error before the measurement
     lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
     if other := scores.other_machine(lab, here):
         raise UsageError(
@@ -111,7 +108,7 @@ def run(settings: Settings) -> int:
         print_error(f"{settings.file}: no score: {error}")
         return EXIT_REGRESSED
     output.mkdir(parents=True, exist_ok=True)
-    write_file(output / SCORE, score.content, output)
+    write_file(output / SCORE, score.content)
     print(f"{score.sentence}\n{output / SCORE}")
     return EXIT_PASSED
 

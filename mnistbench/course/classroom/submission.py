@@ -18,7 +18,6 @@ from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.core.reading import FieldError, Reader, wrong
 from mnistbench.core.units import cut
 from mnistbench.course.classroom import predictions
-from mnistbench.course.classroom.chain import CHAIN, changes
 from mnistbench.course.classroom.predictions import (
     EXPLANATIONS,
     LONGEST_NAME,
@@ -41,7 +40,7 @@ DOUBTFUL = "doubtful"
 
 #: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times
 #: as many as are usual; most characters of a file by hand, whose format is slow to read.
-NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
+NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET)
 LARGEST = 16 * 2**20
 LONGEST_TEXT = 2**18
 
@@ -161,7 +160,7 @@ def pack(directory: Path) -> Submission:
     steps = directory / STEPS
     there = [*_listed(directory), *(f"{STEPS.name}/{name}" for name in _listed(steps))]
     # Others may be a project's.
-    if steps.is_symlink() or not {PREDICTIONS, FILE, CHAIN, BEGUN.as_posix()} & {*there}:
+    if steps.is_symlink() or not {PREDICTIONS, FILE, BEGUN.as_posix()} & {*there}:
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
     found = Submission("", {name: _text(directory / name) for name in names})
@@ -287,15 +286,6 @@ def _score(submission: Submission) -> Iterator[tuple[str, str]]:
         yield INCOMPLETE, f"{SCORE} is missing; run mnistbench lab score"
 
 
-def _files(submission: Submission) -> Iterator[tuple[str, str]]:
-    others = {name: text for name, text in submission.files.items() if name != CHAIN}
-    # The commands write a line with the first file.
-    kind = INCONSISTENT if submission.files else INCOMPLETE
-    yield from (
-        (kind, text) for text in changes(submission.files.get(CHAIN, ""), others, BEGUN.as_posix())
-    )
-
-
 def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
     again = f"remove {QUIET} and run mnistbench lab check on the machine of the lab"
     if not submission.quiet:
@@ -323,7 +313,6 @@ CHECKS: Mapping[str, Callable[[Submission], Iterator[tuple[str, str]]]] = {
     "lab": _lab,
     "explanations": _explanations,
     "score": _score,
-    "files": _files,
     "machine": _machine,
 }
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-
-import platformdirs
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
@@ -105,7 +102,6 @@ def run(settings: Settings) -> int:
 
 
 def _measure(settings: Settings) -> None:
-    _cache_bytecode()
     import_quiet_torch()
     import torch
 
@@ -133,20 +129,6 @@ def _measure(settings: Settings) -> None:
     notes = write_report(directory, findings, settings.lang)
     for note in (*findings.notes, *notes):
         print_error(note)
-
-
-def _cache_bytecode() -> None:
-    """Keep compiled modules in the user's cache if torch has none beside its sources.
-
-    Only if Python may not write there.
-
-    Otherwise every run would compile torch's sources again. First iterations use the same cache.
-    """
-    torch = importlib.util.find_spec("torch")
-    if not sys.dont_write_bytecode or (torch and torch.cached and Path(torch.cached).exists()):
-        return
-    sys.pycache_prefix = str(platformdirs.user_cache_path("mnistbench") / "pycache")
-    sys.dont_write_bytecode = False
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:

@@ -154,7 +154,7 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
         return ClassWord(calibration(sum(row.judged), len(row.judged))) if row.judged else None
 
     def in_copies(row: Entry) -> str:
-        return "; ".join(f"{each.kind}: {each.names}" for each in found if row in each.entries)
+        return "; ".join(group.names for group in found if row in group.entries)
 
     return [
         Column("student", lambda row: row.name, key="student"),
@@ -268,10 +268,8 @@ def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Block
 def _copied(found: Sequence[Copies], texts: Texts) -> list[Block]:
     if not found:
         return [texts.text("class", "no_copies")]
-    rows = [
-        (texts.text("class", f"same_{each.kind}"), each.names, str(each.number)) for each in found
-    ]
-    heads = [texts.plain("column", key) for key in ("in_common", "students", "count")]
+    rows = [(group.names, str(group.number)) for group in found]
+    heads = [texts.plain("column", key) for key in ("students", "count")]
     return [
         texts.text("class", "copies"),
         texts.rows(texts.plain("caption", "copies"), heads, rows, numbers=1),
