@@ -128,7 +128,7 @@ COMMANDS = {
         ),
     ),
     "lab predict": (
-        "course.classroom.predict_command",
+        "course.lab.predict.command",
         (
             "ask what you expect before the lab measures, for its report; exit code 0 done, 2 "
             "failed, 130 interrupted"

@@ -47,6 +47,7 @@ ONLY = {
     "events": {"core", "showing"},
     "workloads": {"core"},
     "gate.statistics": {"core", "compare", "gate.statistics"},
+    "course.lab": {*FLOORS[: FLOORS.index("course")], "course.studies"},  # not course.classroom
     "cli": {"core", "showing"},  # the modules of its commands are named in COMMANDS
 }
 

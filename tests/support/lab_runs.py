@@ -22,7 +22,9 @@ from lab_builders import (
 from score_builders import score
 
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.classroom.predictions import (
+from mnistbench.course.classroom.score import REFERENCE_STEP, Score
+from mnistbench.course.lab.lab_file import QUIET, SCORE, LabSettings, write_file
+from mnistbench.course.lab.predict.predictions import (
     ASKED,
     EXPLANATIONS,
     OPERATION,
@@ -33,8 +35,6 @@ from mnistbench.course.classroom.predictions import (
     Predictions,
     toml,
 )
-from mnistbench.course.classroom.score import REFERENCE_STEP, Score
-from mnistbench.course.lab.findings import QUIET, SCORE, LabSettings, write_file
 from mnistbench.course.lab.run import Lab
 
 

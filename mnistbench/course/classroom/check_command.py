@@ -29,7 +29,7 @@ from mnistbench.course.classroom.submission import (
     read,
     write,
 )
-from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
+from mnistbench.course.lab.lab_file import QUIET, SUBMISSION, write_file
 from mnistbench.course.lab.run import STEPS
 from mnistbench.showing.output import (
     EXIT_PASSED,

@@ -28,7 +28,7 @@ from mnistbench.core.params import DTYPES
 from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
-from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
+from mnistbench.course.lab.lab_file import DIRECTORY, FILE, SCORE, Findings, write_file
 from mnistbench.course.studies.study import import_quiet_torch
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.statistics.samples import LEAST_PAIRS

@@ -17,17 +17,17 @@ from typing import TypeVar
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.core.reading import FieldError, Reader, wrong
 from mnistbench.core.units import cut
-from mnistbench.course.classroom import predictions
-from mnistbench.course.classroom.predictions import (
+from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
+from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, Findings, read_file, write_file
+from mnistbench.course.lab.predict import predictions
+from mnistbench.course.lab.predict.predictions import (
     EXPLANATIONS,
     LONGEST_NAME,
     PREDICTIONS,
     Predictions,
     SubmittedFile,
 )
-from mnistbench.course.classroom.questions import Outcome, questions, with_predictions
-from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
-from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_file, write_file
+from mnistbench.course.lab.predict.questions import Outcome, questions, with_predictions
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
 

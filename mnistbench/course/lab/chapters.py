@@ -16,8 +16,8 @@ from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey
 from mnistbench.course.lab.claims import Claim, check
 from mnistbench.course.lab.document import Block, Cited, Code, Document, Exhibit, Section, Text
-from mnistbench.course.lab.explain import Sentence, best_view, explain, main_place
-from mnistbench.course.lab.findings import UNTRAINED, Findings
+from mnistbench.course.lab.lab_file import UNTRAINED, Findings
+from mnistbench.course.lab.sentences import Sentence, best_view, explain, main_place
 from mnistbench.course.lab.sheets import (
     KINDS,
     TOP,

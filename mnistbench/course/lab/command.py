@@ -13,11 +13,11 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, data_dir, option, path, switch
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.chapter import predictions_section
-from mnistbench.course.classroom.questions import with_predictions
 from mnistbench.course.lab.chapters import Chapters, Merged
 from mnistbench.course.lab.document import Document, html, markdown
-from mnistbench.course.lab.findings import DIRECTORY, Findings, LabSettings, write_file
+from mnistbench.course.lab.lab_file import DIRECTORY, Findings, LabSettings, write_file
+from mnistbench.course.lab.predict.questions import with_predictions
+from mnistbench.course.lab.predict.section import predictions_section
 from mnistbench.course.lab.run import TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language

@@ -21,8 +21,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
-from mnistbench.course.lab.explain import best_view, main_place
-from mnistbench.course.lab.findings import UNTRAINED, Findings
+from mnistbench.course.lab.lab_file import UNTRAINED, Findings
+from mnistbench.course.lab.sentences import best_view, main_place
 from mnistbench.course.lab.sheets import (
     Sheets,
     in_a_name,

@@ -27,8 +27,7 @@ from mnistbench.core.params import default_step
 from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, read
-from mnistbench.course.lab.findings import (
+from mnistbench.course.lab.lab_file import (
     BEFORE,
     FILE,
     Findings,
@@ -38,6 +37,7 @@ from mnistbench.course.lab.findings import (
     stored,
     write_file,
 )
+from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, read
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress

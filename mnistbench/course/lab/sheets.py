@@ -20,7 +20,7 @@ from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.findings import Findings, FirstIteration, StudyTable, WarmTime
+from mnistbench.course.lab.lab_file import Findings, FirstIteration, StudyTable, WarmTime
 from mnistbench.profile.result import Profiled
 from mnistbench.showing.table import Column, Table
 

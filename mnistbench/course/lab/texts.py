@@ -16,7 +16,7 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.options import one_of, option
 from mnistbench.course.lab.document import Cited, Code, Exhibit, Text
-from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.lab_file import DevicePlace
 from mnistbench.course.lab.sheets import CitedNumber, Sheet, Word
 from mnistbench.showing.table import Column, Table, text_table
 

@@ -11,10 +11,10 @@ from score_builders import score
 from mnistbench import cli
 from mnistbench.course.classroom import check_command
 from mnistbench.course.classroom.check_command import CLASSROOM50
-from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, read_score
 from mnistbench.course.classroom.submission import CHECKS, pack, read
-from mnistbench.course.lab.findings import FILE, QUIET, SCORE, SUBMISSION, write_file
+from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, SUBMISSION, write_file
+from mnistbench.course.lab.predict.predictions import EXPLANATIONS, PREDICTIONS
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from mnistbench.course.classroom import submission
 from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
 from mnistbench.course.classroom.teacher.cohort import COMPLETE, copies, gather, places
 from mnistbench.course.classroom.teacher.demo_command import DemoStudent
-from mnistbench.course.lab.findings import FILE, stored, write_file
+from mnistbench.course.lab.lab_file import FILE, stored, write_file
 
 STUDENTS = 12
 

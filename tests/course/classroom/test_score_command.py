@@ -31,7 +31,7 @@ from mnistbench.course.classroom.score_command import (
     Settings,
     launched,
 )
-from mnistbench.course.lab.findings import FILE, SCORE, stored, write_file
+from mnistbench.course.lab.lab_file import FILE, SCORE, stored, write_file
 
 PAGE = Path(__file__).parents[3] / "docs" / "lab.md"
 

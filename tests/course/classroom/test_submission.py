@@ -18,7 +18,6 @@ from strategies import many, spoiled
 
 from mnistbench.core.errors import RecordError
 from mnistbench.course.classroom import submission as submissions
-from mnistbench.course.classroom.predictions import EXPLANATIONS, PREDICTIONS
 from mnistbench.course.classroom.submission import (
     CHECKS,
     DOUBTFUL,
@@ -31,7 +30,8 @@ from mnistbench.course.classroom.submission import (
     problems,
     read,
 )
-from mnistbench.course.lab.findings import FILE, QUIET, SCORE, SUBMISSION, Findings, write_file
+from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, SUBMISSION, Findings, write_file
+from mnistbench.course.lab.predict.predictions import EXPLANATIONS, PREDICTIONS
 from mnistbench.course.lab.run import BEGUN, STEPS
 
 STEP = f"{STEPS}/operations-step-cpu-b64.json"

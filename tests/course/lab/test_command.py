@@ -17,10 +17,10 @@ import pytest
 from lab_builders import cluster, laptop, recomputed, training
 
 from mnistbench import cli
-from mnistbench.course.classroom import predictions
-from mnistbench.course.classroom.predictions import ASKED
 from mnistbench.course.lab.command import write_report
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, stored, write_file
+from mnistbench.course.lab.lab_file import FILE, Findings, LabSettings, stored, write_file
+from mnistbench.course.lab.predict import predictions
+from mnistbench.course.lab.predict.predictions import ASKED
 from mnistbench.course.lab.run import STEPS, Lab
 
 

@@ -27,7 +27,7 @@ from lab_builders import (
     without_numbers,
 )
 
-from mnistbench.course.lab import explain as explain_module
+from mnistbench.course.lab import sentences as sentences_module
 from mnistbench.course.lab.chapters import Chapters, Merged
 from mnistbench.course.lab.document import (
     Cited,
@@ -39,8 +39,8 @@ from mnistbench.course.lab.document import (
     html,
     markdown,
 )
-from mnistbench.course.lab.explain import explain
-from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.lab_file import DevicePlace
+from mnistbench.course.lab.sentences import explain
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts, wording
 from mnistbench.showing.table import text_table
@@ -408,7 +408,7 @@ def test_both_languages_have_the_same_keys_and_places():
     english = wording("en")
     chinese = wording("zh")
     file = tomllib.loads(
-        (Path(explain_module.__file__).parent / "wording" / "en.toml").read_text(encoding="utf-8")
+        (Path(sentences_module.__file__).parent / "wording" / "en.toml").read_text(encoding="utf-8")
     )
     assert [
         (section, key)
@@ -477,9 +477,9 @@ def speedups():
 
 def test_every_wording_is_used():
     """A wording that no code asks for is a leftover."""
-    package = Path(explain_module.__file__).parent
+    package = Path(sentences_module.__file__).parent
     code = "".join(
-        (package / name).read_text(encoding="utf-8") for name in ("explain.py", "claims.py")
+        (package / name).read_text(encoding="utf-8") for name in ("sentences.py", "claims.py")
     )
     # Whose ends are put together from the numbers.
     built = ("ratio_", "batch_", "epoch_", "ceiling_")

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from mnistbench.core.errors import MnistbenchError, UsageError, first_line
 from mnistbench.core.units import cut, printable
-from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import Score
 from mnistbench.course.classroom.submission import (
     DOUBTFUL,
@@ -25,7 +24,8 @@ from mnistbench.course.classroom.submission import (
     problems,
     read,
 )
-from mnistbench.course.lab.findings import Findings
+from mnistbench.course.lab.lab_file import Findings
+from mnistbench.course.lab.predict.questions import Outcome
 
 #: The worst state of a file; the states between this one and COMPLETE are kinds of problems.
 UNREADABLE = "unreadable"

@@ -21,18 +21,9 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.core.record import OpRow
 from mnistbench.core.units import printable
-from mnistbench.course.classroom import predictions, score, submission
-from mnistbench.course.classroom.predictions import (
-    ASKED,
-    EXPLANATIONS,
-    OPERATION,
-    OPERATIONS,
-    PERCENT,
-    PREDICTIONS,
-)
-from mnistbench.course.classroom.questions import Outcome, with_predictions
+from mnistbench.course.classroom import score, submission
 from mnistbench.course.classroom.teacher.cohort import DEMO
-from mnistbench.course.lab.findings import (
+from mnistbench.course.lab.lab_file import (
     DIRECTORY,
     FILE,
     QUIET,
@@ -42,6 +33,16 @@ from mnistbench.course.lab.findings import (
     stored,
     write_file,
 )
+from mnistbench.course.lab.predict import predictions
+from mnistbench.course.lab.predict.predictions import (
+    ASKED,
+    EXPLANATIONS,
+    OPERATION,
+    OPERATIONS,
+    PERCENT,
+    PREDICTIONS,
+)
+from mnistbench.course.lab.predict.questions import Outcome, with_predictions
 from mnistbench.course.lab.run import BEGUN, STEPS, LabPlan, items_of
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.showing.output import EXIT_PASSED, check_directory

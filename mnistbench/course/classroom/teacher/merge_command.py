@@ -14,9 +14,6 @@ from mnistbench.core import units
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.chapter import EXPECTED, LEVEL, calibration
-from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT
-from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import BANDS, interval
 from mnistbench.course.classroom.teacher.cohort import (
     DEMO,
@@ -31,6 +28,9 @@ from mnistbench.course.classroom.teacher.cohort import (
 )
 from mnistbench.course.lab.chapters import document_of
 from mnistbench.course.lab.document import Block, Document, Exhibit, Text, html, markdown
+from mnistbench.course.lab.predict.predictions import ASKED, OPERATION, PERCENT
+from mnistbench.course.lab.predict.questions import Outcome
+from mnistbench.course.lab.predict.section import EXPECTED, LEVEL, calibration
 from mnistbench.course.lab.sheets import Sheet, Word
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, check_directory

@@ -16,8 +16,8 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import option, path
 from mnistbench.core.units import cut, printable
-from mnistbench.course.classroom.chapter import asked
-from mnistbench.course.classroom.predictions import (
+from mnistbench.course.lab.lab_file import DIRECTORY, dataset
+from mnistbench.course.lab.predict.predictions import (
     ASKED,
     LONGEST_NAME,
     OPERATIONS,
@@ -28,8 +28,8 @@ from mnistbench.course.classroom.predictions import (
     read,
     toml,
 )
-from mnistbench.course.classroom.questions import questions
-from mnistbench.course.lab.findings import DIRECTORY, dataset
+from mnistbench.course.lab.predict.questions import questions
+from mnistbench.course.lab.predict.section import asked
 from mnistbench.course.lab.run import has_begun
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, check_directory, print_error

@@ -30,8 +30,8 @@ from lab_builders import (
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.explain import best_view, explain
-from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.lab_file import DevicePlace
+from mnistbench.course.lab.sentences import best_view, explain
 from mnistbench.course.lab.sheets import Word, sheets_of
 from mnistbench.course.lab.texts import Texts
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from mnistbench.core.operation import NOT_OPERATIONS
 from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.findings import TRAINED, UNTRAINED, DevicePlace, Findings
+from mnistbench.course.lab.lab_file import TRAINED, UNTRAINED, DevicePlace, Findings
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share
 
 #: Times that differ by less than this factor count as equal.

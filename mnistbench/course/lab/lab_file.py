@@ -22,7 +22,7 @@ from mnistbench.core.params import DATASETS
 from mnistbench.core.reading import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, TextFile
+from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 

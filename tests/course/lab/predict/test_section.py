@@ -11,13 +11,13 @@ import pytest
 from lab_builders import laptop, recomputed, without_numbers
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.classroom.chapter import calibration, predictions_section
-from mnistbench.course.classroom.predictions import EXPLANATIONS, Predictions
-from mnistbench.course.classroom.questions import with_predictions
 from mnistbench.course.lab.chapters import Chapters
 from mnistbench.course.lab.command import write_report
 from mnistbench.course.lab.document import Exhibit, html, markdown
-from mnistbench.course.lab.findings import FILE, Findings, stored, write_file
+from mnistbench.course.lab.lab_file import FILE, Findings, stored, write_file
+from mnistbench.course.lab.predict.predictions import EXPLANATIONS, Predictions
+from mnistbench.course.lab.predict.questions import with_predictions
+from mnistbench.course.lab.predict.section import calibration, predictions_section
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
 

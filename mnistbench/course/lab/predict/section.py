@@ -12,10 +12,10 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.reading import Reader
-from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
-from mnistbench.course.classroom.questions import Outcome, Question
 from mnistbench.course.lab.document import Block, Cited, Code, Text
-from mnistbench.course.lab.findings import Findings
+from mnistbench.course.lab.lab_file import Findings
+from mnistbench.course.lab.predict.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
+from mnistbench.course.lab.predict.questions import Outcome, Question
 from mnistbench.course.lab.sheets import CitedNumber, Sheet, Sheets, ratio
 from mnistbench.course.lab.texts import Cite, Texts
 
