@@ -70,10 +70,6 @@ class Texts:
                 pieces += [Code("".join(map(str, filled)))] if in_code else filled
         return _joined(_spaced(pieces))
 
-    def signs(self, section: str) -> set[str]:
-        """Return the characters that a section uses."""
-        return set("".join(self._texts[section].values()))
-
     def has(self, section: str, key: str) -> bool:
         """Return whether there is such a wording."""
         return key in self._texts[section]
