@@ -38,10 +38,13 @@ INCONSISTENT = "inconsistent"
 #: Kind of a flaw: the machine was disturbed.
 DOUBTFUL = "doubtful"
 
-#: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times
-#: as many as are usual; most characters of a file by hand, whose format is slow to read.
-NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET)
+#: Files that a student writes by hand.
+BY_HAND = (PREDICTIONS, EXPLANATIONS)
+#: Files of a lab that a submission has, beside those of its steps.
+NAMES = (*BY_HAND, FILE, SCORE, QUIET)
+#: Most bytes of a submission, 16 times as many as are usual.
 LARGEST = 16 * 2**20
+#: Most characters of a file by hand, whose format is slow to read.
 LONGEST_TEXT = 2**18
 
 #: Most characters of a text about a flaw, which may have values of the file.
@@ -79,7 +82,7 @@ class Submission:
         for name, text in self.files.items():
             if name not in NAMES and not _STEP.fullmatch(name):
                 raise FieldError("is no file of a lab", f"files.{name[:60]!r}")
-            if _NO_TEXT.search(text) or (name in NAMES[:2] and len(text) > LONGEST_TEXT):
+            if _NO_TEXT.search(text) or (name in BY_HAND and len(text) > LONGEST_TEXT):
                 raise FieldError(
                     f"is no text, or longer than {LONGEST_TEXT} characters", f"files.{name}"
                 )

@@ -122,7 +122,7 @@ class Chapters:
             **({"predictions": predicted} if (predicted := self._predicted(self._cite)) else {}),
             "environment": self._environment(),
             "graph": [
-                texts.text("text", "no_graph_tool"),
+                texts.text("text", "layers"),
                 *self._picture("graph", [sheets.layers]),
                 texts.table("layers", sheets.layers),
             ],

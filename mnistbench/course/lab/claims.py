@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from mnistbench.course.lab.lab_file import TRAINED, UNTRAINED, Findings
 from mnistbench.course.lab.sentences import (
-    COSTLY,
-    MOST,
-    SAME,
+    DOMINATES,
+    EQUAL_WITHIN,
+    SLOW_FIRST_CALL,
     Sentence,
     Words,
     best_view,
@@ -146,7 +146,7 @@ def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Cla
 
     figures = _by_tables(findings, sheets, "forward", device, "share", part)
     words: Words = {"place": main_place(findings, device)}
-    return _decided("convolution_most", words, *figures, lambda value: value >= MOST)
+    return _decided("convolution_most", words, *figures, lambda value: value >= DOMINATES)
 
 
 def _convolution_over_addmm(
@@ -206,7 +206,11 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
             reports += _figures("change", naive, small=small, large=large)
             right += _figures("change", change, small=small, large=large)
         grows = key == "batch_grows"
-        holds = (lambda value: value >= SAME) if grows else (lambda value: value <= 1 / SAME)
+        holds = (
+            (lambda value: value >= EQUAL_WITHIN)
+            if grows
+            else (lambda value: value <= 1 / EQUAL_WITHIN)
+        )
         yield _decided(key, {"place": place}, reports, right, holds)
 
 
@@ -254,7 +258,7 @@ def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Clai
     if not (first and warm and before):
         return Claim(key, UNKNOWN, "not_measured", words, reports)
     right = (*_figures("warm_ns", warm), *_figures("first_over_warm", before))
-    if before.value < COSTLY:
+    if before.value < SLOW_FIRST_CALL:
         return Claim(key, FAILS, f"{key}_nothing", words, reports, right)
     if not after:
         return Claim(key, UNKNOWN, f"{key}_half", words, reports, right)

@@ -29,7 +29,7 @@ from mnistbench.course.classroom.score_command import (
     WORKER,
     ScoredSide,
     Settings,
-    launched,
+    time_launch,
 )
 from mnistbench.course.lab.lab_file import FILE, SCORE, stored, write_file
 
@@ -192,7 +192,9 @@ def shared(environ):
 
 def turns(reference, student, weights, dtype="float32"):
     settings = Settings(file=Path("step.py"), seconds=0.01, batch_size=16, dtype=dtype)
-    return launched({REFERENCE: reference, STUDENT: student}, weights, random.Random(1), settings)
+    return time_launch(
+        {REFERENCE: reference, STUDENT: student}, weights, random.Random(1), settings
+    )
 
 
 @pytest.mark.parametrize("name", STEPS)
