@@ -14,7 +14,6 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, data_dir, option, path, switch
 from mnistbench.core.units import printable
 from mnistbench.course.lab.chapters import Chapters, Merged
-from mnistbench.course.lab.document import Document, html, markdown
 from mnistbench.course.lab.lab_file import DIRECTORY, Findings, LabSettings, write_file
 from mnistbench.course.lab.predict.questions import with_predictions
 from mnistbench.course.lab.predict.section import predictions_section
@@ -22,7 +21,10 @@ from mnistbench.course.lab.run import TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.course.studies.study import import_quiet_torch
+from mnistbench.showing.html import html_document
+from mnistbench.showing.markdown import markdown_document
 from mnistbench.showing.output import EXIT_STOPPED, check_directory, print_error
+from mnistbench.showing.report import Document
 
 #: The default directory of a report of several labs.
 MERGED = "mnistbench-labs"
@@ -163,8 +165,8 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     sheets = with_predictions(findings, sheets_of(findings))
     figures = Figures(directory, texts)
     figures.draw(findings, sheets)
-    predicted = predictions_section(directory, findings, sheets, texts)
-    document, numbers = Chapters(findings, sheets, texts, figures.drawn, predicted).document()
+    predictions = predictions_section(directory, findings, sheets, texts)
+    document, numbers = Chapters(findings, sheets, texts, figures.drawn, predictions).document()
     _write(directory, document, [*(sheet for sheet in sheets.all() if sheet.rows), numbers])
     if figures.texts is texts:
         return []
@@ -177,8 +179,8 @@ def _write(directory: Path, document: Document, sheets: Iterable[Sheet]) -> None
         file = directory / sheet.file
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, sheet.csv().encode())
-    replace_file(directory / REPORTS[0], markdown(document).encode())
-    replace_file(directory / REPORTS[1], html(document, directory / "figures").encode())
+    replace_file(directory / REPORTS[0], markdown_document(document).encode())
+    replace_file(directory / REPORTS[1], html_document(document, directory / "figures").encode())
 
 
 def _shown(file: Path) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.core.operation import NOT_OPERATIONS
-from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.lab_file import TRAINED, UNTRAINED, DevicePlace, Findings
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share
+from mnistbench.showing.text import Code
 
 #: Times that differ by less than this factor count as equal.
 EQUAL_WITHIN = 1.05

@@ -30,8 +30,10 @@ from mnistbench.course.classroom.teacher.cohort import (
     places,
 )
 from mnistbench.course.classroom.teacher.merge_command import page
-from mnistbench.course.lab.document import Exhibit, html, markdown
 from mnistbench.course.lab.texts import Texts
+from mnistbench.showing.html import html_document
+from mnistbench.showing.markdown import markdown_document
+from mnistbench.showing.table import Table
 
 # ---- Places --------------------------------------------------------------------------------------
 
@@ -220,19 +222,23 @@ def small_class():
 
 def test_the_page_of_a_small_class(golden):
     document, rows = page(small_class(), ["notes.txt"], Texts("en"), ("speedups",))
-    golden(markdown(document), "class_en.md")
+    golden(markdown_document(document), "class_en.md")
     golden(rows.csv(), "class.csv")
 
 
 def test_both_languages_have_the_same_numbers(tmp_path):
     pages = [page(small_class(), [], Texts(language), ())[0] for language in ("en", "zh")]
-    blocks = [
-        [block for part in each.sections for block in part.blocks if isinstance(block, Exhibit)]
-        for each in pages
+    lengths = [
+        [
+            len(part.rows)
+            for section in document.sections
+            for part in section.parts
+            if isinstance(part, Table)
+        ]
+        for document in pages
     ]
-    lengths = [[len(block.shown.rows) for block in each] for each in blocks]
     assert lengths[0] == lengths[1] == [6, 2, 3]
-    assert all("<b>" not in html(each, tmp_path).replace("<b></b>", "") for each in pages)
+    assert all("<b>" not in html_document(each, tmp_path).replace("<b></b>", "") for each in pages)
 
 
 def test_numbers_over_the_class_are_medians_and_quartiles():
@@ -245,7 +251,7 @@ def test_numbers_over_the_class_are_medians_and_quartiles():
     )
     [line] = [
         line
-        for line in markdown(document).splitlines()
+        for line in markdown_document(document).splitlines()
         if line.startswith("| time per image of a training step")
     ]
     assert line.split(" | ")[1:] == ["5", "100.0 %", "3 (2 - 4)", "7 (6 - 8) |"]
@@ -253,7 +259,7 @@ def test_numbers_over_the_class_are_medians_and_quartiles():
 
 def test_a_class_without_predictions_scores_and_copies_says_so():
     document, _ = page([entry("s1")], [], Texts("en"), ())
-    assert "No submission has a speed-up that counts" in (text := markdown(document))
+    assert "No submission has a speed-up that counts" in (text := markdown_document(document))
     assert "No submission has a prediction" in text
     assert "No two submissions" in text
 

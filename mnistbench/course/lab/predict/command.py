@@ -87,8 +87,8 @@ def run(settings: Settings) -> int:
     kept = directory / PREDICTIONS
     found = empty = Predictions(settings.student, made, settings.dataset, cores, {})
     to_ask = {
-        each.key: "".join(map(str, asked(each, texts)))
-        for each in questions(settings.student, settings.dataset, cores)
+        question.key: str(asked(question, texts))
+        for question in questions(settings.student, settings.dataset, cores)
     }
 
     def keep(predictions: Predictions) -> None:

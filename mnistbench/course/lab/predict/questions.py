@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mnistbench.course.lab.document import Code
 from mnistbench.course.lab.lab_file import UNTRAINED, Findings
 from mnistbench.course.lab.predict.predictions import OPERATIONS, Answer, drawn
 from mnistbench.course.lab.sentences import (
@@ -22,6 +21,7 @@ from mnistbench.course.lab.sentences import (
 )
 from mnistbench.course.lab.sheets import KINDS, Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
 from mnistbench.showing.table import Column
+from mnistbench.showing.text import Code
 
 CPU = "cpu"
 
