@@ -127,7 +127,7 @@ COMMANDS = {
         ),
     ),
     "lab predict": (
-        "course.classroom.predict_command",
+        "course.lab.predict.command",
         (
             "ask what you expect before the lab measures, for its report; exit code 0 done, 2 "
             "failed, 130 interrupted"
@@ -144,17 +144,10 @@ COMMANDS = {
             "missing or wrong, 2 failed"
         ),
     ),
-    "class": ("", "work with the submissions of a class: merge, verify, rerun, demo"),
+    "class": ("", "work with the submissions of a class: merge, rerun, demo"),
     "class merge": (
         "course.classroom.teacher.merge_command",
         "write one page and a CSV file of the submissions of a class",
-    ),
-    "class verify": (
-        "course.classroom.check_command:Verify",
-        (
-            "name what was changed in submissions after it was written; exit code 0 nothing, 1 "
-            "something, 2 failed"
-        ),
     ),
     "class rerun": (
         "course.classroom.teacher.rerun_command",

@@ -205,7 +205,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         "gate.reproducers.command.measure",
         "course.lab.command._measure",
         "course.lab.command._merge",
-        "course.classroom.predict_command.answered",
+        "course.lab.predict.command.answered",
         "course.classroom.score_command.measure",
         "course.classroom.check_command.read",
         "course.classroom.teacher.merge_command.gather",

@@ -1,35 +1,43 @@
-"""Blocks -> Markdown for a comment on a pull request. Text from a file cannot become markup."""
+"""Markdown: a report for a comment on a pull request, and a document. No text becomes markup."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from mnistbench.core.units import printable
-from mnistbench.showing.report import Block
+from mnistbench.showing.report import Block, Document, Figure, Part
 from mnistbench.showing.table import Table
 from mnistbench.showing.terminal import draw
+from mnistbench.showing.text import Cited, Code, Text
 
 #: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads
 #: character entities.
 _BREAK = "<!-- -->"
 
-_OF_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-_OF_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()|~!$"})
+#: Characters that would become HTML.
+_HTML_SIGNS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+#: Characters that would become markup in a comment, where ``in_html`` breaks the words with ``#``.
+_COMMENT_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()|~!$"})
+#: Characters that would become markup in a document, which GitHub, Pandoc and editors read.
+_DOCUMENT_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]|#~$"})
 
 
 def in_html(text: str) -> str:
     """Return text that is shown literally inside an HTML element."""
-    shown = printable(text).translate(_OF_HTML)
+    shown = printable(text).translate(_HTML_SIGNS)
     for sign in ("@", "#", ":/", "www", "GH-"):
         shown = shown.replace(sign, f"{sign[:1]}{_BREAK}{sign[1:]}")
     return shown
 
 
 def escaped(text: str) -> str:
-    """Return text that is shown literally in a paragraph or a cell."""
-    return in_html(printable(text).translate(_OF_MARKDOWN))
+    """Return text that is shown literally in a paragraph or a cell of a comment."""
+    return in_html(printable(text).translate(_COMMENT_SIGNS))
+
+
+# ---- A comment on a pull request -----------------------------------------------------------------
 
 
 def markdown_report(
@@ -48,9 +56,9 @@ def markdown_report(
     parts = [f"### mnistbench: {escaped(outcome)}"]
     for block in blocks:
         # They number themselves.
-        ranks = (line.partition(". ")[0].isdigit() for line in block.lines)
+        ranks = (str(line).partition(". ")[0].isdigit() for line in block.lines)
         lines = [
-            f"{'' if is_rank else '- '}{escaped(line)}"
+            f"{'' if is_rank else '- '}{escaped(str(line))}"
             for is_rank, line in zip(ranks, block.lines, strict=True)
         ]
         parts.append(
@@ -113,8 +121,74 @@ def _drawn(table: Table, *, opened: bool) -> str:
 def _folded(table: Table) -> str:
     rules = ["---:" if column.is_number else "---" for column in table.drawn]
     texts = (map(escaped, cells) for cells in (*table.cells, *table.sum_cells))
-    rows = [f"| {' | '.join(cells)} |" for cells in (map(escaped, table.headings), rules, *texts)]
+    rows = [_row(cells) for cells in (map(escaped, table.headings), rules, *texts)]
     lines = ["", *(f"- {escaped(line)}" for line in table.lines)] if table.lines else []
     return "\n".join(
         [f"<details><summary>{in_html(table.title)}</summary>", "", *rows, *lines, "", "</details>"]
     )
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+# ---- A document ----------------------------------------------------------------------------------
+
+
+def markdown_document(document: Document) -> str:
+    """Return the document as Markdown that GitHub, Pandoc and editors read."""
+    parts = [f"# {_literal(document.title)}"]
+    for number, section in enumerate(document.sections, 1):
+        parts.append(f"## {number}. {_literal(section.title)}")
+        parts += [_part(part, document) for part in section.parts]
+    return "\n\n".join(parts) + "\n"
+
+
+def _part(part: Part, document: Document) -> str:
+    match part:
+        case Text():
+            return _sentence(part, document.entries)
+        case list():
+            return "\n".join(f"- {_sentence(text, document.entries)}" for text in part)
+        case Figure():
+            caption = _literal(part.caption)
+            files = _sources(part.files, document)
+            return f"![{caption}](figures/{part.name}.svg)\n\n*{caption}*{files}"
+        case Table():
+            return _table(part, document)
+
+
+def _table(table: Table, document: Document) -> str:
+    rules = ["---:" if column.is_number else "---" for column in table.drawn]
+    lines = [_row(map(_literal, table.headings)), _row(rules)]
+    for position, texts in enumerate(table.texts):
+        cells = [_sentence(text, document.entries, in_table=True) for text in texts]
+        if table.anchors_from is not None:
+            cells[0] = f'<a id="n{table.anchors_from + position}"></a>{cells[0]}'
+        lines.append(_row(cells))
+    caption = f"**{_literal(table.title)}**{_sources(table.files, document)}"
+    return f"{caption}\n\n" + "\n".join(lines)
+
+
+def _sources(files: Iterable[str], document: Document) -> str:
+    links = ", ".join(f"[{_literal(file)}]({file})" for file in files)
+    return document.source.replace("{files}", links) if links else ""
+
+
+def _literal(text: str) -> str:
+    return printable(text).translate({**_DOCUMENT_SIGNS, **_HTML_SIGNS})
+
+
+def _sentence(text: Text, entries: Mapping[Cited, int], *, in_table: bool = False) -> str:
+    shown = []
+    for piece in text:
+        if isinstance(piece, Code):
+            code = printable(piece)
+            fence, padding = ("``", " ") if "`" in code else ("`", "")
+            code = code.replace("|", "\\|") if in_table else code
+            shown.append(f"{fence}{padding}{code}{padding}{fence}")
+        elif isinstance(piece, str):
+            shown.append(_literal(piece))
+        else:
+            shown.append(f"[{_literal(str(piece))}](#n{entries[piece]})")
+    return "".join(shown)

@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from mnistbench.core import units
+from mnistbench.showing.text import Code, Text
 
 _Row = TypeVar("_Row")
 
@@ -30,7 +31,7 @@ class Column(Generic[_Row]):
     """A column over rows of one type."""
 
     heading: str | None  # None: only in CSV and JSON
-    value: Callable[[_Row], Any]  # None for a cell without a value
+    value: Callable[[_Row], Any]  # None for a cell without a value, a Text for one with marks
     # Value -> text of a number, drawn at the right; None for a column of words.
     shown: Callable[[Any], str] | None = None
     key: str = ""  # name in CSV and JSON; empty: only in terminal, Markdown and HTML
@@ -40,11 +41,20 @@ class Column(Generic[_Row]):
         return self.shown is not None
 
     def cell(self, row: _Row) -> str:
+        """Return the text of a cell, without marks."""
+        return self._shown(self.value(row))
+
+    def text(self, row: _Row) -> Text:
         """Return the text of a cell."""
         value = self.value(row)
+        if isinstance(value, Text):
+            return value
+        return Text([value if isinstance(value, Code) else self._shown(value)])
+
+    def _shown(self, value: Any) -> str:
         if value is None:
             return units.MISSING
-        return self.shown(value) if self.shown else str(value)
+        return self.shown(value) if self.shown and not isinstance(value, Text) else str(value)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,9 @@ class Table:
     rows: Sequence[Any]
     sums: Sequence[Any] = ()
     lines: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # sources of its numbers, below the directory of the report
+    # Number of the first row's anchor; None if the rows are no entries of the sources.
+    anchors_from: int | None = None
 
     @property
     def drawn(self) -> list[Column[Any]]:
@@ -70,6 +83,11 @@ class Table:
     @property
     def cells(self) -> list[list[str]]:
         return [[column.cell(row) for column in self.drawn] for row in self.rows]
+
+    @property
+    def texts(self) -> list[list[Text]]:
+        """The cells of the rows with their marks."""
+        return [[column.text(row) for column in self.drawn] for row in self.rows]
 
     @property
     def sum_cells(self) -> list[list[str]]:

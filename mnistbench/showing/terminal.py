@@ -55,7 +55,7 @@ def draw_report(blocks: Iterable[Block], *, colour: bool = False) -> str:
                 "\n".join(
                     [
                         *heading,
-                        *map(printable, block.lines),
+                        *(printable(str(line)) for line in block.lines),
                         *([block.drawing] if block.drawing else []),
                     ]
                 )

@@ -2,6 +2,7 @@
 
 import html
 import re
+from dataclasses import dataclass, replace
 
 import pytest
 import strategies
@@ -9,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.units import printable
-from mnistbench.showing.markdown import escaped, in_html, markdown_report
-from mnistbench.showing.report import Block
+from mnistbench.showing.markdown import (
+    escaped,
+    in_html,
+    markdown_document,
+    markdown_report,
+)
+from mnistbench.showing.report import Block, Document, Figure, Section
 from mnistbench.showing.table import text_table
+from mnistbench.showing.text import Cited, Code, Text
 
 COMMENT = "<!-- -->"
 
@@ -184,3 +191,45 @@ def test_the_longest_parts_of_a_report_are_cut_to_one_length_and_say_what_is_mis
     assert re.search(r"\n\d{3} more lines; ask\n</pre>\n</details>$", drawn)
     assert abs(len(many[1]) - len(drawn)) < 100
     assert end == "- the end\n"
+
+
+# ---- A document ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Number(Cited):
+    """A number that a document cites."""
+
+    value: str
+
+    def __str__(self):
+        return self.value
+
+
+def test_a_document_has_numbered_sections_figures_and_sources():
+    entries = replace(text_table("entries", ["n"], [["1"]]), anchors_from=1)
+    parts = (
+        Text(["plain ", Code("a`b|c"), " and ", Number("4.2")]),
+        [Text(["one"]), Text([Code("two")])],
+        Figure("graph", "what it shows", ("tables/layers.csv",)),
+        replace(text_table("cap", ["word", "n"], [[Code("x|y"), "1"]]), files=("tables/a_b.csv",)),
+        entries,
+    )
+    document = Document("A *title*", "en", " (source: {files})", (Section("one", "First", parts),))
+    assert markdown_document(document) == (
+        "# A \\*title\\*\n\n## 1. First\n\nplain `` a`b|c `` and [4.2](#n1)\n\n- one\n- `two`\n\n"
+        "![what it shows](figures/graph.svg)\n\n*what it shows* (source: "
+        "[tables/layers.csv](tables/layers.csv))\n\n"
+        "**cap** (source: [tables/a\\_b.csv](tables/a_b.csv))\n\n| word | n |\n| --- | ---: |\n| "
+        "`x\\|y` | 1 |\n\n"
+        '**entries**\n\n| n |\n| --- |\n| <a id="n1"></a>1 |\n'
+    )
+
+
+def test_cited_numbers_are_numbered_as_a_reader_meets_them_and_equal_ones_once():
+    first, second = (
+        Section("s", "S", (Text([Number("b"), Number("a")]), [Text([Number("b")])])),
+        Section("t", "T", (text_table("", ["n"], [[Text([Number("c")])]]), Text([Number("a")]))),
+    )
+    document = Document("", "en", "", (first, second))
+    assert document.entries == {Number("b"): 1, Number("a"): 2, Number("c"): 3}

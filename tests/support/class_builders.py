@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mnistbench.course.classroom.predictions import Answer
-from mnistbench.course.classroom.questions import Outcome, Question
 from mnistbench.course.classroom.score import BANDS
 from mnistbench.course.classroom.teacher.cohort import Entry
+from mnistbench.course.lab.predict.predictions import Answer
+from mnistbench.course.lab.predict.questions import Outcome, Question
 from mnistbench.course.lab.sheets import Cells, CitedNumber
 
 

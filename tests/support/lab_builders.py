@@ -16,7 +16,7 @@ from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.record import OpRow, OpTable
 from mnistbench.core.roofline import Ceilings, Cost
-from mnistbench.course.lab.findings import (
+from mnistbench.course.lab.lab_file import (
     Findings,
     FirstIteration,
     LabSettings,

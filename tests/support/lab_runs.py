@@ -22,8 +22,9 @@ from lab_builders import (
 from score_builders import score
 
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.classroom.chain import add_link
-from mnistbench.course.classroom.predictions import (
+from mnistbench.course.classroom.score import REFERENCE_STEP, Score
+from mnistbench.course.lab.lab_file import QUIET, SCORE, LabSettings, write_file
+from mnistbench.course.lab.predict.predictions import (
     ASKED,
     EXPLANATIONS,
     OPERATION,
@@ -34,8 +35,6 @@ from mnistbench.course.classroom.predictions import (
     Predictions,
     toml,
 )
-from mnistbench.course.classroom.score import REFERENCE_STEP, Score
-from mnistbench.course.lab.findings import QUIET, SCORE, LabSettings, write_file
 from mnistbench.course.lab.run import Lab
 
 
@@ -122,8 +121,8 @@ def predict(
 
 
 def write(directory: Path, name: str, text: str) -> None:
-    """Write a file with its line in the chain."""
-    add_link(directory, name, text.encode())
+    """Write a file of a lab as a student does."""
+    directory.mkdir(parents=True, exist_ok=True)
     (directory / name).write_text(text, encoding="utf-8")
 
 
@@ -147,5 +146,5 @@ def whole_lab(directory: Path, student: str = "s001", **machine: Any) -> Path:
         (SCORE, score(environment=environment(**machine))),
         (QUIET, quiet(environment=environment(**machine))),
     ):
-        write_file(directory / name, made.content, directory)
+        write_file(directory / name, made.content)
     return directory

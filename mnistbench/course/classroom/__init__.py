@@ -1,4 +1,4 @@
 """What a class does with labs.
 
-Predict, compare with what was measured, and make a training step faster for a score.
+Make a training step faster for a score, check a lab and hand it in; ``teacher`` grades.
 """

@@ -1,7 +1,4 @@
-"""``mnistbench lab check``: what a lab lacks, and the file to hand in.
-
-``mnistbench class verify``: what was changed in it.
-"""
+"""``mnistbench lab check``: what a lab lacks, and the file to hand in."""
 
 from __future__ import annotations
 
@@ -18,8 +15,6 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.chain import CHAIN, add_link
-from mnistbench.course.classroom.predictions import EXPLANATIONS
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, other_machine
 from mnistbench.course.classroom.score_command import Settings as ScoreSettings
 from mnistbench.course.classroom.score_command import measure, this_machine
@@ -34,12 +29,11 @@ from mnistbench.course.classroom.submission import (
     read,
     write,
 )
-from mnistbench.course.lab.findings import QUIET, SUBMISSION, write_file
+from mnistbench.course.lab.lab_file import QUIET, SUBMISSION, write_file
 from mnistbench.course.lab.run import STEPS
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
-    EXIT_UNJUDGED,
     check,
     check_directory,
     print_error,
@@ -186,9 +180,6 @@ def self_tested(directory: Path) -> Submission:
 
     On its machine, after a self-test if there is no successful one.
     """
-    files = pack(directory).files
-    if (text := files.get(EXPLANATIONS)) and files.get(CHAIN, "").strip():
-        add_link(directory, EXPLANATIONS, text.encode())  # the student edits them
     found = pack(directory)
     with suppress(RecordError):
         if not found.findings or all(each.check != "machine" for each in problems(found)):
@@ -201,33 +192,6 @@ def self_tested(directory: Path) -> Submission:
             load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
             progress.say(f"self-test: the reference against itself, about 30 s ({load})")
             settings = ScoreSettings(file=Path("reference"), launches=LAUNCHES, seconds=LAUNCH_S)
-            write_file(
-                directory / QUIET,
-                measure(settings, REFERENCE_STEP, here, progress).content,
-                directory,
-            )
+            write_file(directory / QUIET, measure(settings, REFERENCE_STEP, here, progress).content)
         return pack(directory)
     return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verify:
-    """The submissions of a class."""
-
-    submissions: tuple[Path, ...] = argument("SUBMISSION", path, "submissions to verify", many=True)
-
-    def run(self) -> int:
-        """Print a line for each submission.
-
-        Return 0, 1 if something was changed in one, 2 if one cannot be read.
-        """
-        codes = set[int]()
-        for file in self.submissions:
-            try:
-                wrong = [each.text for each in problems(read(file)) if each.kind == INCONSISTENT]
-                print(printable(f"{file}: {'; '.join(wrong) or 'unchanged'}"))
-                codes.add(EXIT_REGRESSED if wrong else EXIT_PASSED)
-            except RecordError as error:
-                print_error(error)
-                codes.add(EXIT_UNJUDGED)
-        return max(codes)

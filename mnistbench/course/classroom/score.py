@@ -22,8 +22,8 @@ from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.reading import Members, Nanoseconds, Positive
 from mnistbench.core.record import Environment
-from mnistbench.course.classroom.predictions import TextFile
-from mnistbench.course.lab.findings import SCHEMA, read_file
+from mnistbench.course.lab.lab_file import SCHEMA, read_file
+from mnistbench.course.lab.predict.predictions import TextFile
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.samples import difference
 from mnistbench.saved_runs.compatibility import blocking_differences, described

@@ -28,8 +28,7 @@ from mnistbench.core.params import DTYPES
 from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
-from mnistbench.course.classroom.chain import CHAIN
-from mnistbench.course.lab.findings import DIRECTORY, FILE, SCORE, Findings, write_file
+from mnistbench.course.lab.lab_file import DIRECTORY, FILE, SCORE, Findings, write_file
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.statistics.samples import LEAST_PAIRS
 from mnistbench.measuring.timing import Clock
@@ -91,8 +90,6 @@ def run(settings: Settings) -> int:
     check_directory(settings.output)
     here = this_machine()
     output = settings.output
-    with suppress(FileNotFoundError):
-        (output / CHAIN).open().close()  # an error before the measurement
     lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
     if other := scores.other_machine(lab, here):
         raise UsageError(
@@ -111,7 +108,7 @@ def run(settings: Settings) -> int:
         print_error(f"{settings.file}: no score: {error}")
         return EXIT_REGRESSED
     output.mkdir(parents=True, exist_ok=True)
-    write_file(output / SCORE, score.content, output)
+    write_file(output / SCORE, score.content)
     print(f"{score.sentence}\n{output / SCORE}")
     return EXIT_PASSED
 
@@ -127,7 +124,7 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
     coin = random.Random()  # noqa: S311
     cores = own_cores()
     size = settings.batch_size
-    launches = list[Any]()
+    launches: list[scores.ScoreLaunch] = []
     with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
         environ = measuring_environment(os.environ, Path(folder, "bytecode"))
         weights = {name: f"{folder}/{name}.pt" for name in (REFERENCE, STUDENT)}
@@ -155,7 +152,7 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
                         sides[REFERENCE].ask(float, "accuracy", weights=file)
                         for file in weights.values()
                     ]
-                launches.append(launched(sides, weights[REFERENCE], coin, settings))
+                launches.append(time_launch(sides, weights[REFERENCE], coin, settings))
     peak = max(ceilings_of("cpu", each, 1).flops_per_s for each in {"float32", settings.dtype})
     floor_ns = max(1, round(1e9 * size * FLOPS / peak))
     learnt = (accuracies[0], accuracies[1])
@@ -194,51 +191,85 @@ class ScoredSide(Child):
         return 0
 
 
-def launched(
+@dataclass(frozen=True)
+class Turn:
+    """What the steps of a turn took."""
+
+    wall_ns: int
+    cpu_ns: int  # of the process whose turn it was; 0 where the system does not tell
+    student_cpu_ns: int  # of the student's process, also while the reference runs
+
+
+class Pairing:
+    """Runs pairs of turns, one of each side, on the same weights and inputs."""
+
+    def __init__(self, sides: Mapping[str, ScoredSide], weights: str, limit: float) -> None:
+        """Start every turn from a file of weights; ``limit`` is that of the error of a pair."""
+        self._sides = sides
+        self._weights = weights
+        self._limit = limit
+        self.errors: list[float] = []  # of each pair
+
+    def run_pair(self, order: Sequence[str], *, untimed: int, steps: int) -> tuple[Turn, Turn]:
+        """Run a turn of each side in an order, after untimed steps.
+
+        Return the turn of the reference and that of the student.
+
+        RefusedError if the student's step computed something else.
+        """
+        seeds = [secrets.randbits(63) for _ in range(3)]
+        turns: dict[str, Turn] = {}
+        answers: dict[str, scores.Answer] = {}
+        for name in order:
+            side = self._sides[name]
+            student = self._sides[STUDENT]
+            side.ask(Any, "prepare", weights=self._weights, seed=seeds[0], steps=untimed)
+            own_cpu_ns = side.cpu_ns
+            student_cpu_ns = student.cpu_ns
+            began_ns = Clock.wall_ns()
+            side.ask(Any, "run", seed=seeds[1], steps=steps)
+            answers[name] = side.ask(scores.Answer, "audit", seed=seeds[2])
+            turns[name] = Turn(
+                wall_ns=Clock.wall_ns() - began_ns,
+                cpu_ns=side.cpu_ns - own_cpu_ns,
+                student_cpu_ns=student.cpu_ns - student_cpu_ns,
+            )
+        self.errors.append(scores.error_of(answers[STUDENT], answers[REFERENCE], self._limit))
+        return turns[REFERENCE], turns[STUDENT]
+
+
+def time_launch(
     sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings
 ) -> scores.ScoreLaunch:
     """Compare both sides after one and after STEPS steps, then time pairs of turns.
 
     Each of the turns is compared, too.
     """
+    limit, tolerance = scores.TOLERANCES[settings.dtype]
+    pairing = Pairing(sides, weights, limit)
     order = list(sides)
-    errors = list[float]()
-    (limit, tolerance) = scores.TOLERANCES[settings.dtype]
-
-    def pair(names: Sequence[str], untimed: int, steps: int) -> tuple[int, ...]:
-        seeds = [secrets.randbits(63) for _ in range(3)]
-        answers = {}
-        found = {}
-        for name in names:
-            side = sides[name]
-            student = sides[STUDENT]
-            side.ask(Any, "prepare", weights=weights, seed=seeds[0], steps=untimed)
-            own_ns = side.cpu_ns
-            students_ns = student.cpu_ns
-            began_ns = Clock.wall_ns()
-            side.ask(Any, "run", seed=seeds[1], steps=steps)
-            answers[name] = side.ask(scores.Answer, "audit", seed=seeds[2])
-            found[name] = (
-                Clock.wall_ns() - began_ns,
-                side.cpu_ns - own_ns,
-                student.cpu_ns - students_ns,
-            )
-        errors.append(scores.error_of(answers[STUDENT], answers[REFERENCE], limit))
-        return (*found[REFERENCE], *found[STUDENT][:2])
-
-    pair(order, 0, 1)
-    rough = pair(order, 0, scores.STEPS)
-    pairs = max(LEAST_PAIRS, round(settings.seconds * 1e9 / (rough[0] + rough[3])))
-    names = list(in_pairs(order, coin, pairs))
-    turns = zip(
-        *(pair(names[first : first + 2], 1, scores.STEPS) for first in range(0, 2 * pairs, 2)),
-        strict=True,
-    )
-    reference_ns, reference_cpu_ns, idle_ns, student_ns, student_cpu_ns = turns
-    if (error := statistics.median(errors)) > tolerance:
+    pairing.run_pair(order, untimed=0, steps=1)
+    rough = pairing.run_pair(order, untimed=0, steps=scores.STEPS)
+    rough_ns = sum(turn.wall_ns for turn in rough)
+    count = max(LEAST_PAIRS, round(settings.seconds * 1e9 / rough_ns))
+    names = list(in_pairs(order, coin, count))
+    pairs = [
+        pairing.run_pair(names[first : first + 2], untimed=1, steps=scores.STEPS)
+        for first in range(0, 2 * count, 2)
+    ]
+    if (error := statistics.median(pairing.errors)) > tolerance:
         raise scores.RefusedError(
             f"its losses and weights differ by {units.percent(error)}, too much for "
             f"{settings.dtype}"
         )
-    cpu_ns = (sum(reference_cpu_ns), sum(student_cpu_ns), sum(idle_ns))
-    return scores.ScoreLaunch(reference_ns, student_ns, cpu_ns if cpu_ns[0] else None)
+    reference_turns, student_turns = zip(*pairs, strict=True)
+    cpu_ns = (
+        sum(turn.cpu_ns for turn in reference_turns),
+        sum(turn.cpu_ns for turn in student_turns),
+        sum(turn.student_cpu_ns for turn in reference_turns),
+    )
+    return scores.ScoreLaunch(
+        reference_ns=tuple(turn.wall_ns for turn in reference_turns),
+        student_ns=tuple(turn.wall_ns for turn in student_turns),
+        cpu_ns=cpu_ns if cpu_ns[0] else None,
+    )

@@ -17,18 +17,17 @@ from typing import TypeVar
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.core.reading import FieldError, Reader, wrong
 from mnistbench.core.units import cut
-from mnistbench.course.classroom import predictions
-from mnistbench.course.classroom.chain import CHAIN, changes
-from mnistbench.course.classroom.predictions import (
+from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
+from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, Findings, read_file, write_file
+from mnistbench.course.lab.predict import predictions
+from mnistbench.course.lab.predict.predictions import (
     EXPLANATIONS,
     LONGEST_NAME,
     PREDICTIONS,
     Predictions,
     SubmittedFile,
 )
-from mnistbench.course.classroom.questions import Outcome, questions, with_predictions
-from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
-from mnistbench.course.lab.findings import FILE, QUIET, SCORE, Findings, read_file, write_file
+from mnistbench.course.lab.predict.questions import Outcome, questions, with_predictions
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
 
@@ -39,10 +38,13 @@ INCONSISTENT = "inconsistent"
 #: Kind of a flaw: the machine was disturbed.
 DOUBTFUL = "doubtful"
 
-#: Files of a lab that a submission has, the first two by hand; most bytes of all, that is 16 times
-#: as many as are usual; most characters of a file by hand, whose format is slow to read.
-NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, CHAIN)
+#: Files that a student writes by hand.
+BY_HAND = (PREDICTIONS, EXPLANATIONS)
+#: Files of a lab that a submission has, beside those of its steps.
+NAMES = (*BY_HAND, FILE, SCORE, QUIET)
+#: Most bytes of a submission, 16 times as many as are usual.
 LARGEST = 16 * 2**20
+#: Most characters of a file by hand, whose format is slow to read.
 LONGEST_TEXT = 2**18
 
 #: Most characters of a text about a flaw, which may have values of the file.
@@ -80,7 +82,7 @@ class Submission:
         for name, text in self.files.items():
             if name not in NAMES and not _STEP.fullmatch(name):
                 raise FieldError("is no file of a lab", f"files.{name[:60]!r}")
-            if _NO_TEXT.search(text) or (name in NAMES[:2] and len(text) > LONGEST_TEXT):
+            if _NO_TEXT.search(text) or (name in BY_HAND and len(text) > LONGEST_TEXT):
                 raise FieldError(
                     f"is no text, or longer than {LONGEST_TEXT} characters", f"files.{name}"
                 )
@@ -161,7 +163,7 @@ def pack(directory: Path) -> Submission:
     steps = directory / STEPS
     there = [*_listed(directory), *(f"{STEPS.name}/{name}" for name in _listed(steps))]
     # Others may be a project's.
-    if steps.is_symlink() or not {PREDICTIONS, FILE, CHAIN, BEGUN.as_posix()} & {*there}:
+    if steps.is_symlink() or not {PREDICTIONS, FILE, BEGUN.as_posix()} & {*there}:
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
     found = Submission("", {name: _text(directory / name) for name in names})
@@ -287,15 +289,6 @@ def _score(submission: Submission) -> Iterator[tuple[str, str]]:
         yield INCOMPLETE, f"{SCORE} is missing; run mnistbench lab score"
 
 
-def _files(submission: Submission) -> Iterator[tuple[str, str]]:
-    others = {name: text for name, text in submission.files.items() if name != CHAIN}
-    # The commands write a line with the first file.
-    kind = INCONSISTENT if submission.files else INCOMPLETE
-    yield from (
-        (kind, text) for text in changes(submission.files.get(CHAIN, ""), others, BEGUN.as_posix())
-    )
-
-
 def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
     again = f"remove {QUIET} and run mnistbench lab check on the machine of the lab"
     if not submission.quiet:
@@ -323,7 +316,6 @@ CHECKS: Mapping[str, Callable[[Submission], Iterator[tuple[str, str]]]] = {
     "lab": _lab,
     "explanations": _explanations,
     "score": _score,
-    "files": _files,
     "machine": _machine,
 }
 

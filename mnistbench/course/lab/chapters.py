@@ -15,9 +15,8 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey
 from mnistbench.course.lab.claims import Claim, check
-from mnistbench.course.lab.document import Block, Cited, Code, Document, Exhibit, Section, Text
-from mnistbench.course.lab.explain import Sentence, best_view, explain, main_place
-from mnistbench.course.lab.findings import UNTRAINED, Findings
+from mnistbench.course.lab.lab_file import UNTRAINED, Findings
+from mnistbench.course.lab.sentences import Sentence, best_view, explain, main_place
 from mnistbench.course.lab.sheets import (
     KINDS,
     TOP,
@@ -35,30 +34,40 @@ from mnistbench.course.lab.sheets import (
     sheets_of,
     top_keys,
 )
-from mnistbench.course.lab.texts import Cite, Texts
-from mnistbench.showing.table import Column
+from mnistbench.course.lab.texts import Texts
+from mnistbench.showing.report import Document, Figure, Part, Section, entries_of
+from mnistbench.showing.table import Column, Table
+from mnistbench.showing.text import Cited, Code, Text
 
 #: What is no operation -> its text.
 _REST = {OUTSIDE: "outside", RUNTIME: "runtime", UNATTRIBUTED: "unattributed"}
 
 
-def document_of(texts: Texts, title: str, sections: Mapping[str, Iterable[Block]]) -> Document:
-    """Return a report of sections by their names."""
-    built = tuple(
-        Section(name, texts.plain("section", name), tuple(blocks))
-        for name, blocks in sections.items()
+def document_of(texts: Texts, title: str, sections: Sequence[Section]) -> Document:
+    """Return a report of these sections."""
+    return Document(
+        title=texts.plain("report", title),
+        language=texts.plain("report", "tag"),
+        source=texts.plain("report", "source", files="{files}"),
+        sections=tuple(sections),
     )
-    source = texts.plain("report", "source", files="{files}")
-    return Document(texts.plain("report", title), texts.plain("report", "tag"), source, built)
+
+
+def sections_of(texts: Texts, parts: Mapping[str, Iterable[Part]]) -> list[Section]:
+    """Return sections of their parts, by their names in the wording."""
+    return [
+        Section(name, texts.plain("section", name), tuple(of_section))
+        for name, of_section in parts.items()
+    ]
 
 
 def _divided_by(number: CitedNumber) -> Text:
     under = number.under
     if not under:
-        return ()
-    return (
-        (Code(under),) if under.file == number.over.file else (Code(under.file), ": ", Code(under))
-    )
+        return Text()
+    if under.file == number.over.file:
+        return Text([Code(under)])
+    return Text([Code(under.file), ": ", Code(under)])
 
 
 def _conditions(cells: Cells | None) -> str | None:
@@ -75,7 +84,7 @@ _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
     Column("number", itemgetter(1), key="number"),
     Column(None, lambda row: row[0].value, key="value"),
     Column(None, lambda row: row[0].kind, key="kind"),
-    Column("shown", lambda row: row[0].text, key="shown"),
+    Column("shown", lambda row: str(row[0]), key="shown"),
     Column("file", lambda row: Code(row[0].over.file), key="file"),
     Column(None, lambda row: row[0].over.column, key="column"),
     Column(None, lambda row: _conditions(row[0].over), key="where"),
@@ -92,8 +101,8 @@ _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
 class Chapters:
     """Builds the sections of one machine's report in one language.
 
-    ``pictures`` are the figures that were drawn; ``predicted`` makes the section on predictions,
-    which is left out if empty.
+    ``pictures`` are the figures that were drawn; ``predictions`` are the parts of the section on
+    them, which is left out if empty.
     """
 
     def __init__(
@@ -102,27 +111,25 @@ class Chapters:
         sheets: Sheets,
         texts: Texts,
         pictures: Collection[str],
-        predicted: Callable[[Cite], list[Block]] = lambda _: [],
+        predictions: Sequence[Part] = (),
     ) -> None:
         self._findings = findings
         self._sheets = sheets
         self._texts = texts
         self._pictures = pictures
-        self._predicted = predicted
-        # The numbers that the report cites, in their order, each once.
-        self._entries: dict[CitedNumber, int] = {}
+        self._predictions = predictions
         self._sentences = explain(findings, sheets)
 
     def document(self) -> tuple[Document, Sheet]:
         """Return the report and the table of the numbers that it cites."""
         sheets = self._sheets
         texts = self._texts
-        sections: dict[str, Iterable[Block]] = {
+        parts: dict[str, Iterable[Part]] = {
             "aims": self._aims(),
-            **({"predictions": predicted} if (predicted := self._predicted(self._cite)) else {}),
+            **({"predictions": self._predictions} if self._predictions else {}),
             "environment": self._environment(),
             "graph": [
-                texts.text("text", "no_graph_tool"),
+                texts.text("text", "layers"),
                 *self._picture("graph", [sheets.layers]),
                 texts.table("layers", sheets.layers),
             ],
@@ -136,14 +143,14 @@ class Chapters:
             **({"studies": self._studies()} if sheets.studies else {}),
             "files": self._files(),
         }
-        numbers = Sheet("tables/numbers.csv", _NUMBERS, tuple(self._entries.items()))
-        sections["sources"] = [
-            texts.text("text", "sources"),
-            replace(texts.table("sources", numbers), first_entry=1),
-        ]
+        sections = sections_of(texts, parts)
+        entries = entries_of(sections)
+        numbers = Sheet("tables/numbers.csv", _NUMBERS, tuple(entries.items()))
+        table = replace(texts.table("sources", numbers), anchors_from=1)
+        sections += sections_of(texts, {"sources": [texts.text("text", "sources"), table]})
         return document_of(texts, "title", sections), numbers
 
-    def _aims(self) -> list[Block]:
+    def _aims(self) -> list[Part]:
         found = self._findings
         texts = self._texts
         aims = texts.text(
@@ -155,7 +162,7 @@ class Chapters:
             model=Code(found.settings.model),
             parameters=found.cases[0].parameter_count,
         )
-        note: list[Block] = (
+        note: list[Part] = (
             [texts.text("text", "digits_note")] if found.settings.dataset == "digits" else []
         )
         methods = [
@@ -164,7 +171,7 @@ class Chapters:
         ]
         return [aims, *note, list(methods)]
 
-    def _environment(self) -> list[Block]:
+    def _environment(self) -> list[Part]:
         texts = self._texts
         sheets = self._sheets
         fields = [
@@ -175,34 +182,34 @@ class Chapters:
         table = texts.rows(
             texts.plain("caption", "environment"), heads, fields, (sheets.environment.file,)
         )
-        blocks: list[Block] = [texts.text("text", "environment"), table]
+        parts: list[Part] = [texts.text("text", "environment"), table]
         if sheets.ceilings.rows:
-            blocks += [texts.text("text", "ceilings"), texts.table("ceilings", sheets.ceilings)]
-        return blocks
+            parts += [texts.text("text", "ceilings"), texts.table("ceilings", sheets.ceilings)]
+        return parts
 
-    def _training(self) -> list[Block]:
+    def _training(self) -> list[Part]:
         sheets = self._sheets
-        blocks: list[Block] = [self._explained("training")]
+        parts: list[Part] = [self._explained("training")]
         for device in self._findings.settings.devices:
-            blocks += self._picture(f"curves-{in_a_name(device)}", [sheets.curves, sheets.training])
-        return blocks + self._table("training", sheets.training)
+            parts += self._picture(f"curves-{in_a_name(device)}", [sheets.curves, sheets.training])
+        return parts + self._table("training", sheets.training)
 
-    def _operations(self) -> list[Block]:
-        blocks: list[Block] = [self._explained("operations")]
+    def _operations(self) -> list[Part]:
+        parts: list[Part] = [self._explained("operations")]
         for phase in ("forward", "step"):
             for device in self._findings.settings.devices:
                 views = (
                     best_view(self._sheets, phase, device, size)
                     for size in self._findings.settings.batch_sizes
                 )
-                blocks += self._picture(
+                parts += self._picture(
                     f"operations-{phase}-{in_a_name(device)}", [sheet for sheet in views if sheet]
                 )
                 for view in ("host", "device"):
-                    blocks += self._operation_table(phase, device, view)
-        return blocks
+                    parts += self._operation_table(phase, device, view)
+        return parts
 
-    def _operation_table(self, phase: str, device: str, view: str) -> list[Block]:
+    def _operation_table(self, phase: str, device: str, view: str) -> list[Part]:
         """Return the operations of all batch sizes side by side, and what is left of each table."""
         texts = self._texts
         found = {
@@ -245,55 +252,55 @@ class Chapters:
         files = tuple(sheet.file for sheet in found.values())
         return [texts.rows(caption, heads, rows, files, numbers=2 * len(found))]
 
-    def _batches(self) -> list[Block]:
+    def _batches(self) -> list[Part]:
         found = self._findings
         texts = self._texts
         main = [main_place(found, device) for device in found.settings.devices]
-        blocks: list[Block] = [self._explained("batches")]
+        parts: list[Part] = [self._explained("batches")]
         for picture, caption, sheet in (
             ("batches", "iterations", self._sheets.iterations),
             ("epochs", "epochs", self._sheets.epochs),
         ):
-            blocks += self._picture(picture, [sheet])
+            parts += self._picture(picture, [sheet])
             rows = [time for time in sheet.rows if time.place in main]
-            blocks.append(texts.table(caption, sheet, rows))
-        return blocks
+            parts.append(texts.table(caption, sheet, rows))
+        return parts
 
-    def _devices(self) -> list[Block]:
+    def _devices(self) -> list[Part]:
         sheets = self._sheets
         texts = self._texts
-        blocks: list[Block] = [self._explained("devices")]
+        parts: list[Part] = [self._explained("devices")]
         if self._findings.settings.accelerator:
             steps = [time for time in sheets.iterations.rows if time.phase == "step"]
-            blocks += [
+            parts += [
                 texts.table("devices", sheets.iterations, steps),
                 texts.table("devices", sheets.epochs),
             ]
         elif len(set(sheets.iterations.values("threads", device="cpu"))) > 1:
             on_cpu = [time for time in sheets.iterations.rows if time.device == "cpu"]
-            blocks.append(texts.table("threads", sheets.iterations, on_cpu))
-        return blocks
+            parts.append(texts.table("threads", sheets.iterations, on_cpu))
+        return parts
 
-    def _first_iterations(self) -> list[Block]:
+    def _first_iterations(self) -> list[Part]:
         sheets = self._sheets
         texts = self._texts
         sheet = sheets.first_iterations
-        blocks: list[Block] = [
+        parts: list[Part] = [
             self._explained("first_iterations"),
             *self._picture("first-iterations", [sheet]),
         ]
         if sheet.rows:
-            blocks += [
+            parts += [
                 texts.text("text", "first_iterations"),
                 texts.table("first_iterations", sheet),
             ]
         for (phase, device, size, weights), found in sheets.first_operations.items():
             if (phase, size, weights) == ("forward", 1, UNTRAINED):
                 table = texts.table("first_operations", found, found.rows[:TOP], device=device)
-                blocks += [texts.text("text", "first_operations"), table]
-        return blocks
+                parts += [texts.text("text", "first_operations"), table]
+        return parts
 
-    def _claims(self) -> list[Block]:
+    def _claims(self) -> list[Part]:
         texts = self._texts
         rows = [
             (
@@ -318,27 +325,27 @@ class Chapters:
         pieces: list[str | Cited] = []
         for figure in figures:
             pieces += [self._texts.plain("report", "comma")] if pieces else []
-            pieces += self._texts.cited(
-                "figures_of_claims", figure.key, {**figure.words, **figure.numbers}, self._cite
+            pieces += self._texts.text(
+                "figures_of_claims", figure.key, **figure.words, **figure.numbers
             )
-        return tuple(pieces) or (units.MISSING,)
+        return Text(pieces or [units.MISSING])
 
-    def _studies(self) -> list[Block]:
+    def _studies(self) -> list[Part]:
         """Show the tables of the studies without the rows of layers and of idle parts."""
-        blocks: list[Block] = []
+        parts: list[Part] = []
         for name, sheet in self._sheets.studies.items():
             rows = [
                 row
                 for row in sheet.rows
                 if row.get("layer") in (None, "all layers") and row.get("eager_ns") != 0
             ]
-            blocks += [
+            parts += [
                 self._texts.text("text", f"study_{name}"),
                 self._texts.table(f"study_{name}", sheet, rows),
             ]
-        return blocks
+        return parts
 
-    def _files(self) -> list[Block]:
+    def _files(self) -> list[Part]:
         found = self._findings
         texts = self._texts
         files = [
@@ -347,36 +354,29 @@ class Chapters:
             *found.traces,
             "tables/numbers.csv",
         ]
-        blocks: list[Block] = [texts.text("text", "files"), [(Code(file),) for file in files]]
+        parts: list[Part] = [texts.text("text", "files"), [Text([Code(file)]) for file in files]]
         if any(run.directory for run in found.trainings):
-            blocks.append(texts.text("text", "tensorboard", directory="tensorboard"))
+            parts.append(texts.text("text", "tensorboard", directory="tensorboard"))
         if found.traces:
-            blocks.append(texts.text("text", "traces"))
+            parts.append(texts.text("text", "traces"))
         if found.notes:
-            blocks += [texts.text("text", "notes"), [(note,) for note in found.notes]]
-        return blocks
-
-    def _cite(self, number: CitedNumber) -> int:
-        """Return the entry of a number, from 1; add one for a new number."""
-        return self._entries.setdefault(number, len(self._entries) + 1)
+            parts += [texts.text("text", "notes"), [Text([note]) for note in found.notes]]
+        return parts
 
     def _explained(self, section: str) -> list[Text]:
         return [
-            self._texts.cited(
-                "explain", sentence.key, {**sentence.words, **sentence.numbers}, self._cite
-            )
+            self._texts.text("explain", sentence.key, **sentence.words, **sentence.numbers)
             for sentence in self._sentences[section]
         ]
 
-    def _picture(self, name: str, sheets: Iterable[Sheet]) -> list[Exhibit]:
+    def _picture(self, name: str, sheets: Iterable[Sheet]) -> list[Figure]:
         if name not in self._pictures:
             return []
         key = "first_iterations" if name == "first-iterations" else name.partition("-")[0]
-        return [
-            Exhibit(name, self._texts.plain("figure", key), tuple(sheet.file for sheet in sheets))
-        ]
+        files = tuple(sheet.file for sheet in sheets)
+        return [Figure(name, self._texts.plain("figure", key), files)]
 
-    def _table(self, caption: str, sheet: Sheet) -> list[Exhibit]:
+    def _table(self, caption: str, sheet: Sheet) -> list[Table]:
         return [self._texts.table(caption, sheet)] if sheet.rows else []
 
 
@@ -437,25 +437,26 @@ class Merged:
 
     def document(self) -> tuple[Document, tuple[Sheet, ...]]:
         """Return the report and the tables of its numbers."""
-        figure = Exhibit(
+        figure = Figure(
             "machines",
             self._texts.plain("figure", "machines"),
             ("tables/time-per-sample-step.csv",),
         )
-        sections: dict[str, Iterable[Block]] = {
+        parts: dict[str, Iterable[Part]] = {
             "aims": self._aims(),
             "environment": [self._environment()],
             "training": [self._training()],
             "operations": self._operations(),
-            "batches": [*([figure] if figure.shown in self._pictures else []), *self._times()],
+            "batches": [*([figure] if figure.name in self._pictures else []), *self._times()],
             "first_iterations": [self._first_iterations()],
             "claims": [self._claims()],
         }
+        sections = sections_of(self._texts, parts)
         return document_of(self._texts, "merged_title", sections), tuple(self._sheets)
 
-    def _aims(self) -> list[Block]:
+    def _aims(self) -> list[Part]:
         """Describe the columns and name the numbers that cannot be compared."""
-        blocks: list[Block] = [self._texts.text("text", key) for key in ("merged_aims", "machines")]
+        parts: list[Part] = [self._texts.text("text", key) for key in ("merged_aims", "machines")]
         settings = [findings.settings for findings in self._machines.values()]
         for key, values in (
             ("datasets", [each.dataset for each in settings]),
@@ -464,10 +465,10 @@ class Merged:
             different = dict.fromkeys(map(str, values))
             if len(different) > 1:
                 listed = self._texts.plain("report", "comma").join(different)
-                blocks.append(self._texts.text("text", f"merged_{key}", **{key: listed}))
-        return blocks
+                parts.append(self._texts.text("text", f"merged_{key}", **{key: listed}))
+        return parts
 
-    def _environment(self) -> Exhibit:
+    def _environment(self) -> Table:
         fields = [environment_fields(findings) for findings in self._machines.values()]
         names = dict.fromkeys(
             name for machine in sorted(fields, key=len, reverse=True) for name in machine
@@ -484,7 +485,7 @@ class Merged:
             lambda head: (field_name(self._texts, *head),),
         )
 
-    def _training(self) -> Exhibit:
+    def _training(self) -> Table:
         rows = self._by_case(
             "training", "test_accuracy", lambda found, _: {"epoch": found.settings.epochs}
         )
@@ -492,7 +493,7 @@ class Merged:
             "merged_training", "training", ("device", "batch_size"), rows, "percentage"
         )
 
-    def _operations(self) -> list[Block]:
+    def _operations(self) -> list[Part]:
         """Compare at the batch size that most machines have, the largest of these.
 
         Each machine by its last device.
@@ -501,7 +502,7 @@ class Merged:
             size for found, _ in self._columns for size in found.settings.batch_sizes
         )
         size = max(machines_with, key=lambda size: (machines_with[size], size))
-        blocks: list[Block] = []
+        parts: list[Part] = []
         for phase in ("forward", "step"):
             views = [
                 best_view(sheets, phase, found.settings.devices[-1], size)
@@ -524,10 +525,10 @@ class Merged:
                     lambda key: (Code(key[0]), *key[1:]),
                     **words,
                 )
-                blocks += [self._texts.text("text", "merged_operations", **words), table]
-        return blocks
+                parts += [self._texts.text("text", "merged_operations", **words), table]
+        return parts
 
-    def _times(self) -> Iterable[Block]:
+    def _times(self) -> Iterable[Part]:
         """Compare times per batch, per sample and per pass.
 
         Each machine with its own number of threads.
@@ -548,7 +549,7 @@ class Merged:
                 heads = ("device", "batch_size")
                 yield self._table(f"merged_{name}", file, heads, rows, "time", phase=Label(phase))
 
-    def _first_iterations(self) -> Exhibit:
+    def _first_iterations(self) -> Table:
         rows: list[_Row] = []
         for column in ("first_ns", "warm_ns"):
             measured = self._texts.plain("column", column.removesuffix("_ns"))
@@ -560,7 +561,7 @@ class Merged:
             "merged_first", "first-forward", ("device", "batch_size", "measured"), rows, "time"
         )
 
-    def _claims(self) -> Exhibit:
+    def _claims(self) -> Table:
         """Give each claim about a device one row."""
 
         def identity(claim: Claim) -> tuple[str, str]:
@@ -625,7 +626,7 @@ class Merged:
         kind: str,
         head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first,
         **values: object,
-    ) -> Exhibit:
+    ) -> Table:
         """Keep rows as the CSV file of a name, and return them as a table of the report.
 
         ``heads`` are the columns before those of the machines; ``head`` returns their cells as the

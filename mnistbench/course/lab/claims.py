@@ -10,9 +10,18 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from mnistbench.course.lab import explain
-from mnistbench.course.lab.explain import Sentence, Words
-from mnistbench.course.lab.findings import TRAINED, UNTRAINED, Findings
+from mnistbench.course.lab.lab_file import TRAINED, UNTRAINED, Findings
+from mnistbench.course.lab.sentences import (
+    DOMINATES,
+    EQUAL_WITHIN,
+    SLOW_FIRST_CALL,
+    Sentence,
+    Words,
+    best_view,
+    convolution_and_addmm,
+    main_place,
+    start_costs,
+)
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
 
 #: Verdict: the claim holds.
@@ -119,8 +128,7 @@ def _by_tables(
     """
     first = sheets.first_operations.get(("forward", device, ONE, UNTRAINED))
     tables = {
-        size: explain.best_view(sheets, phase, device, size)
-        for size in findings.settings.batch_sizes
+        size: best_view(sheets, phase, device, size) for size in findings.settings.batch_sizes
     }
     right = [
         _figures(f"{figure}_batch", number(sheet, "self_ns"), size=size)
@@ -134,13 +142,11 @@ def _by_tables(
 
 def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:
     def part(sheet: Sheet, column: str) -> CitedNumber | None:
-        return share(
-            explain.convolution_and_addmm(sheet, column)["convolution"], sheet.total(column)
-        )
+        return share(convolution_and_addmm(sheet, column)["convolution"], sheet.total(column))
 
     figures = _by_tables(findings, sheets, "forward", device, "share", part)
-    words: Words = {"place": explain.main_place(findings, device)}
-    return _decided("convolution_most", words, *figures, lambda value: value >= explain.MOST)
+    words: Words = {"place": main_place(findings, device)}
+    return _decided("convolution_most", words, *figures, lambda value: value >= DOMINATES)
 
 
 def _convolution_over_addmm(
@@ -151,7 +157,7 @@ def _convolution_over_addmm(
         return Claim(key, UNKNOWN, "no_accelerator" if key == "ratio_gpu" else "no_cpu", words)
 
     def times(sheet: Sheet, column: str) -> CitedNumber | None:
-        return ratio(*explain.convolution_and_addmm(sheet, column).values())
+        return ratio(*convolution_and_addmm(sheet, column).values())
 
     return _decided(
         key, words, *_by_tables(findings, sheets, "forward", device, "times", times), expected
@@ -169,13 +175,13 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
         return share(sheet.total(column, **of_step, module=modules), sheet.total(column, **of_step))
 
     figures = _by_tables(findings, sheets, "step", device, "share", part)
-    words: Words = {"place": explain.main_place(findings, device)}
+    words: Words = {"place": main_place(findings, device)}
     return _decided("negligible", words, *figures, lambda value: value < NEGLIGIBLE)
 
 
 def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterator[Claim]:
     """Check that time per batch grows and time per sample falls with the batch size."""
-    place = explain.main_place(findings, device)
+    place = main_place(findings, device)
     first: dict[str, Cell] = {"device": device, "phase": "forward", "weights": UNTRAINED}
     warm: dict[str, Cell] = {"device": device, "threads": place.threads, "phase": "step"}
     for key, cold, column in (
@@ -201,9 +207,9 @@ def _batch_and_sample(findings: Findings, sheets: Sheets, device: str) -> Iterat
             right += _figures("change", change, small=small, large=large)
         grows = key == "batch_grows"
         holds = (
-            (lambda value: value >= explain.SAME)
+            (lambda value: value >= EQUAL_WITHIN)
             if grows
-            else (lambda value: value <= 1 / explain.SAME)
+            else (lambda value: value <= 1 / EQUAL_WITHIN)
         )
         yield _decided(key, {"place": place}, reports, right, holds)
 
@@ -240,7 +246,7 @@ def _speedup(findings: Findings, sheets: Sheets, key: str, phase: str, one_call:
 def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Claim:
     """Check whether the first iteration of a fresh process is slow with trained weights, too."""
     key = "bug_of_the_cluster"
-    words: Words = {"place": explain.main_place(findings, device)}
+    words: Words = {"place": main_place(findings, device)}
     where: dict[str, Cell] = {"device": device, "phase": "forward", "batch_size": ONE}
     first, warm = (
         sheets.first_iterations.total(column, **where, weights=UNTRAINED)
@@ -252,11 +258,11 @@ def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Clai
     if not (first and warm and before):
         return Claim(key, UNKNOWN, "not_measured", words, reports)
     right = (*_figures("warm_ns", warm), *_figures("first_over_warm", before))
-    if before.value < explain.COSTLY:
+    if before.value < SLOW_FIRST_CALL:
         return Claim(key, FAILS, f"{key}_nothing", words, reports, right)
     if not after:
         return Claim(key, UNKNOWN, f"{key}_half", words, reports, right)
     right = (*right, *_figures("trained_first_ns", after))
-    if explain.start_costs(first, after, warm):
+    if start_costs(first, after, warm):
         return Claim(key, FAILS, f"{key}_process", words, reports, right)
     return Claim(key, UNKNOWN, f"{key}_unlike", words, reports, right)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import sys
@@ -10,22 +9,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import platformdirs
-
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, data_dir, option, path, switch
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.chapter import predictions_section
-from mnistbench.course.classroom.questions import with_predictions
 from mnistbench.course.lab.chapters import Chapters, Merged
-from mnistbench.course.lab.document import Document, html, markdown
-from mnistbench.course.lab.findings import DIRECTORY, Findings, LabSettings, write_file
+from mnistbench.course.lab.lab_file import DIRECTORY, Findings, LabSettings, write_file
+from mnistbench.course.lab.predict.questions import with_predictions
+from mnistbench.course.lab.predict.section import predictions_section
 from mnistbench.course.lab.run import TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.measuring.torch_import import import_torch
+from mnistbench.showing.html import html_document
+from mnistbench.showing.markdown import markdown_document
 from mnistbench.showing.output import EXIT_STOPPED, check_directory, print_error
+from mnistbench.showing.report import Document
 
 #: The default directory of a report of several labs.
 MERGED = "mnistbench-labs"
@@ -105,7 +104,6 @@ def run(settings: Settings) -> int:
 
 
 def _measure(settings: Settings) -> None:
-    _cache_bytecode()
     import_torch(quiet=True)
     import torch
 
@@ -133,20 +131,6 @@ def _measure(settings: Settings) -> None:
     notes = write_report(directory, findings, settings.lang)
     for note in (*findings.notes, *notes):
         print_error(note)
-
-
-def _cache_bytecode() -> None:
-    """Keep compiled modules in the user's cache if torch has none beside its sources.
-
-    Only if Python may not write there.
-
-    Otherwise every run would compile torch's sources again. First iterations use the same cache.
-    """
-    torch = importlib.util.find_spec("torch")
-    if not sys.dont_write_bytecode or (torch and torch.cached and Path(torch.cached).exists()):
-        return
-    sys.pycache_prefix = str(platformdirs.user_cache_path("mnistbench") / "pycache")
-    sys.dont_write_bytecode = False
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
@@ -181,8 +165,8 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     sheets = with_predictions(findings, sheets_of(findings))
     figures = Figures(directory, texts)
     figures.draw(findings, sheets)
-    predicted = predictions_section(directory, findings, sheets, texts)
-    document, numbers = Chapters(findings, sheets, texts, figures.drawn, predicted).document()
+    predictions = predictions_section(directory, findings, sheets, texts)
+    document, numbers = Chapters(findings, sheets, texts, figures.drawn, predictions).document()
     _write(directory, document, [*(sheet for sheet in sheets.all() if sheet.rows), numbers])
     if figures.texts is texts:
         return []
@@ -195,8 +179,8 @@ def _write(directory: Path, document: Document, sheets: Iterable[Sheet]) -> None
         file = directory / sheet.file
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, sheet.csv().encode())
-    replace_file(directory / REPORTS[0], markdown(document).encode())
-    replace_file(directory / REPORTS[1], html(document, directory / "figures").encode())
+    replace_file(directory / REPORTS[0], markdown_document(document).encode())
+    replace_file(directory / REPORTS[1], html_document(document, directory / "figures").encode())
 
 
 def _shown(file: Path) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
-from mnistbench.course.lab.explain import best_view, main_place
-from mnistbench.course.lab.findings import UNTRAINED, Findings
+from mnistbench.course.lab.lab_file import UNTRAINED, Findings
+from mnistbench.course.lab.sentences import best_view, main_place
 from mnistbench.course.lab.sheets import (
     Sheets,
     in_a_name,
@@ -42,8 +42,10 @@ _GREY = "#B8BEC5"
 #: Axes whose lines have a colour and a marker each.
 _LINES = {"prop_cycle": cycler(color=COLOURS, marker=[*"osD^vPX"])}
 
-#: Font families with simplified Chinese, tried before all others.
-_CJK = (
+#: matplotlib's own font, which has Latin, Greek and Cyrillic letters.
+_DEFAULT_FONT = "DejaVu Sans"
+#: Beginnings of the names of font families with simplified Chinese, the preferred first.
+_CHINESE_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
     "Source Han Sans",
@@ -55,47 +57,31 @@ _CJK = (
     "Heiti",
     "Droid Sans Fallback",
 )
-#: Fonts that have only a placeholder box for each character: matplotlib includes one.
-_BOXES = ("Last Resort", "LastResort")
 #: Seed of the ids in an SVG, so that the same numbers give the same file.
 _SALT = "mnistbench"
 
 
-def font_for(signs: Iterable[str]) -> str:
-    """Return the family of an installed font that has all characters; empty if there is none."""
-    needed = {ord(sign) for sign in signs}
-    if family := _known_font(needed):
+def chinese_font() -> str:
+    """Return the preferred installed family of :data:`_CHINESE_FONTS`; empty if there is none."""
+    if family := _listed_chinese_font():
         return family
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}
-    # After matplotlib made its list.
-    installed = [path for path in font_manager.findSystemFonts() if path not in known]
-    for path in installed:
+    # matplotlib keeps a list of fonts, which may be older than an installed one.
+    listed_files = {entry.fname for entry in font_manager.fontManager.ttflist}
+    for path in set(font_manager.findSystemFonts()) - listed_files:
         with contextlib.suppress(OSError, RuntimeError):  # FreeType cannot read the font
             font_manager.fontManager.addfont(path)
-    return _known_font(needed) if installed else ""
+    return _listed_chinese_font()
 
 
-def _known_font(needed: set[int]) -> str:
-    def place(entry: Any) -> tuple[int, str]:
-        known = [position for position, name in enumerate(_CJK) if entry.name.startswith(name)]
-        return (known[0] if known else len(_CJK), entry.name)
-
-    for entry in sorted(font_manager.fontManager.ttflist, key=place):
-        regular = entry.style == "normal" and entry.weight in (400, "normal", "regular")
-        if (
-            regular
-            and not entry.name.lstrip(".").startswith(_BOXES)
-            and _covers(entry.fname, needed)
-        ):
-            return str(entry.name)
-    return ""
-
-
-def _covers(path: str, needed: set[int]) -> bool:
-    try:
-        return needed <= set(font_manager.get_font(path).get_charmap())
-    except (OSError, RuntimeError):  # the font is missing, or FreeType cannot read it
-        return False
+def _listed_chinese_font() -> str:
+    families = sorted({entry.name for entry in font_manager.fontManager.ttflist})
+    preferred = (
+        family
+        for beginning in _CHINESE_FONTS
+        for family in families
+        if family.startswith(beginning)
+    )
+    return next(preferred, "")
 
 
 class Figures:
@@ -104,12 +90,11 @@ class Figures:
     def __init__(self, directory: Path, texts: Texts) -> None:
         """Draw into ``directory``/figures.
 
-        In the language of the texts if a font has all its characters, else in English.
+        In the language of the texts, but in English if a Chinese text has no font.
         """
         self._directory = directory / "figures"
-        # Empty: matplotlib's default.
-        self._family = "" if texts.language == "en" else font_for(texts.signs("label"))
-        self.texts = texts if self._family or texts.language == "en" else Texts("en")
+        self._chinese_font = "" if texts.language == "en" else chinese_font()
+        self.texts = texts if self._chinese_font or texts.language == "en" else Texts("en")
         self.drawn: list[str] = []
 
     def draw(self, findings: Findings, sheets: Sheets) -> None:
@@ -133,6 +118,10 @@ class Figures:
             with self._canvas("first-iterations", (9.6, 3.6)) as figure:
                 self._first_iterations(figure, findings)
 
+    @property
+    def _font_families(self) -> list[str]:
+        return [*filter(None, [self._chinese_font]), _DEFAULT_FONT]
+
     @contextmanager
     def _canvas(self, name: str, size: tuple[float, float]) -> Iterator[Figure]:
         """Provide a figure to draw on, and write its files at the end."""
@@ -144,7 +133,7 @@ class Figures:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.unicode_minus": False,
-            "font.family": [self._family, "DejaVu Sans"] if self._family else ["DejaVu Sans"],
+            "font.family": self._font_families,  # matplotlib takes each glyph of the first one
         }
         with mpl.rc_context(settings):  # type: ignore[arg-type]
             figure = Figure(figsize=size, layout="constrained")
@@ -382,14 +371,9 @@ class Figures:
 
         Each band has a line.
         """
-        signs = {
-            sign
-            for name, rows in families.items()
-            for text in (name, *(row[0] for row in rows))
-            for sign in text
-        }
-        if not "".join(signs).isascii():
-            self._family = font_for(signs | self.texts.signs("label"))
+        names = [*families, *(row[0] for rows in families.values() for row in rows)]
+        if not "".join(names).isascii():
+            self._chinese_font = chinese_font()
         position = itertools.count(0, -1)  # from top to bottom
         with self._canvas(
             "speedups", (9.6, 1.4 + 0.2 * sum(len(rows) + 1 for rows in families.values()))
@@ -408,7 +392,7 @@ class Figures:
                 families.items(), itertools.cycle(COLOURS), strict=False
             ):
                 places = [next(position) for _ in rows]
-                names, *values = zip(*rows, strict=True)
+                students, *values = zip(*rows, strict=True)
                 # One may be forged.
                 ratios, lows, highs = (
                     [min(max(0.1, number), 10.0) for number in each] for each in values
@@ -417,7 +401,7 @@ class Figures:
                 axes.plot(
                     ratios, places, "o", color=colour, markersize=5, label=self._literal(name)
                 )
-                ticks.update(zip(places, map(self._literal, names), strict=True))
+                ticks.update(zip(places, map(self._literal, students), strict=True))
                 next(position)  # a blank row between families
             axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
             axes.set_xticks([1, *bands], [f"{band:g}" for band in (1, *bands)])
@@ -426,8 +410,15 @@ class Figures:
             figure.legend(loc="outside lower center", ncols=2)
 
     def _literal(self, name: str) -> str:
-        """Return a name as :func:`_as_it_is`; with escapes if no font has its characters."""
-        return _as_it_is(name if name.isascii() or self._family else ascii(name)[1:-1])
+        """Return a name as :func:`_as_it_is`, with escapes of characters that no font has."""
+        fonts = [
+            font_manager.get_font(font_manager.findfont(family)) for family in self._font_families
+        ]
+
+        def is_drawn(sign: str) -> bool:
+            return any(font.get_char_index(ord(sign)) for font in fonts)
+
+        return _as_it_is("".join(sign if is_drawn(sign) else ascii(sign)[1:-1] for sign in name))
 
     @staticmethod
     def _bars(axes: Any, number: int, of: int, heights: Sequence[float | None], label: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from mnistbench.core.params import Params, default_step
-from mnistbench.course.lab.findings import FirstIteration, LabSettings, Training, WarmTime
+from mnistbench.course.lab.lab_file import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import WARMUP_CALLS
 from mnistbench.measuring.timing import timed

@@ -27,9 +27,7 @@ from mnistbench.core.params import default_step
 from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.chain import add_link
-from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, read
-from mnistbench.course.lab.findings import (
+from mnistbench.course.lab.lab_file import (
     BEFORE,
     FILE,
     Findings,
@@ -39,6 +37,7 @@ from mnistbench.course.lab.findings import (
     stored,
     write_file,
 )
+from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, read
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
@@ -92,7 +91,17 @@ def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> li
     for step in LabPlan(findings.settings, findings.environment).steps():
         content = read(f"{STEPS.name}/{step.name}.json")
         found.setdefault(step.field, []).extend(items_of(content, step) if content else ())
-    return [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
+    unlike = [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
+    begun = read(BEGUN.as_posix())
+    if findings.predictions != (_predictions_of(begun) if begun else None):
+        unlike.append("predictions")
+    return unlike
+
+
+def _predictions_of(begun: Reader) -> Predictions | None:
+    """Return the predictions in the content of :data:`BEGUN`; None if there were none."""
+    stored_predictions = begun.read(Mapping[str, Any]).get("predictions")
+    return Reader(stored_predictions, "predictions").read(Predictions | None)
 
 
 def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
@@ -322,7 +331,7 @@ class Lab:
         }
         parts["train_samples"], parts["test_samples"] = plan.samples
         findings = Findings(**parts)
-        write_file(self._directory / FILE, stored(findings), self._directory)
+        write_file(self._directory / FILE, stored(findings))
         return findings
 
     def _kept(self, step: LabStep, progress: Progress) -> _Result | None:
@@ -362,7 +371,7 @@ class Lab:
         items, notes = step.work(advance)
         advance(1 - advanced)
         if items:  # otherwise a resumed lab measures it again
-            write_file(path, {"what": step.what, "items": items, "notes": notes}, self._directory)
+            write_file(path, {"what": step.what, "items": items, "notes": notes})
         return items, notes
 
     def _path(self, step: LabStep) -> Path:
@@ -397,19 +406,15 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
                     f"answer the questions: {command}; or remove the file, to measure without "
                     "predictions"
                 )
-            add_link(directory, PREDICTIONS, own.read_bytes())  # the student may have edited them
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(
             path,
             {"settings": identity, "environment": environment, "predictions": predicted},
-            directory,
         )
         return predicted
     try:
         begun = read_file(path)
-        predicted = Reader(begun.read(Mapping[str, Any]).get("predictions"), "predictions").read(
-            Predictions | None
-        )
+        predicted = _predictions_of(begun)
         before = begun["settings"].read(Mapping[str, Any])
         begun_on = begun["environment"].read(Environment)
     except (OSError, RecordError) as error:

@@ -19,10 +19,10 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.core.record import OpTable, median_ns
-from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.findings import Findings, FirstIteration, StudyTable, WarmTime
+from mnistbench.course.lab.lab_file import Findings, FirstIteration, StudyTable, WarmTime
 from mnistbench.profile.result import Profiled
 from mnistbench.showing.table import Column, Table
+from mnistbench.showing.text import Cited, Code
 
 Cell = str | int | float | None
 
@@ -79,7 +79,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class CitedNumber:
+class CitedNumber(Cited):
     """The sum of the cells ``over``, divided by the sum of the cells ``under`` if there are any.
 
     An amount divided by a time is a rate per second.
@@ -90,8 +90,7 @@ class CitedNumber:
     over: Cells
     under: Cells | None = None
 
-    @property
-    def text(self) -> str:
+    def __str__(self) -> str:
         return KINDS[self.kind](self.value)
 
 

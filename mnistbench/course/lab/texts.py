@@ -9,16 +9,17 @@ import functools
 import itertools
 import string
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.options import one_of, option
-from mnistbench.course.lab.document import Cited, Code, Exhibit, Text
-from mnistbench.course.lab.findings import DevicePlace
-from mnistbench.course.lab.sheets import CitedNumber, Sheet, Word
+from mnistbench.course.lab.lab_file import DevicePlace
+from mnistbench.course.lab.sheets import Sheet, Word
 from mnistbench.showing.table import Column, Table, text_table
+from mnistbench.showing.text import Cited, Code, Text
 
 LANGUAGES = ("en", "zh")
 
@@ -26,10 +27,6 @@ LANGUAGES = ("en", "zh")
 def language() -> Any:
     """Declare the language of what a person reads."""
     return option("--lang", one_of(*LANGUAGES), "en", "language: en or zh", "LANG")
-
-
-#: Returns the entry of a number in the sources.
-Cite = Callable[[CitedNumber], int]
 
 
 class Texts:
@@ -41,19 +38,10 @@ class Texts:
 
     def plain(self, section: str, key: str, **values: object) -> str:
         """Return a wording as plain text, without marks for code."""
-        return "".join(map(str, self.text(section, key, **values)))
+        return str(self.text(section, key, **values))
 
     def text(self, section: str, key: str, **values: object) -> Text:
         """Return a wording with its placeholders filled in; words and places are translated."""
-        return self.cited(section, key, values, None)
-
-    def cited(
-        self, section: str, key: str, values: Mapping[str, object], cite: Cite | None
-    ) -> Text:
-        """Return a wording like :meth:`text`, with each number linked to its entry.
-
-        ``cite`` returns the entry.
-        """
         pieces: list[str | Cited] = []
         in_code = False
         for literal, name, _, _ in string.Formatter().parse(self._texts[section][key]):
@@ -62,17 +50,9 @@ class Texts:
                 pieces += [Code(part) if in_code else part] if part else []
             if name is None:
                 continue
-            value = values[name]
-            if isinstance(value, CitedNumber):
-                pieces.append(Cited(value.text, cite(value)) if cite else value.text)
-            else:
-                filled = self.words(value)
-                pieces += [Code("".join(map(str, filled)))] if in_code else filled
+            filled = self.words(values[name])
+            pieces += [Code(filled)] if in_code else filled
         return _joined(_spaced(pieces))
-
-    def signs(self, section: str) -> set[str]:
-        """Return the characters that a section uses."""
-        return set("".join(self._texts[section].values()))
 
     def has(self, section: str, key: str) -> bool:
         """Return whether there is such a wording."""
@@ -81,15 +61,16 @@ class Texts:
     def words(self, value: object) -> Text:
         """Return a value of a sentence: names, words to translate and numbers."""
         match value:
-            case Code():
-                return (value,)
+            case Code() | Cited():
+                return Text([value])
             case Word():
                 return self.text(value.section, value)
             case DevicePlace():
-                return (self.place(value),) if value.device == "cpu" else (Code(value.device),)
+                is_cpu = value.device == "cpu"
+                return Text([self.place(value) if is_cpu else Code(value.device)])
             case int():
-                return (units.count(value),)
-        return (str(value),)
+                return Text([units.count(value)])
+        return Text([str(value)])
 
     def place(self, place: DevicePlace, *, short: bool = False) -> str:
         """Return a place as text."""
@@ -100,7 +81,7 @@ class Texts:
 
     def table(
         self, caption: str, sheet: Sheet, rows: Iterable[Any] | None = None, **values: object
-    ) -> Exhibit:
+    ) -> Table:
         """Return a sheet, or some rows of it, as a table.
 
         The columns that have a heading, which is a key of ``column``.
@@ -115,23 +96,20 @@ class Texts:
             if column.heading is not None
         ]
         title = self.plain("caption", caption, **values)
-        return Exhibit(
-            Table(title, columns, tuple(sheet.rows if rows is None else rows)), title, (sheet.file,)
-        )
+        shown_rows = tuple(sheet.rows if rows is None else rows)
+        return Table(title, columns, shown_rows, files=(sheet.file,))
 
     def _cell(self, column: Column[Any], row: Any) -> Text:
         value = column.value(row)
         if value is None or value == "":
-            return (units.MISSING,)
-        if isinstance(value, tuple):
+            return Text([units.MISSING])
+        if isinstance(value, Text):
             return value
         if isinstance(value, DevicePlace):
-            return (self.place(value, short=True),)
-        return (
-            (column.shown(value),)
-            if column.shown and not isinstance(value, str)
-            else self.words(value)
-        )
+            return Text([self.place(value, short=True)])
+        if column.shown and not isinstance(value, str):
+            return Text([column.shown(value)])
+        return self.words(value)
 
     @staticmethod
     def rows(
@@ -141,11 +119,10 @@ class Texts:
         files: tuple[str, ...] = (),
         *,
         numbers: int = 0,
-    ) -> Exhibit:
+    ) -> Table:
         """Return a table of finished cells, of which the last ``numbers`` columns are numbers."""
-        return Exhibit(
-            text_table(title, headings, rows, numbers_from=len(headings) - numbers), title, files
-        )
+        table = text_table(title, headings, rows, numbers_from=len(headings) - numbers)
+        return replace(table, files=files)
 
 
 @functools.cache
@@ -196,12 +173,8 @@ def _joined(pieces: Iterable[str | Cited]) -> Text:
     joined: list[str | Cited] = []
     for piece in pieces:
         before = joined[-1] if joined else None
-        if (
-            isinstance(piece, str)
-            and isinstance(before, str)
-            and isinstance(piece, Code) == isinstance(before, Code)
-        ):
+        if isinstance(piece, str) and isinstance(before, str) and type(piece) is type(before):
             joined[-1] = type(before)(before + piece)
         else:
             joined.append(piece)
-    return tuple(joined)
+    return Text(joined)

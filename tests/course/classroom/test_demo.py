@@ -7,9 +7,9 @@ from lab_runs import whole_lab
 from mnistbench import cli
 from mnistbench.course.classroom import submission
 from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
-from mnistbench.course.classroom.teacher.cohort import COMPLETE, UNREADABLE, copies, gather, places
-from mnistbench.course.classroom.teacher.demo_command import HOSTILE, DemoStudent
-from mnistbench.course.lab.findings import FILE, stored, write_file
+from mnistbench.course.classroom.teacher.cohort import COMPLETE, copies, gather, places
+from mnistbench.course.classroom.teacher.demo_command import DemoStudent
+from mnistbench.course.lab.lab_file import FILE, stored, write_file
 
 STUDENTS = 12
 
@@ -34,7 +34,7 @@ def entries(generated):
 
 def test_honest_students_have_no_problem(entries):
     complete = {name for name, each in entries.items() if each.state == COMPLETE}
-    assert complete == {"s001", "s002", "s003", "s005", "s007", "s008", "s010", HOSTILE}
+    assert complete == {"s001", "s002", "s003", "s005", "s007", "s008", "s010"}
     assert all(entries[name].problems == () for name in complete)
 
 
@@ -46,8 +46,6 @@ def test_the_others_have_what_they_are_generated_for(entries):
         "s009": INCOMPLETE,
         "s011": INCONSISTENT,
         "s012": INCONSISTENT,
-        "link.json": UNREADABLE,
-        "too-large.json": UNREADABLE,
     }
     assert any("explain" in line for _, line in entries["s004"].problems)
     assert any("score.json is missing" in line for _, line in entries["s009"].problems)
@@ -56,7 +54,6 @@ def test_the_others_have_what_they_are_generated_for(entries):
 
 def test_the_copies_are_found_and_no_others(entries):
     found = copies(list(entries.values()))
-    assert {each.kind for each in found} == {"samples", "code", "text"}
     assert {tuple(one.name for one in each.entries) for each in found} == {("s010", "s011")}
 
 
@@ -108,7 +105,6 @@ def test_the_page_says_that_it_is_generated(generated, tmp_path):
     assert cli.main(["class", "merge", str(generated), "-o", str(tmp_path / "page")]) == 0
     page = (tmp_path / "page" / "class.html").read_text(encoding="utf-8")
     assert "generated submissions" in page
-    assert "<script>" not in page
 
 
 def test_a_directory_that_is_no_lab_with_predictions_is_refused(tmp_path, capsys):

@@ -13,7 +13,7 @@ from strategies import many, spoiled
 
 from mnistbench.core.errors import RecordError
 from mnistbench.course.classroom.score import TOLERANCES, Answer, RefusedError, error_of, read_score
-from mnistbench.course.lab.findings import SCORE, write_file
+from mnistbench.course.lab.lab_file import SCORE, write_file
 
 # ---- The ratio -----------------------------------------------------------------------------------
 

@@ -29,9 +29,9 @@ from mnistbench.course.classroom.score_command import (
     WORKER,
     ScoredSide,
     Settings,
-    launched,
+    time_launch,
 )
-from mnistbench.course.lab.findings import FILE, SCORE, stored, write_file
+from mnistbench.course.lab.lab_file import FILE, SCORE, stored, write_file
 
 PAGE = Path(__file__).parents[3] / "docs" / "lab.md"
 
@@ -192,7 +192,9 @@ def shared(environ):
 
 def turns(reference, student, weights, dtype="float32"):
     settings = Settings(file=Path("step.py"), seconds=0.01, batch_size=16, dtype=dtype)
-    return launched({REFERENCE: reference, STUDENT: student}, weights, random.Random(1), settings)
+    return time_launch(
+        {REFERENCE: reference, STUDENT: student}, weights, random.Random(1), settings
+    )
 
 
 @pytest.mark.parametrize("name", STEPS)

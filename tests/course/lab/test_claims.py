@@ -19,7 +19,7 @@ from lab_builders import (
 )
 
 from mnistbench.course.lab.claims import FAILS, HOLDS, PARTLY, UNKNOWN, check
-from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.lab_file import DevicePlace
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import wording
 

@@ -12,17 +12,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from lab_builders import cluster, laptop, recomputed, training
 
 from mnistbench import cli
-from mnistbench.course.classroom import predictions
-from mnistbench.course.classroom.predictions import ASKED
-from mnistbench.course.lab import command
 from mnistbench.course.lab.command import write_report
-from mnistbench.course.lab.findings import FILE, Findings, LabSettings, stored, write_file
+from mnistbench.course.lab.lab_file import FILE, Findings, LabSettings, stored, write_file
+from mnistbench.course.lab.predict import predictions
+from mnistbench.course.lab.predict.predictions import ASKED
 from mnistbench.course.lab.run import STEPS, Lab
 
 
@@ -336,17 +334,3 @@ def test_ctrl_c_ends_a_lab_that_can_be_resumed(tmp_path):
         running.kill()
     assert (running.returncode, out, err.splitlines()[-1]) == (130, "", INTERRUPTED)
     assert "Traceback" not in err
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-def test_compiled_modules_are_kept_in_the_cache_where_there_would_be_none(
-    monkeypatch, tmp_path, compiled
-):
-    (tmp_path / "torch.pyc").touch()
-    torch = SimpleNamespace(cached=str(tmp_path / ("torch.pyc" if compiled else "missing.pyc")))
-    monkeypatch.setattr(command.importlib.util, "find_spec", lambda _: torch)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(sys, "pycache_prefix", None)
-    command._cache_bytecode()
-    assert sys.dont_write_bytecode is compiled
-    assert bool(sys.pycache_prefix) is not compiled

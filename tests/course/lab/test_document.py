@@ -27,23 +27,17 @@ from lab_builders import (
     without_numbers,
 )
 
-from mnistbench.course.lab import explain as explain_module
+from mnistbench.course.lab import sentences as sentences_module
 from mnistbench.course.lab.chapters import Chapters, Merged
-from mnistbench.course.lab.document import (
-    Cited,
-    Code,
-    Document,
-    Exhibit,
-    Section,
-    cell_texts,
-    html,
-    markdown,
-)
-from mnistbench.course.lab.explain import explain
-from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.lab_file import DevicePlace
+from mnistbench.course.lab.sentences import explain
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts, wording
-from mnistbench.showing.table import text_table
+from mnistbench.showing.html import html_document
+from mnistbench.showing.markdown import markdown_document
+from mnistbench.showing.report import Figure
+from mnistbench.showing.table import Table
+from mnistbench.showing.text import Code
 
 PICTURES = (
     "graph",
@@ -75,16 +69,8 @@ def merged(language="en", **machines):
     ).document()
 
 
-def blocks_of(document):
-    return [block for section in document.sections for block in section.blocks]
-
-
-def tables_of(document):
-    return [
-        block
-        for block in blocks_of(document)
-        if isinstance(block, Exhibit) and not isinstance(block.shown, str)
-    ]
+def parts_of(document):
+    return [part for section in document.sections for part in section.parts]
 
 
 # ---- Pages ---------------------------------------------------------------------------------------
@@ -92,40 +78,32 @@ def tables_of(document):
 
 @pytest.mark.parametrize("machine", [laptop, cluster])
 def test_the_report_of_a_machine(golden, machine):
-    golden(markdown(report(machine())[0]), f"lab_{machine.__name__}_en.md")
+    golden(markdown_document(report(machine())[0]), f"lab_{machine.__name__}_en.md")
 
 
 def test_the_report_of_several_machines(golden):
-    golden(markdown(merged()[0]), "lab_merged_en.md")
+    golden(markdown_document(merged()[0]), "lab_merged_en.md")
 
 
 def form_of(document):
-    """The blocks without words.
+    """The parts without words.
 
     Figures, tables with their numbers, files, and the numbers that sentences cite.
     """
     forms = []
-    for block in blocks_of(document):
-        if isinstance(block, Exhibit):
-            is_table = not isinstance(block.shown, str)
-            rows = cell_texts(block.shown) if is_table else [[block.shown]]
-            numbers = sorted(
-                sorted(re.findall(r"[\d,.]*\d", "".join(map(str, cell))))
-                for row in rows
-                for cell in row
-            )
-            forms.append(
-                (
-                    block.files,
-                    [column.is_number for column in block.shown.columns] if is_table else [],
-                    numbers,
+    for part in parts_of(document):
+        match part:
+            case Figure():
+                forms.append((part.name, part.files))
+            case Table():
+                numbers = sorted(
+                    sorted(re.findall(r"[\d,.]*\d", cell)) for row in part.cells for cell in row
                 )
-            )
-        else:
-            texts = block if isinstance(block, list) else [block]
-            forms.append(
-                [sorted(piece.text for piece in text if isinstance(piece, Cited)) for text in texts]
-            )
+                forms.append((part.files, [column.is_number for column in part.columns], numbers))
+            case list():
+                forms.append([sorted(map(str, text.cited)) for text in part])
+            case text:
+                forms.append(sorted(map(str, text.cited)))
     return forms
 
 
@@ -137,11 +115,11 @@ def test_reports_in_both_languages_have_the_same_numbers_tables_and_figures():
 
 def test_the_page_has_every_sentence_of_the_markdown(figures):
     document, _ = report(laptop())
-    page = text_of(html(document, figures))
-    for block in blocks_of(document):
-        if isinstance(block, list):
-            for item in block:
-                assert " ".join("".join(map(str, item)).split()) in page
+    page = text_of(html_document(document, figures))
+    sentences = [text for part in parts_of(document) if isinstance(part, list) for text in part]
+    assert sentences
+    for sentence in sentences:
+        assert " ".join(str(sentence).split()) in page
 
 
 class Reading(HTMLParser):
@@ -174,7 +152,7 @@ def text_of(page):
 
 def test_the_page_needs_no_other_file(figures):
     document, _ = report(laptop())
-    page = html(document, figures)
+    page = html_document(document, figures)
     reading = read_html(page)
     assert [attrs["src"][:26] for tag, attrs in reading.tags if tag == "img"] == [
         "data:image/svg+xml;base64,"
@@ -187,7 +165,7 @@ def test_the_page_needs_no_other_file(figures):
     assert {link[1:] for link in links if link.startswith("#")} <= set(reading.ids)
     assert len(reading.ids) == len(set(reading.ids))
     assert '<html lang="en">' in page
-    assert '<html lang="zh-CN">' in html(report(laptop(), "zh")[0], figures)
+    assert '<html lang="zh-CN">' in html_document(report(laptop(), "zh")[0], figures)
 
 
 HOSTILE = "`</code><script>alert(1)</script>|\x1b[31m[x](javascript:1)\n**b**"
@@ -207,8 +185,8 @@ def hostile():
 
 def test_text_from_a_file_cannot_become_markup(figures):
     document, _ = report(hostile())
-    page = html(document, figures)
-    text = markdown(document)
+    page = html_document(document, figures)
+    text = markdown_document(document)
     assert not [tag for tag, _ in read_html(page).tags if tag == "script"]
     assert "\x1b" not in page
     assert "\x1b" not in text
@@ -216,28 +194,9 @@ def test_text_from_a_file_cannot_become_markup(figures):
     assert "<script" not in outside_code
     assert not re.search(r"(?<!\\)\[x(?<!\\)\]\(javascript", outside_code)
     several, _ = merged(**{HOSTILE: hostile(), "other": laptop()})
-    assert not [tag for tag, _ in read_html(html(several, figures)).tags if tag == "script"]
-
-
-def test_markdown_of_each_block():
-    words = text_table("cap", ["word", "n"], [["x|y", "1"]])
-    entries = text_table("entries", ["n"], [["7"]])
-    blocks = (
-        ("plain ", Code("a`b|c"), " and ", Cited("4.2", 7)),
-        [("one",), (Code("two"),)],
-        Exhibit("graph", "what it shows", ("tables/layers.csv",)),
-        Exhibit(words, "cap", ("tables/a_b.csv",)),
-        Exhibit(entries, "entries", first_entry=7),
-    )
-    document = Document("A *title*", "en", " (source: {files})", (Section("one", "First", blocks),))
-    assert markdown(document) == (
-        "# A \\*title\\*\n\n## 1. First\n\nplain `` a`b|c `` and [4.2](#n7)\n\n- one\n- `two`\n\n"
-        "![what it shows](figures/graph.svg)\n\n*what it shows* (source: "
-        "[tables/layers.csv](tables/layers.csv))\n\n"
-        "**cap** (source: [tables/a\\_b.csv](tables/a_b.csv))\n\n| word | n |\n| --- | ---: |\n| "
-        "x\\|y | 1 |\n\n"
-        '**entries**\n\n| n |\n| --- |\n| <a id="n7"></a>7 |\n'
-    )
+    assert not [
+        tag for tag, _ in read_html(html_document(several, figures)).tags if tag == "script"
+    ]
 
 
 # ---- Every number can be traced ------------------------------------------------------------------
@@ -270,14 +229,9 @@ def test_every_cited_number_can_be_computed_again_from_the_files(machine):
 def test_every_cited_number_has_an_entry_with_its_text(machine):
     document, numbers = report(machine())
     shown = {row["number"]: row["shown"] for row in numbers.written}
-    texts = [text for block in blocks_of(document) if isinstance(block, list) for text in block]
-    texts += [
-        text for table in tables_of(document) for row in cell_texts(table.shown) for text in row
-    ]
-    cited = [piece for text in texts for piece in text if isinstance(piece, Cited)]
-    assert cited
-    assert all(shown[piece.entry] == piece.text for piece in cited)
-    assert {piece.entry for piece in cited} == set(shown)
+    links = re.findall(r"\[([^]]*)\]\(#n(\d+)\)", markdown_document(document))
+    assert {(int(entry), text) for text, entry in links} == set(shown.items())
+    assert [*dict.fromkeys(int(entry) for _, entry in links)] == [*shown]
 
 
 @pytest.mark.parametrize("machine", [laptop, cluster])
@@ -286,10 +240,8 @@ def test_every_sentence_with_a_number_cites_it(machine):
     findings = machine()
     for found in explain(findings, sheets_of(findings)).values():
         for sentence in found:
-            texts = Texts("en").cited(
-                "explain", sentence.key, {**sentence.words, **sentence.numbers}, lambda _: 1
-            )
-            plain = "".join(piece for piece in texts if isinstance(piece, str))
+            text = Texts("en").text("explain", sentence.key, **sentence.words, **sentence.numbers)
+            plain = "".join(piece for piece in text if isinstance(piece, str))
             allowed = {str(word) for word in sentence.words.values()} | {"8", "2", "1"}
             assert set(re.findall(r"\d+", plain)) <= allowed, sentence.key
 
@@ -305,17 +257,20 @@ def test_every_table_and_picture_names_files_that_are_written(machine):
         pictures=(*PICTURES, "curves-cuda", "operations-step-cuda", "operations-forward-cuda"),
     )
     for section in document.sections:
-        for block in section.blocks:
-            if isinstance(block, Exhibit):
-                assert set(block.files) <= written
+        for part in section.parts:
+            if isinstance(part, Table | Figure):
+                assert set(part.files) <= written
                 # Whose numbers are cited one by one.
-                assert block.files or section.name == "claims", block.caption
+                assert part.files or section.name == "claims", part
 
 
 def test_the_tables_of_several_machines_are_written_too():
     document, sheets = merged()
     named = {
-        file for block in blocks_of(document) if isinstance(block, Exhibit) for file in block.files
+        file
+        for part in parts_of(document)
+        if isinstance(part, Table | Figure)
+        for file in part.files
     }
     assert named == {sheet.file for sheet in sheets}
 
@@ -344,8 +299,8 @@ def test_operations_are_compared_at_the_batch_size_that_most_machines_have(sizes
 
 
 def test_datasets_and_epochs_that_differ_are_named():
-    alike = markdown(merged(a=machine(epochs=3), b=machine(epochs=3))[0])
-    others = markdown(
+    alike = markdown_document(merged(a=machine(epochs=3), b=machine(epochs=3))[0])
+    others = markdown_document(
         merged(a=machine(dataset="digits", epochs=1), b=machine(dataset="mnist", epochs=3))[0]
     )
     for said in (
@@ -375,12 +330,12 @@ def test_machines_with_other_batch_sizes_and_devices_have_gaps():
         ("cuda", "64"),
     ]
     assert times.rows[4][2] is None
-    assert "| cuda | 1 | - | 6.00 ms |" in markdown(document)
+    assert "| cuda | 1 | - | 6.00 ms |" in markdown_document(document)
 
 
 def test_an_accelerator_without_device_times_has_a_host_table_only():
     found = without_device_view(cluster())
-    text = markdown(report(found)[0])
+    text = markdown_document(report(found)[0])
     assert (
         "No table has the operations' own times on `cuda`, so the dominating operation there is "
         "unknown."
@@ -393,8 +348,8 @@ def test_an_accelerator_without_device_times_has_a_host_table_only():
 
 def test_a_lab_without_any_numbers_has_a_report(tmp_path):
     document, _ = report(without_numbers(laptop()), pictures=())
-    assert "First iterations were not measured." in markdown(document)
-    assert html(document, tmp_path)
+    assert "First iterations were not measured." in markdown_document(document)
+    assert html_document(document, tmp_path)
 
 
 # ---- Languages -----------------------------------------------------------------------------------
@@ -408,7 +363,7 @@ def test_both_languages_have_the_same_keys_and_places():
     english = wording("en")
     chinese = wording("zh")
     file = tomllib.loads(
-        (Path(explain_module.__file__).parent / "wording" / "en.toml").read_text(encoding="utf-8")
+        (Path(sentences_module.__file__).parent / "wording" / "en.toml").read_text(encoding="utf-8")
     )
     assert [
         (section, key)
@@ -477,9 +432,9 @@ def speedups():
 
 def test_every_wording_is_used():
     """A wording that no code asks for is a leftover."""
-    package = Path(explain_module.__file__).parent
+    package = Path(sentences_module.__file__).parent
     code = "".join(
-        (package / name).read_text(encoding="utf-8") for name in ("explain.py", "claims.py")
+        (package / name).read_text(encoding="utf-8") for name in ("sentences.py", "claims.py")
     )
     # Whose ends are put together from the numbers.
     built = ("ratio_", "batch_", "epoch_", "ceiling_")

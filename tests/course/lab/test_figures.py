@@ -1,4 +1,4 @@
-"""Figures: drawn from any findings, in Chinese only where a font has every sign."""
+"""Figures: drawn from any findings, in Chinese only where a font is installed."""
 
 import dataclasses
 import xml.etree.ElementTree as ET
@@ -9,7 +9,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from mnistbench.course.lab import figures
-from mnistbench.course.lab.figures import Figures, font_for
+from mnistbench.course.lab.figures import Figures, chinese_font
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import Texts
 
@@ -87,54 +87,36 @@ def test_a_host_s_table_is_no_picture_of_an_accelerator(tmp_path):
     assert drawing.drawn == ["operations-step-cpu"]
 
 
-def fonts(monkeypatch, entries, *, of_system=()):
-    """Let these be all fonts that there are."""
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", list(entries))
+def install(monkeypatch, *families, of_system=()):
+    """Let matplotlib know these font families only, and the system have other files of fonts."""
+    known = font_manager.fontManager.ttflist[0]
+    entries = [dataclasses.replace(known, name=family) for family in families]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", entries)
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(path) for path in of_system])
 
 
-def test_labels_are_chinese_only_where_a_font_has_all_their_signs(monkeypatch, tmp_path):
-    fonts(
-        monkeypatch,
-        [entry for entry in font_manager.fontManager.ttflist if entry.name == "DejaVu Sans"],
-    )
-    assert font_for("abc") == "DejaVu Sans"
-    assert font_for("批") == ""  # DejaVu has none
-    assert Figures(tmp_path, Texts("zh")).texts.language == "en"
-    monkeypatch.setattr(figures, "_covers", lambda path, needed: True)
-    assert Figures(tmp_path, Texts("zh")).texts.language == "zh"
+@pytest.mark.parametrize(
+    ("families", "font"),
+    [
+        (["DejaVu Sans", "Last Resort High-Efficiency"], ""),
+        (["DejaVu Sans", "WenQuanYi Zen Hei"], "WenQuanYi Zen Hei"),
+        (["WenQuanYi Zen Hei", "Noto Sans CJK JP", "Noto Sans CJK SC"], "Noto Sans CJK SC"),
+    ],
+)
+def test_labels_are_chinese_only_where_a_chinese_font_is_installed(
+    monkeypatch, tmp_path, families, font
+):
+    install(monkeypatch, *families)
+    assert chinese_font() == font
+    assert Figures(tmp_path, Texts("zh")).texts.language == ("zh" if font else "en")
 
 
-def test_a_font_of_boxes_is_none(monkeypatch):
-    monkeypatch.setattr(figures, "_covers", lambda path, needed: True)
-    some = font_manager.fontManager.ttflist[0]
-    names = ("Last Resort High-Efficiency", ".LastResort")
-    fonts(
-        monkeypatch,
-        [dataclasses.replace(some, name=name, style="normal", weight=400) for name in names],
-    )
-    assert font_for("批") == ""
-
-
-def test_a_font_that_cannot_be_read_is_passed_over(monkeypatch, tmp_path):
+def test_a_font_that_was_installed_since_is_found(monkeypatch, tmp_path):
     (tmp_path / "broken.ttf").write_bytes(b"no font")
-    some = font_manager.fontManager.ttflist[0]
-    for path in ("broken.ttf", "gone.ttf"):
-        entry = dataclasses.replace(
-            some, fname=str(tmp_path / path), name="Noto Sans CJK SC", style="normal", weight=400
-        )
-        fonts(monkeypatch, [entry], of_system=[tmp_path / "broken.ttf"])
-        assert font_for("a") == ""
-
-
-def test_a_font_that_was_installed_since_is_found(monkeypatch):
-    dejavu = next(
-        e
-        for e in font_manager.fontManager.ttflist
-        if (e.name, e.style, e.weight) == ("DejaVu Sans", "normal", 400)
-    )
-    fonts(monkeypatch, [], of_system=[dejavu.fname])
-    assert font_for("abc") == "DejaVu Sans"
+    dejavu = font_manager.findfont("DejaVu Sans")
+    install(monkeypatch, of_system=[tmp_path / "broken.ttf", dejavu])
+    monkeypatch.setattr(figures, "_CHINESE_FONTS", ("DejaVu Sans",))
+    assert chinese_font() == "DejaVu Sans"
 
 
 def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
@@ -156,12 +138,22 @@ def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
     assert len(colours) == 3  # one for each batch size
 
 
-def test_names_of_students_are_drawn_as_they_are_and_any_speedup_fits(tmp_path):
+def test_any_name_of_a_student_and_any_speedup_can_be_drawn(tmp_path, monkeypatch):
+    ticks = []
+    savefig = Figure.savefig
+
+    def keep(figure, *arguments, **options):
+        ticks.extend(label.get_text() for label in figure.axes[0].get_yticklabels())
+        savefig(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    monkeypatch.setattr(figures, "chinese_font", lambda: "")
     rows = {
-        "_CPU $x$": [("_s1", 1.2, 1.1, 1e300), ("\u5b66\u751f", 1e-9, 0.0, 1.0)],
+        "_CPU $x$": [("_s1", 1.2, 1.1, 1e300), ("Zo\u00eb \u5b66", 1e-9, 0.0, 1.0)],
         "": [("$y", 1.0, 1.0, 1.0)],
     }
     drawing = Figures(tmp_path, Texts("en"))
     drawing.speedups(rows, (1.05, 2.0))
     assert drawing.drawn == ["speedups"]
+    assert set(ticks) == {" _s1", "Zo\u00eb \\u5b66", r"\$y"}
     assert "nan" not in (tmp_path / "figures" / "speedups.svg").read_text(encoding="utf-8").lower()

@@ -16,7 +16,7 @@ import torch
 
 from mnistbench.core.errors import UsageError
 from mnistbench.course.lab import measures
-from mnistbench.course.lab.findings import LabSettings
+from mnistbench.course.lab.lab_file import LabSettings
 from mnistbench.course.lab.measures import Measures
 from mnistbench.profile import run as profile_run
 from mnistbench.profile.first_call import Processes

@@ -15,10 +15,10 @@ from builders import environment
 from lab_runs import Counting
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, toml
 from mnistbench.course.lab import run as lab_run
 from mnistbench.course.lab import sheets
-from mnistbench.course.lab.findings import FILE, SCORE, Findings, LabSettings, StudyTable
+from mnistbench.course.lab.lab_file import FILE, SCORE, Findings, LabSettings, StudyTable
+from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, toml
 from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, LabPlan, study
 from mnistbench.course.studies.convolution.report import COSTS
 from mnistbench.course.studies.graph.report import times_of

@@ -5,11 +5,8 @@ Runs nothing of them.
 
 from __future__ import annotations
 
-import io
-import itertools
 import math
 import os
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,8 +16,6 @@ from typing import Any, NamedTuple
 
 from mnistbench.core.errors import MnistbenchError, UsageError, first_line
 from mnistbench.core.units import cut, printable
-from mnistbench.course.classroom.predictions import ASKED
-from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import Score
 from mnistbench.course.classroom.submission import (
     DOUBTFUL,
@@ -29,7 +24,8 @@ from mnistbench.course.classroom.submission import (
     problems,
     read,
 )
-from mnistbench.course.lab.findings import Findings
+from mnistbench.course.lab.lab_file import Findings
+from mnistbench.course.lab.predict.questions import Outcome
 
 #: The worst state of a file; the states between this one and COMPLETE are kinds of problems.
 UNREADABLE = "unreadable"
@@ -197,11 +193,10 @@ def places(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[str, i
 
 
 class Copies(NamedTuple):
-    """What submissions have in common that is improbable by chance."""
+    """Submissions with equal raw times, which is improbable by chance."""
 
-    kind: str  # samples, code or text
     entries: tuple[Entry, ...]
-    number: int  # of equal series or texts
+    number: int  # of equal series
 
     @property
     def names(self) -> str:
@@ -210,28 +205,17 @@ class Copies(NamedTuple):
 
 
 def copies(entries: Sequence[Entry]) -> list[Copies]:
-    """Return likely copies of different students.
-
-    Equal series of times, equal code, equal or similar texts.
-    """
-    found = list[Copies]()
-    for kind, parts in (("samples", _series), ("code", _code), ("text", _texts)):
-        owners: dict[Any, set[int]] = defaultdict(set)
-        for number, entry in enumerate(entries):
-            for part in parts(entry):
-                owners[part].add(number)
-        similar = (
-            [owners[one] | owners[other] for one, other in _similar(owners)]
-            if kind == "text"
-            else []
-        )
-        for numbers, count in Counter(
-            tuple(sorted(each)) for each in (*owners.values(), *similar)
-        ).items():
-            members = tuple(entries[number] for number in numbers)
-            if len({each.name for each in members}) > 1:
-                found.append(Copies(kind, members, count))
-    return found
+    """Return the submissions of different students that have equal series of times."""
+    owners: dict[tuple[float, ...], set[int]] = defaultdict(set)
+    for number, entry in enumerate(entries):
+        for series in _series(entry):
+            owners[series].add(number)
+    groups = Counter(tuple(sorted(numbers)) for numbers in owners.values())
+    found = [
+        Copies(tuple(entries[number] for number in numbers), count)
+        for numbers, count in groups.items()
+    ]
+    return [group for group in found if len({entry.name for entry in group.entries}) > 1]
 
 
 def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
@@ -251,44 +235,3 @@ def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
     for times in series:
         if len(times) >= 8 and len(set(times)) >= 4 and times[0]:
             yield tuple(round(ns / times[0], 4) for ns in times)
-
-
-def _code(entry: Entry) -> Iterator[str]:
-    """Yield the words of the student's code without comments.
-
-    The text without white space if it is not Python.
-    """
-    text = entry.score.text if entry.score else ""
-    words = "".join(text.split())
-    kept = (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
-    with suppress(Exception):  # tokenize raises several errors for text that is not Python
-        tokens = tokenize.generate_tokens(io.StringIO(text[:100_000]).readline)
-        words = " ".join(each.string for each in tokens if each.type in kept)
-    if words:
-        yield words
-
-
-def _texts(entry: Entry) -> Iterator[str]:
-    """Yield the explanations of at least 20 characters.
-
-    Capital letters and white space are left out at will.
-    """
-    for key in ASKED:
-        if len(words := " ".join(entry.explanations.get(key, "")[:2_000].casefold().split())) >= 20:
-            yield words
-
-
-def _similar(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of different texts of at least 60 characters that share 85 % of their trigrams.
-
-    That is twice the number in common by the sum of both. difflib would take minutes for texts that
-    are made for it.
-    """
-    grams = {
-        text: {text[at : at + 3] for at in range(len(text) - 2)}
-        for text in texts
-        if len(text) >= 60
-    }
-    for one, other in itertools.combinations(grams, 2):
-        if 2 * len(grams[one] & grams[other]) >= 0.85 * (len(grams[one]) + len(grams[other])):
-            yield one, other

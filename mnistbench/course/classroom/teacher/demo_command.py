@@ -21,19 +21,9 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.core.record import OpRow
 from mnistbench.core.units import printable
-from mnistbench.course.classroom import predictions, score, submission
-from mnistbench.course.classroom.chain import add_link
-from mnistbench.course.classroom.predictions import (
-    ASKED,
-    EXPLANATIONS,
-    OPERATION,
-    OPERATIONS,
-    PERCENT,
-    PREDICTIONS,
-)
-from mnistbench.course.classroom.questions import Outcome, with_predictions
+from mnistbench.course.classroom import score, submission
 from mnistbench.course.classroom.teacher.cohort import DEMO
-from mnistbench.course.lab.findings import (
+from mnistbench.course.lab.lab_file import (
     DIRECTORY,
     FILE,
     QUIET,
@@ -43,15 +33,22 @@ from mnistbench.course.lab.findings import (
     stored,
     write_file,
 )
+from mnistbench.course.lab.predict import predictions
+from mnistbench.course.lab.predict.predictions import (
+    ASKED,
+    EXPLANATIONS,
+    OPERATION,
+    OPERATIONS,
+    PERCENT,
+    PREDICTIONS,
+)
+from mnistbench.course.lab.predict.questions import Outcome, with_predictions
 from mnistbench.course.lab.run import BEGUN, STEPS, LabPlan, items_of
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.showing.output import EXIT_PASSED, check_directory
 
 #: Machine family -> its times, divided by those of the lab.
 FAMILIES = {f"{DEMO} A": 0.8, f"{DEMO} B": 1.0, f"{DEMO} C": 1.7}
-
-#: The name of a hostile student.
-HOSTILE = "<script>alert(1)</script>../../s000"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +62,7 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """Write a submission for each student, and hostile files; return 0.
+    """Write a submission for each student; return 0.
 
     UsageError for a wrong lab or a full directory.
     """
@@ -86,30 +83,25 @@ def run(settings: Settings) -> int:
         raise UsageError(
             f"--lab: {settings.lab} cannot be used ({error}); in a new directory, {begin}"
         ) from None
-    made = submission.Submission("", {})
-    for number in range(1, last + 2):
+    handed_in = submission.Submission("", {})
+    for number in range(1, last + 1):
         name = f"s{number:03}"
-        before = made
-        made = DemoStudent(
-            lab, number, HOSTILE if number > last else name, settings.seed
-        ).submission()
+        neighbour = handed_in
+        handed_in = DemoStudent(lab, number, name, settings.seed).submission()
         if number == last - 1:  # a copy of the student before, under another name
             copied = {
-                file: text.replace(before.student, name) for file, text in before.files.items()
+                file: text.replace(neighbour.student, name)
+                for file, text in neighbour.files.items()
             }
-            made = replace(before, student=name, files=copied)
+            handed_in = replace(neighbour, student=name, files=copied)
         if number == last:  # edited: the accuracy is better than the measured one
-            edited = re.sub(r'"test_accuracy": [\d.]+', '"test_accuracy": 99.9', made.files[FILE])
-            made = replace(made, files={**made.files, FILE: edited})
+            edited = re.sub(
+                r'"test_accuracy": [\d.]+', '"test_accuracy": 99.9', handed_in.files[FILE]
+            )
+            handed_in = replace(handed_in, files={**handed_in.files, FILE: edited})
         (directory / name).mkdir(parents=True)
-        submission.write(directory / name / SUBMISSION, made)
-    with (directory / "too-large.json").open("wb") as stream:
-        stream.truncate(10 * 2**30)  # the file is sparse: it takes no space
-    (directory / "link.json").symlink_to("/etc/passwd")
-    print(
-        f"{printable(str(directory))}: {last} generated students, one hostile name, a file that "
-        "is too large, and a link"
-    )
+        submission.write(directory / name / SUBMISSION, handed_in)
+    print(f"{printable(str(directory))}: {last} generated students")
     return EXIT_PASSED
 
 
@@ -169,7 +161,6 @@ class DemoStudent:
                     (directory / name).write_text(content, encoding="utf-8")
                 else:
                     write_file(directory / name, content)
-                add_link(directory, name, (directory / name).read_bytes(), found.predictions.made)
             return submission.pack(directory)
 
     def _lab(self) -> tuple[Findings, dict[str, Any], list[Outcome]]:

@@ -14,9 +14,6 @@ from mnistbench.core import units
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
-from mnistbench.course.classroom.chapter import EXPECTED, LEVEL, calibration
-from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT
-from mnistbench.course.classroom.questions import Outcome
 from mnistbench.course.classroom.score import BANDS, interval
 from mnistbench.course.classroom.teacher.cohort import (
     DEMO,
@@ -29,15 +26,19 @@ from mnistbench.course.classroom.teacher.cohort import (
     places,
     rankings,
 )
-from mnistbench.course.lab.chapters import document_of
-from mnistbench.course.lab.document import Block, Document, Exhibit, Text, html, markdown
+from mnistbench.course.lab.chapters import document_of, sections_of
+from mnistbench.course.lab.predict.predictions import ASKED, OPERATION, PERCENT
+from mnistbench.course.lab.predict.questions import Outcome
+from mnistbench.course.lab.predict.section import EXPECTED, LEVEL, calibration
 from mnistbench.course.lab.sheets import Sheet, Word
 from mnistbench.course.lab.texts import Texts, language
+from mnistbench.showing.html import html_document
+from mnistbench.showing.markdown import markdown_document
 from mnistbench.showing.output import EXIT_PASSED, check_directory
+from mnistbench.showing.report import Document, Figure, Part
 from mnistbench.showing.table import Column, text_table
+from mnistbench.showing.text import Text
 
-#: The page in two forms.
-PAGES = ("class.md", "class.html")
 #: The rows for a grade book. A directory with this file may be replaced.
 ROWS = "class.csv"
 
@@ -84,9 +85,14 @@ def run(settings: Settings) -> int:
     if families:
         figures.speedups(families, BANDS)
     document, rows = page(entries, others, texts, figures.drawn)
-    print("".join(map(str, _summary(entries, texts))))
-    contents = (markdown(document), html(document, output / "figures"), rows.csv())
-    for name, content in zip((*PAGES, ROWS), contents, strict=True):
+    print(_summary(entries, texts))
+    figures_directory = output / "figures"
+    contents = {
+        "class.md": markdown_document(document),
+        "class.html": html_document(document, figures_directory),
+        ROWS: rows.csv(),
+    }
+    for name, content in contents.items():
         replace_file(output / name, content.encode())
         print(printable(str(output / name)))
     return EXIT_PASSED
@@ -101,18 +107,9 @@ def page(
     """
     found = copies(entries)
     rows = Sheet(ROWS, _columns(entries, found), entries)
-    problems: list[Text] = [
-        (
-            (
-                f"{each.name}{f' ({each.file})' if each.student else ''}: "
-                f"{units.cut(each.complaint, REASON)}"
-            ),
-        )
-        for each in entries
-        if each.problems
-    ]
-    listed: list[Block] = [texts.text("class", "problems"), problems] if problems else []
-    blocks: dict[str, list[Block]] = {
+    problems = [_complaint(entry) for entry in entries if entry.problems]
+    listed: list[Part] = [texts.text("class", "problems"), problems] if problems else []
+    parts: dict[str, list[Part]] = {
         "students": [
             *(
                 [texts.text("class", "demo")]
@@ -132,7 +129,12 @@ def page(
         "speedups": _speedups(rows, texts, drawn),
         "copies": _copied(found, texts),
     }
-    return document_of(texts, "class_title", blocks), rows
+    return document_of(texts, "class_title", sections_of(texts, parts)), rows
+
+
+def _complaint(entry: Entry) -> Text:
+    file = f" ({entry.file})" if entry.student else ""
+    return Text([f"{entry.name}{file}: {units.cut(entry.complaint, REASON)}"])
 
 
 def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
@@ -154,7 +156,7 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
         return ClassWord(calibration(sum(row.judged), len(row.judged))) if row.judged else None
 
     def in_copies(row: Entry) -> str:
-        return "; ".join(f"{each.kind}: {each.names}" for each in found if row in each.entries)
+        return "; ".join(group.names for group in found if row in group.entries)
 
     return [
         Column("student", lambda row: row.name, key="student"),
@@ -182,7 +184,7 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
     ]
 
 
-def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Block]:
+def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Part]:
     """Return the table of questions over the class, and its calibration.
 
     Inconsistent submissions do not count.
@@ -207,7 +209,7 @@ def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Block]:
         for key in ("question", "judged", "inside", "guesses", "measured_values")
     ]
     caption = texts.plain("caption", "class_predictions")
-    table = Exhibit(text_table(caption, heads, rows, words_after=2), caption)
+    table = text_table(caption, heads, rows, words_after=2)
     words = {
         "inside": sum(judged),
         "judged": len(judged),
@@ -235,7 +237,7 @@ def _spread(key: str, found: Sequence[Outcome], *, guesses: bool) -> str:
     return f"{median:.3g} ({first:.3g} - {third:.3g}){' %' if ASKED[key] == PERCENT else ''}"
 
 
-def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Block]:
+def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Part]:
     """Return the figure, and the places of each machine family, with columns of the students."""
     ranked = [
         each for members in rankings(students.rows, by_machine=True).values() for each in members
@@ -257,7 +259,7 @@ def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Block
     table = texts.table(
         "places", Sheet(ROWS, [replace(by[key], heading=key) for key in keys], ranked)
     )
-    figures: list[Block] = [Exhibit(name, texts.plain("caption", "speedups")) for name in drawn]
+    figures = [Figure(name, texts.plain("caption", "speedups")) for name in drawn]
     return [
         *figures,
         texts.text("class", "ranking", bands=", ".join(f"{band:g}" for band in BANDS)),
@@ -265,13 +267,11 @@ def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Block
     ]
 
 
-def _copied(found: Sequence[Copies], texts: Texts) -> list[Block]:
+def _copied(found: Sequence[Copies], texts: Texts) -> list[Part]:
     if not found:
         return [texts.text("class", "no_copies")]
-    rows = [
-        (texts.text("class", f"same_{each.kind}"), each.names, str(each.number)) for each in found
-    ]
-    heads = [texts.plain("column", key) for key in ("in_common", "students", "count")]
+    rows = [(group.names, str(group.number)) for group in found]
+    heads = [texts.plain("column", key) for key in ("students", "count")]
     return [
         texts.text("class", "copies"),
         texts.rows(texts.plain("caption", "copies"), heads, rows, numbers=1),

@@ -18,7 +18,7 @@ from mnistbench.core.units import printable
 from mnistbench.course.classroom import score_command
 from mnistbench.course.classroom.score import MOST_LAUNCHES, RefusedError, interval
 from mnistbench.course.classroom.teacher.cohort import UNREADABLE, Entry, gather, rankings
-from mnistbench.course.lab.findings import write_file
+from mnistbench.course.lab.lab_file import write_file
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check, print_error
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.table import text_table

@@ -14,29 +14,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.core.operation import NOT_OPERATIONS
-from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.findings import TRAINED, UNTRAINED, DevicePlace, Findings
+from mnistbench.course.lab.lab_file import TRAINED, UNTRAINED, DevicePlace, Findings
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share
+from mnistbench.showing.text import Code
 
 #: Times that differ by less than this factor count as equal.
-SAME = 1.05
+EQUAL_WITHIN = 1.05
 #: A batch size is about as good as the best one if its time per sample is less than this many times
 #: the best one's.
-HELPS = 1.10
+BEST_WITHIN = 1.10
 #: Two ratios match if they differ by at most this factor.
-TOGETHER = 1.5
+RATIOS_MATCH_WITHIN = 1.5
 #: A rate of at least this share of a measured ceiling is near it.
-NEAR = 0.5
+NEAR_CEILING = 0.5
 #: A first iteration that takes less than this many times a warm one counts as free of extra time.
-COSTLY = 1.5
+SLOW_FIRST_CALL = 1.5
 #: An interquartile range of at least this share of the median is unusually wide: on quiet machines
 #: it is 2 to 15 %.
-DISTURBED = 0.5
+NOISY_IQR = 0.5
 #: An operation with at least this share of the time dominates.
-MOST = 0.5
+DOMINATES = 0.5
 #: The extra time of a first iteration is attributed to one operation that has at least this share
 #: of it.
-SPENT = 0.3
+EXPLAINS = 0.3
 
 
 #: Fill in a wording: names, words to translate, places and numbers that are no measurements.
@@ -126,7 +126,9 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
                         "operation": Code(top),
                     }
                     yield Sentence(
-                        "dominates" if numbers["share"].value >= MOST else "leads", words, numbers
+                        "dominates" if numbers["share"].value >= DOMINATES else "leads",
+                        words,
+                        numbers,
                     )
                 else:
                     yield Sentence("operations_missing", {"place": place})
@@ -186,7 +188,7 @@ def _convolution_and_addmm(
         near = [
             name
             for name in ("flops", "bytes")
-            if rates and rates[name].value >= NEAR * rates[f"{name}_ceiling"].value
+            if rates and rates[name].value >= NEAR_CEILING * rates[f"{name}_ceiling"].value
         ]
         key = (near[0] if near else "neither") if rates else "missing"
         yield Sentence(f"ceiling_{key}", {**where, "what": Word(noun)}, rates)
@@ -195,7 +197,8 @@ def _convolution_and_addmm(
 def _matches(time: float, flops: float, moved: float) -> str:
     """Return which ratio the ratio of times matches."""
     by_flops, by_bytes = (
-        other > 0 and max(time, other) / min(time, other) <= TOGETHER for other in (flops, moved)
+        other > 0 and max(time, other) / min(time, other) <= RATIOS_MATCH_WITHIN
+        for other in (flops, moved)
     )
     if by_flops or by_bytes:
         return (
@@ -219,7 +222,7 @@ def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iter
     growth = _growth(before, after)
     if not (ends and growth):
         return
-    change = _direction(ends["last"].value, ends["first"].value, TOGETHER)
+    change = _direction(ends["last"].value, ends["first"].value, RATIOS_MATCH_WITHIN)
     words: Words = {"place": place, "small": small, "large": large}
     yield Sentence(
         f"ratio_over_batches_{change}", words, ends if change == "same" else {**ends, **growth}
@@ -231,7 +234,8 @@ def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iter
     if (
         change == "rises"
         and moved
-        and _direction(moved["convolution"].value, moved["addmm"].value, TOGETHER) == "rises"
+        and _direction(moved["convolution"].value, moved["addmm"].value, RATIOS_MATCH_WITHIN)
+        == "rises"
     ):
         yield Sentence("bytes_over_batches", words, moved)
 
@@ -264,7 +268,7 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
                 continue
             small = min(epochs)
             large = max(epochs)
-            key = f"epoch_{_direction(epochs[large].value, epochs[small].value, SAME)}"
+            key = f"epoch_{_direction(epochs[large].value, epochs[small].value, EQUAL_WITHIN)}"
             numbers = {"first": epochs[small], "last": epochs[large]}
             yield Sentence(key, words | {"small": small, "large": large}, numbers)
 
@@ -277,7 +281,7 @@ def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         if time.median_ns
     }
     widest = max(spreads, key=lambda time: spreads[time], default=None)
-    if widest and spreads[widest] >= DISTURBED:
+    if widest and spreads[widest] >= NOISY_IQR:
         place = widest.place
         phase = widest.phase
         size = widest.batch_size
@@ -307,8 +311,8 @@ def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sent
     if small == large or not numbers or not numbers["last"].value:
         yield Sentence("batches_missing", words)
         return
-    of_batch = _direction(numbers["batch_ratio"].value, 1, SAME)
-    of_sample = _direction(sample[large].value / sample[small].value, 1, SAME)
+    of_batch = _direction(numbers["batch_ratio"].value, 1, EQUAL_WITHIN)
+    of_sample = _direction(sample[large].value / sample[small].value, 1, EQUAL_WITHIN)
     yield Sentence(
         f"batch_{of_batch}_sample_{of_sample}", words | {"small": small, "large": large}, numbers
     )
@@ -319,13 +323,13 @@ def _where_it_stops(sample: Mapping[int, CitedNumber], words: Words) -> Sentence
     """Tell from which batch size on the time per sample hardly improves."""
     best = min(sample, key=lambda size: (sample[size].value, size))
     before, last = list(sample)[-2:]
-    if sample[last].value > sample[best].value * SAME:
+    if sample[last].value > sample[best].value * EQUAL_WITHIN:
         return Sentence(
             "best_at",
             words | {"best": best, "large": last},
             _complete(worse=ratio(sample[last], sample[best])),
         )
-    enough = min(size for size in sample if sample[size].value <= sample[best].value * HELPS)
+    enough = min(size for size in sample if sample[size].value <= sample[best].value * BEST_WITHIN)
     if enough == last:
         gain = _complete(gain=ratio(sample[before], sample[last]))
         return Sentence("still_improving", words | {"before": before, "large": last}, gain)
@@ -348,7 +352,7 @@ def _calls_over_batches(
         last=sheets.profiler.total("operation_calls", **where, batch_size=large),
     )
     if numbers:
-        same = _direction(numbers["last"].value, numbers["first"].value, SAME) == "same"
+        same = _direction(numbers["last"].value, numbers["first"].value, EQUAL_WITHIN) == "same"
         yield Sentence(
             "calls_same" if same else "calls_differ",
             {"place": place, "small": small, "large": large},
@@ -383,7 +387,7 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             busy=sheets.profiler.total("busy_ns", **where),
             step=sheets.profiler.total("untraced_ns", **where),
         )
-        is_idle = numbers and numbers["busy"].value < MOST * numbers["step"].value
+        is_idle = numbers and numbers["busy"].value < DOMINATES * numbers["step"].value
         yield Sentence("idle" if is_idle else "busy" if numbers else "idle_missing", words, numbers)
     yield from _where_time_moves(sheets, cpu, other, sizes[-1])
 
@@ -399,7 +403,7 @@ def _speedup(
         return Sentence("speedup_missing", words)
     small = min(found)
     large = max(found)
-    ahead = sum(number.value >= SAME for number in found.values())
+    ahead = sum(number.value >= EQUAL_WITHIN for number in found.values())
     key = "speedup_all" if ahead == len(found) else "speedup_some" if ahead else "speedup_none"
     if len(found) == 1:
         return Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
@@ -446,7 +450,7 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         if not (one and all_):
             yield Sentence("threads_missing", words)
             continue
-        faster = _direction(one.value, all_.value, SAME)
+        faster = _direction(one.value, all_.value, EQUAL_WITHIN)
         key = {"rises": "threads_help", "same": "threads_same", "falls": "threads_hurt"}[faster]
         gain = {"threads_help": ratio(one, all_), "threads_hurt": ratio(all_, one)}.get(key)
         yield Sentence(key, words, {"one": one, "all": all_} | ({"gain": gain} if gain else {}))
@@ -482,7 +486,7 @@ def _first_iteration(
     if not (first and warm and times):
         yield Sentence("first_unknown", words)
         return
-    costly = times.value >= COSTLY
+    costly = times.value >= SLOW_FIRST_CALL
     yield Sentence(
         "first_costs" if costly else "first_free",
         words,
@@ -508,11 +512,11 @@ def start_costs(first: CitedNumber, after: CitedNumber, warm: CitedNumber) -> bo
 
     ``first`` has untrained, ``after`` trained ones.
     """
-    return after.value >= COSTLY * warm.value and _alike(first, after)
+    return after.value >= SLOW_FIRST_CALL * warm.value and _alike(first, after)
 
 
 def _alike(first: CitedNumber, after: CitedNumber) -> bool:
-    return _direction(after.value, first.value, TOGETHER) == "same"
+    return _direction(after.value, first.value, RATIOS_MATCH_WITHIN) == "same"
 
 
 def _spent_on(sheet: Sheet, words: Words) -> Sentence:
@@ -531,7 +535,7 @@ def _spent_on(sheet: Sheet, words: Words) -> Sentence:
     numbers = {"extra": extra, "cost": costs[most]}
     if most in NOT_OPERATIONS:
         return Sentence("spent_outside", words, numbers)
-    key = "spent_on" if costs[most].value >= SPENT * extra.value else "spent_widely"
+    key = "spent_on" if costs[most].value >= EXPLAINS * extra.value else "spent_widely"
     return Sentence(key, {**words, "operation": Code(most)}, numbers)
 
 
@@ -556,7 +560,7 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
     numbers = _complete(profiled=profiled, plain=plain, times=ratio(profiled, plain))
     if not numbers:
         return Sentence("profiler_missing", words)
-    change = _direction(numbers["times"].value, 1, SAME)
+    change = _direction(numbers["times"].value, 1, EQUAL_WITHIN)
     if change != "rises":
         return Sentence("profiler_same" if change == "same" else "profiler_quicker", words, numbers)
     of_calls = _complete(
@@ -571,7 +575,7 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
         "profiler_adds_within"
         if part > 1
         else "profiler_adds"
-        if part >= MOST
+        if part >= DOMINATES
         else "profiler_adds_more"
     )
     return Sentence(key, words, numbers | of_calls)

@@ -16,9 +16,8 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import option, path
 from mnistbench.core.units import cut, printable
-from mnistbench.course.classroom.chain import add_link
-from mnistbench.course.classroom.chapter import asked
-from mnistbench.course.classroom.predictions import (
+from mnistbench.course.lab.lab_file import DIRECTORY, dataset
+from mnistbench.course.lab.predict.predictions import (
     ASKED,
     LONGEST_NAME,
     OPERATIONS,
@@ -29,8 +28,8 @@ from mnistbench.course.classroom.predictions import (
     read,
     toml,
 )
-from mnistbench.course.classroom.questions import questions
-from mnistbench.course.lab.findings import DIRECTORY, dataset
+from mnistbench.course.lab.predict.questions import questions
+from mnistbench.course.lab.predict.section import asked
 from mnistbench.course.lab.run import has_begun
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, check_directory, print_error
@@ -88,14 +87,13 @@ def run(settings: Settings) -> int:
     kept = directory / PREDICTIONS
     found = empty = Predictions(settings.student, made, settings.dataset, cores, {})
     to_ask = {
-        each.key: "".join(map(str, asked(each, texts)))
-        for each in questions(settings.student, settings.dataset, cores)
+        question.key: str(asked(question, texts))
+        for question in questions(settings.student, settings.dataset, cores)
     }
 
     def keep(predictions: Predictions) -> None:
-        content = toml(predictions, to_ask).encode()
-        add_link(directory, PREDICTIONS, content)
-        replace_file(kept, content)
+        directory.mkdir(parents=True, exist_ok=True)
+        replace_file(kept, toml(predictions, to_ask).encode())
 
     if not kept.exists():
         # The lab does not begin while it has no answers: afterwards no prediction counts.

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mnistbench.course.classroom.predictions import OPERATIONS, Answer, drawn
-from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.explain import (
+from mnistbench.course.lab.lab_file import UNTRAINED, Findings
+from mnistbench.course.lab.predict.predictions import OPERATIONS, Answer, drawn
+from mnistbench.course.lab.sentences import (
     Words,
     best_view,
     convolutions,
     main_place,
     ranked_operations,
 )
-from mnistbench.course.lab.findings import UNTRAINED, Findings
 from mnistbench.course.lab.sheets import KINDS, Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
 from mnistbench.showing.table import Column
+from mnistbench.showing.text import Code
 
 CPU = "cpu"
 

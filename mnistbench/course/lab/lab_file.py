@@ -22,8 +22,7 @@ from mnistbench.core.params import DATASETS
 from mnistbench.core.reading import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.classroom.chain import CHAIN, add_link
-from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, TextFile
+from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
@@ -42,7 +41,7 @@ QUIET = "quiet.json"
 #: File of a lab: what a student hands in.
 SUBMISSION = "submission.json"
 #: Files that may be there before a lab begins.
-BEFORE = {PREDICTIONS, SCORE, QUIET, SUBMISSION, CHAIN}
+BEFORE = {PREDICTIONS, SCORE, QUIET, SUBMISSION}
 
 #: The default directory of a lab.
 DIRECTORY = "mnistbench-lab"
@@ -238,16 +237,14 @@ class Findings:
         raise RecordError(f"{directory / FILE}: {problem}")
 
 
-def write_file(path: Path, content: Mapping[str, Any], directory: Path | None = None) -> None:
-    """Write a file of a lab; in the directory of one, with a line in its chain.
+def write_file(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file of a lab.
 
     Raises:
         OSError: it cannot be written; a previous file is unchanged.
     """
     data = {"schema": SCHEMA, **content}
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False, default=stored) + "\n"
-    if directory:
-        add_link(directory, path.relative_to(directory).as_posix(), text.encode())
     replace_file(path, text.encode())
 
 

@@ -16,8 +16,8 @@ from lab_builders import (
     without_numbers,
 )
 
-from mnistbench.course.classroom.predictions import ASKED, Predictions
-from mnistbench.course.classroom.questions import Outcome, answer, questions, with_predictions
+from mnistbench.course.lab.predict.predictions import ASKED, Predictions
+from mnistbench.course.lab.predict.questions import Outcome, answer, questions, with_predictions
 from mnistbench.course.lab.sheets import CitedNumber, sheets_of
 
 PREDICTED = Predictions("s123", "2026-11-25T07:00:00+00:00", "digits", 2, {})

@@ -5,20 +5,20 @@ Each beside what was measured, the calibration of the ranges, explanations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.reading import Reader
-from mnistbench.course.classroom.chain import add_link
-from mnistbench.course.classroom.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
-from mnistbench.course.classroom.questions import Outcome, Question
-from mnistbench.course.lab.document import Block, Cited, Code, Text
-from mnistbench.course.lab.findings import Findings
+from mnistbench.course.lab.lab_file import Findings
+from mnistbench.course.lab.predict.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
+from mnistbench.course.lab.predict.questions import Outcome, Question
 from mnistbench.course.lab.sheets import CitedNumber, Sheet, Sheets, ratio
-from mnistbench.course.lab.texts import Cite, Texts
+from mnistbench.course.lab.texts import Texts
+from mnistbench.showing.report import Part
+from mnistbench.showing.text import Code, Text
 
 #: The share of the ranges of a well-calibrated student that contain the measured value.
 EXPECTED = 0.8
@@ -50,38 +50,41 @@ def asked(question: Question, texts: Texts) -> Text:
 
 def predictions_section(
     directory: Path, findings: Findings, sheets: Sheets, texts: Texts
-) -> Callable[[Cite], list[Block]]:
-    """Return a function that makes the section; it has no blocks if there are no predictions.
+) -> list[Part]:
+    """Return the parts of the section; none if there are no predictions.
 
     UsageError if the student's explanations cannot be read, OSError if the file for them cannot be
     written.
     """
-    found = findings.predictions
+    predictions = findings.predictions
+    if not predictions:
+        return []
     sheet = sheets.predictions
     failed = [outcome.question for outcome in sheet.rows if outcome.inside is False]
-    explained = _explanations(directory / EXPLANATIONS, failed, texts)
+    explanations = _explanations(directory / EXPLANATIONS, failed, texts)
+    headings = [
+        texts.plain("column", key)
+        for key in ("question", "expected", "range", "measured_value", "inside")
+    ]
+    rows = [_row(outcome, texts) for outcome in sheet.rows]
+    parts: list[Part] = [
+        texts.text("predictions", "made", student=predictions.student, time=predictions.made),
+        texts.rows(texts.plain("caption", "predictions"), headings, rows, (sheet.file,)),
+        *_calibrated(sheet, texts),
+    ]
+    if failed:
+        parts.append(texts.text("predictions", "failed"))
+        parts.append([_explained(question, explanations, texts) for question in failed])
+    return parts
 
-    def blocks(cite: Cite) -> list[Block]:
-        if not found:
-            return []
-        heads = [
-            texts.plain("column", key)
-            for key in ("question", "expected", "range", "measured_value", "inside")
-        ]
-        rows = [_row(each, texts, cite) for each in sheet.rows]
-        table = texts.rows(texts.plain("caption", "predictions"), heads, rows, (sheet.file,))
-        missing = texts.text("predictions", "unexplained", file=Code(EXPLANATIONS))
-        items: list[Text] = []
-        for question in failed:
-            own = " ".join(explained.get(question.key, "").split())
-            items.append(
-                (*asked(question, texts), " ", *((own,) if own else (*missing, Code(question.key))))
-            )
-        made = texts.text("predictions", "made", student=found.student, time=found.made)
-        failures: list[Block] = [texts.text("predictions", "failed"), items] if items else []
-        return [made, table, *_calibrated(sheet, texts, cite), *failures]
 
-    return blocks
+def _explained(question: Question, explanations: Mapping[str, str], texts: Texts) -> Text:
+    """Return a question, and the student's explanation or the request for it."""
+    own = " ".join(explanations.get(question.key, "").split())
+    if own:
+        return Text([*asked(question, texts), " ", own])
+    missing = texts.text("predictions", "unexplained", file=Code(EXPLANATIONS))
+    return Text([*asked(question, texts), " ", *missing, Code(question.key)])
 
 
 def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[str, str]:
@@ -94,42 +97,40 @@ def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[s
             found: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
         except RecordError as error:
             raise UsageError(f"{path}: {error}") from None
-        add_link(path.parent, path.name, path.read_bytes())
         return found
     if failed:
-        lines = [f'# {"".join(map(str, asked(each, texts)))}\n{each.key} = ""' for each in failed]
+        lines = [f'# {asked(question, texts)}\n{question.key} = ""' for question in failed]
         content = "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode()
-        add_link(path.parent, path.name, content)
         replace_file(path, content)
     return {}
 
 
-def _row(outcome: Outcome, texts: Texts, cite: Cite) -> tuple[Text, ...]:
+def _row(outcome: Outcome, texts: Texts) -> tuple[Text, ...]:
     measured = outcome.measured
     predicted = outcome.predicted
     kind = ASKED[outcome.question.key]
     if isinstance(measured, CitedNumber):
-        found: Text = (Cited(measured.text, cite(measured)),)
+        value = Text([measured])
     else:
-        found = (Code(measured) if measured else units.MISSING,)
-    guess, possible = [
-        Text((Code(text),)) for text in (predicted[0], ", ".join(map(str, predicted)))
-    ]
-    if kind != OPERATION:
-        low, value, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
-        guess = (value,)
+        value = Text([Code(measured) if measured else units.MISSING])
+    if kind == OPERATION:
+        guess = Text([Code(predicted[0])])
+        possible = Text([Code(", ".join(map(str, predicted)))])
+    else:
+        low, best, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
+        guess = Text([best])
         possible = texts.text("predictions", "range", low=low, high=high)
     verdict = {None: "unmeasured", True: "yes", False: "no"}[outcome.inside]
     return (
         asked(outcome.question, texts),
         guess,
         possible,
-        found,
+        value,
         texts.text("predictions", verdict),
     )
 
 
-def _calibrated(sheet: Sheet, texts: Texts, cite: Cite) -> list[Block]:
+def _calibrated(sheet: Sheet, texts: Texts) -> list[Part]:
     """Return how many ranges contain the measured value, what follows, and their mean width."""
     judged = sheet.total("judged")
     inside = sheet.total("inside")
@@ -141,9 +142,8 @@ def _calibrated(sheet: Sheet, texts: Texts, cite: Cite) -> list[Block]:
         "expected": f"{EXPECTED * judged.value:.1f}",
         "level": f"{100 * LEVEL:g} %",
     }
-    sentences = [
-        texts.cited("predictions", calibration(int(inside.value), int(judged.value)), words, cite)
-    ]
+    key = calibration(int(inside.value), int(judged.value))
+    sentences = [texts.text("predictions", key, **words)]
     if width := ratio(sheet.total("relative_width"), sheet.total("with_width")):
-        sentences.append(texts.cited("predictions", "width", {"width": width}, cite))
+        sentences.append(texts.text("predictions", "width", width=width))
     return [sentences]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import many
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.course.classroom.predictions import (
+from mnistbench.course.lab.predict.predictions import (
     ASKED,
     OPERATION,
     OPERATIONS,

@@ -29,11 +29,11 @@ from lab_builders import (
 
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.roofline import Ceilings, Cost
-from mnistbench.course.lab.document import Code
-from mnistbench.course.lab.explain import best_view, explain
-from mnistbench.course.lab.findings import DevicePlace
+from mnistbench.course.lab.lab_file import DevicePlace
+from mnistbench.course.lab.sentences import best_view, explain
 from mnistbench.course.lab.sheets import Word, sheets_of
 from mnistbench.course.lab.texts import Texts
+from mnistbench.showing.text import Code
 
 
 def sentences(findings, section):
@@ -307,8 +307,8 @@ def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
     for sizes in ((1, 2), (20, 21), (100, 101), (1, 1000)):
         for large in (1, 900, 960, 1000, 1040, 1060, 2000, 10**6):
             for sentence in sentences(stepping(1000 * US, large * US, sizes=sizes), "batches"):
-                assert Texts("en").cited(
-                    "explain", sentence.key, {**sentence.words, **sentence.numbers}, None
+                assert Texts("en").text(
+                    "explain", sentence.key, **sentence.words, **sentence.numbers
                 )
 
 

@@ -11,15 +11,17 @@ import pytest
 from lab_builders import laptop, recomputed, without_numbers
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.classroom.chapter import calibration, predictions_section
-from mnistbench.course.classroom.predictions import EXPLANATIONS, Predictions
-from mnistbench.course.classroom.questions import with_predictions
 from mnistbench.course.lab.chapters import Chapters
 from mnistbench.course.lab.command import write_report
-from mnistbench.course.lab.document import Exhibit, html, markdown
-from mnistbench.course.lab.findings import FILE, Findings, stored, write_file
+from mnistbench.course.lab.lab_file import FILE, Findings, stored, write_file
+from mnistbench.course.lab.predict.predictions import EXPLANATIONS, Predictions
+from mnistbench.course.lab.predict.questions import with_predictions
+from mnistbench.course.lab.predict.section import calibration, predictions_section
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts
+from mnistbench.showing.html import html_document
+from mnistbench.showing.markdown import markdown_document
+from mnistbench.showing.table import Table
 
 #: Of the laptop, 6 of 8 hold; the batch size of the drawn question was not measured.
 ANSWERS = {
@@ -55,7 +57,7 @@ def chapter(directory, findings, language="en"):
     """The section as Markdown."""
     document, _, _ = report(directory, findings, language)
     [found] = [each for each in document.sections if each.name == "predictions"]
-    return markdown(dataclasses.replace(document, sections=(found,)))
+    return markdown_document(dataclasses.replace(document, sections=(found,)))
 
 
 def test_the_section_follows_the_aims_and_has_each_prediction_beside_the_number(tmp_path):
@@ -113,8 +115,8 @@ def test_both_languages_have_the_same_table(tmp_path):
     forms = []
     for language in LANGUAGES:
         document, _, _ = report(tmp_path, predicted(), language)
-        [table] = [block for block in document.sections[1].blocks if isinstance(block, Exhibit)]
-        forms.append([["".join(map(str, cell)) for cell in row[3:4]] for row in table.shown.rows])
+        [table] = [part for part in document.sections[1].parts if isinstance(part, Table)]
+        forms.append([row[3] for row in table.cells])
     assert forms[0] == forms[1]
     text = chapter(tmp_path, predicted(), "zh")
     assert "| 30 % | 20 % 至 40 % | [85.8 %](#n3) | 否 |" in text
@@ -126,7 +128,7 @@ def test_both_languages_have_the_same_table(tmp_path):
 def test_a_report_without_predictions_has_no_section(tmp_path, language):
     document, _, _ = report(tmp_path, laptop(), language)
     assert "predictions" not in [each.name for each in document.sections]
-    assert "predictions" not in markdown(document)
+    assert "predictions" not in markdown_document(document)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,6 +253,6 @@ def test_the_report_is_written_with_the_table_of_predictions(tmp_path, monkeypat
 def test_a_page_has_the_section_and_no_markup_of_a_student(tmp_path):
     found = dataclasses.replace(predicted().predictions, student="<script>x</script>")
     document, _, _ = report(tmp_path, laptop(predictions=found))
-    assert "<script>x" not in html(
+    assert "<script>x" not in html_document(
         dataclasses.replace(document, sections=document.sections[:2]), tmp_path
     )

@@ -12,9 +12,9 @@ import pytest
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.course.classroom import predict_command
-from mnistbench.course.classroom.predictions import ASKED, OPERATION, PERCENT, PREDICTIONS, read
-from mnistbench.course.lab.findings import LabSettings
+from mnistbench.course.lab.lab_file import LabSettings
+from mnistbench.course.lab.predict import command as predict_command
+from mnistbench.course.lab.predict.predictions import ASKED, OPERATION, PERCENT, PREDICTIONS, read
 from mnistbench.course.lab.run import BEGUN, _begin
 
 LINE = {OPERATION: "convolution addmm", PERCENT: "20 35 60"}

@@ -8,7 +8,7 @@ from lab_builders import cluster, laptop
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.lab.findings import FILE, Findings, stored, write_file
+from mnistbench.course.lab.lab_file import FILE, Findings, stored, write_file
 
 
 def write(directory, findings):

@@ -1,0 +1,1 @@
+"""What a student predicts before a lab: questions, answers, and how they compare with the lab."""

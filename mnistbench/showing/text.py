@@ -1,0 +1,34 @@
+"""Running text of a report: words, code, and numbers that the report cites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+class Code(str):
+    """Text in a code font: a name, a file or a command."""
+
+    __slots__ = ()
+
+
+class Cited:
+    """A number with an entry in the section of sources.
+
+    It is hashable, and equal numbers share an entry. ``str`` returns its text.
+    """
+
+    __slots__ = ()
+
+
+class Text(tuple[str | Cited, ...]):
+    """A sentence or a cell: its pieces. ``str`` returns the words without marks."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "".join(map(str, self))
+
+    @property
+    def cited(self) -> Iterator[Cited]:
+        """The numbers among the pieces."""
+        return (piece for piece in self if isinstance(piece, Cited))

@@ -1,0 +1,76 @@
+"""The pages of a lab and of a class in Chromium."""
+
+import pytest
+from lab_builders import laptop
+from lab_runs import predict, whole_lab
+
+from mnistbench import cli
+from mnistbench.course.classroom import submission
+from mnistbench.course.lab.command import write_report
+
+
+@pytest.fixture(scope="module")
+def lab_page(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("lab")
+    write_report(directory, laptop(), "en")
+    return directory / "report.html"
+
+
+@pytest.fixture(scope="module")
+def class_page(tmp_path_factory):
+    """The page of two students, of whom one has predictions alone."""
+    folder = tmp_path_factory.mktemp("class")
+    labs = [whole_lab(folder / "s001", "s001"), folder / "s002"]
+    predict(labs[1], "s002")
+    (folder / "handed-in").mkdir()
+    for lab in labs:
+        submission.write(folder / "handed-in" / f"{lab.name}.json", submission.pack(lab))
+    assert cli.main(["class", "merge", str(folder / "handed-in"), "-o", str(folder / "page")]) == 0
+    return folder / "page" / "class.html"
+
+
+@pytest.fixture
+def opened(browser, request):
+    """The page of the test's parameter, which asks for nothing and has no error."""
+    address = request.getfixturevalue(request.param).as_uri()
+    asked = []
+    errors = []
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.set_default_timeout(30_000)
+        tab.on("request", lambda sent: asked.append(sent.url))
+        tab.on("console", lambda message: errors.append(message.text))
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto(address)
+        yield tab
+    assert errors == []
+    assert {url for url in asked if not url.startswith("data:")} == {address}
+
+
+@pytest.mark.parametrize("opened", ["lab_page", "class_page"], indirect=True)
+def test_every_figure_is_drawn_and_every_link_of_the_contents_leads_to_its_section(opened):
+    widths = opened.locator("figure img").evaluate_all("images => images.map(i => i.naturalWidth)")
+    assert widths
+    assert all(width > 100 for width in widths)
+    links = opened.locator("nav a")
+    headings = opened.locator("section h2")
+    assert links.count() == headings.count() > 2
+    for number in range(links.count()):
+        links.nth(number).click()
+        target = opened.locator(":target")
+        assert links.nth(number).text_content() in target.locator("h2").text_content()
+
+
+@pytest.mark.parametrize("opened", ["lab_page"], indirect=True)
+def test_a_cited_number_leads_to_its_row_in_the_sources(opened):
+    number = opened.locator("a.cited").first
+    text = number.text_content()
+    number.click()
+    assert text in opened.locator("tr:target").text_content()
+
+
+@pytest.mark.parametrize("opened", ["class_page"], indirect=True)
+def test_the_class_has_a_row_for_each_student(opened):
+    students = opened.locator("#students table").first.locator("tbody tr")
+    names = students.evaluate_all("rows => rows.map(row => row.cells[0].textContent)")
+    assert sorted(names) == ["s001", "s002"]
