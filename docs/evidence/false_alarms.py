@@ -32,7 +32,9 @@ def measure(repetitions, folder):
 def alarms(pairs, criteria):
     """Pairs (base runs, new run) that fail, and the mean number of operations that do."""
     judged = [judge(compare(bases, now, pool_commits=True), criteria) for bases, now in pairs]
-    return [bool(one.regressions) for one in judged], [len(one.regressions) for one in judged]
+    return [bool(judgement.regressions) for judgement in judged], [
+        len(judgement.regressions) for judgement in judged
+    ]
 
 
 def share(flags):
@@ -56,13 +58,13 @@ def of_pytest_benchmark(paths, statistic):
 
 def evaluate(folder):
     saved = Storage(folder).all()
-    runs = [one.run for one in saved]
+    runs = [file.run for file in saved]
     neighbours = list(itertools.pairwise(range(len(runs))))
     every = list(itertools.permutations(range(len(runs)), 2))
     print(f"{len(runs)} runs of the same code, 3 cases")
     print(f"{'':42}{'next run':>22}{'any other run':>24}")
     for statistic in ("mean", "min"):
-        fails = of_pytest_benchmark([one.path for one in saved], statistic)
+        fails = of_pytest_benchmark([file.path for file in saved], statistic)
         print(
             f"{f'--benchmark-compare-fail={statistic}:10%':42}{share(fails(neighbours)):>22}{share(fails(every)):>24}"
         )
@@ -84,11 +86,11 @@ def evaluate(folder):
         judged = [
             judge(compare(bases, now, pool_commits=True), TEN_PERCENT) for bases, now in windows
         ]
-        flags = [bool(one.regressions) for one in judged]
+        flags = [bool(judgement.regressions) for judgement in judged]
         seen = sorted(
             checked.smallest
-            for one in judged
-            for case in one.cases
+            for judgement in judged
+            for case in judgement.cases
             for checked in case.checked
             if checked.smallest is not None
         )
@@ -103,7 +105,10 @@ def evaluate(folder):
 
 def median_of_calls(judged):
     seen = sorted(
-        case.call.smallest for one in judged for case in one.cases if case.call.smallest is not None
+        case.call.smallest
+        for judgement in judged
+        for case in judgement.cases
+        if case.call.smallest is not None
     )
     return seen[len(seen) // 2]
 

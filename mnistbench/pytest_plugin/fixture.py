@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -142,9 +142,9 @@ class OpBenchmark:
         if not self._benchmark.enabled:
             return None
         record = self._record(case, timed)
-        record = _with(record, partial(self._warm_tables, case))
-        record = _with(record, partial(self._scalars, case, timed))
-        record = _with(record, partial(self._attachments, case, record))
+        record = _after(record, partial(self._with_warm_tables, case))
+        record = _after(record, partial(self._with_scalars, case, timed))
+        record = _after(record, partial(self._with_attachments, case))
         return _with_note_of_unattributed(record)
 
     def _record(self, case: Case, timed: Timed) -> CaseRecord:
@@ -166,24 +166,23 @@ class OpBenchmark:
             timing=Timing.from_stats(self._benchmark.stats.stats.as_dict()),
         )
 
-    def _warm_tables(self, case: Case) -> Mapping[str, Any]:
-        """Return the tables of warm iterations: host alone and, on an accelerator, with the device.
+    def _with_warm_tables(self, case: Case, record: CaseRecord) -> CaseRecord:
+        """Add the tables of warm iterations: host alone and, on an accelerator, with the device.
 
         None for cases that are not profiled per operation, and with ``--no-op-profile``.
         """
         options = self._session.options
         if case.runner is None or options.no_op_profile:
-            return {}
+            return record
         views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
-        return {
-            "operation_tables": [
-                profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
-                for view in views
-            ]
-        }
+        tables = [
+            profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
+            for view in views
+        ]
+        return replace(record, tables=(*record.tables, *tables))
 
-    def _scalars(self, case: Case, timed: Timed) -> Mapping[str, Any]:
-        """Return loss and accuracy of a short training run.
+    def _with_scalars(self, case: Case, timed: Timed, record: CaseRecord) -> CaseRecord:
+        """Add loss and accuracy of a short training run.
 
         For a case that does not train, the times of its rounds. They are written to TensorBoard
         too, unless that is off.
@@ -191,19 +190,18 @@ class OpBenchmark:
         tracker = self._session.tracker
         if not case.params.trains:
             scalars = tracker.rounds(case.params, timed.rounds_ns, case.samples)
-            return {"training_scalars": scalars}
+            return replace(record, scalars=scalars)
         scalars, notes = tracker.training(case.params, case.workload)
-        return {"training_scalars": scalars, "notes": list(notes)}
+        return replace(record, scalars=scalars, notes=(*record.notes, *notes))
 
-    def _attachments(self, case: Case, record: CaseRecord) -> Mapping[str, Any]:
-        """Return what the hooks of the test's conftest.py files return."""
+    def _with_attachments(self, case: Case, record: CaseRecord) -> CaseRecord:
+        """Add what the hooks of the test's conftest.py files return."""
         item = self._request.node
-        attachments: dict[str, Any] = {}
-        for returned in item.ihook.pytest_mnistbench_attach(
+        for attachments in item.ihook.pytest_mnistbench_attach(
             config=item.config, case=case, record=record
         ):
-            attachments.update(returned or {})
-        return attachments
+            record = record.with_attachments(attachments or {})
+        return record
 
 
 def _title(case: Case) -> str:
@@ -215,10 +213,10 @@ def _title(case: Case) -> str:
     return f"{params.phase} {params.workload} on {params.dataset}{part}"
 
 
-def _with(record: CaseRecord, measure_part: Callable[[], Mapping[str, Any]]) -> CaseRecord:
-    """Return the record with the attachments of a part, or with a note of its exception."""
+def _after(record: CaseRecord, add_part: Callable[[CaseRecord], CaseRecord]) -> CaseRecord:
+    """Return the record with another part, or with a note of the exception that it raised."""
     try:
-        return record.with_attachments(measure_part())
+        return add_part(record)
     # A user's hook, a tracer, a full disk: the timing is kept.
     except Exception as error:  # noqa: BLE001
         note = f"not attached: {type(error).__name__}: {first_line(error)}"

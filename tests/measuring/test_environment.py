@@ -161,18 +161,18 @@ def test_a_rank_without_a_device_of_its_own_is_refused(
 
 def test_software_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_ARENA_MAX", "123")
-    found = read(threads=3)
-    assert found.mnistbench == mnistbench.__version__
-    assert found.python == platform.python_version()
-    assert found.torch == torch.__version__
-    assert found.torchvision[0].isdigit()
-    assert found.platform.split()[0] == platform.system()
-    assert found.platform.split()[-1] == platform.machine()
-    assert found.cpu_model
-    assert 1 <= found.cpu_count <= (os.cpu_count() or 1)
-    assert found.threads == 3
-    assert found.allocator["MALLOC_ARENA_MAX"] == "123"
-    assert [device["device"] for device in found.devices] == accelerators()
+    environment = read(threads=3)
+    assert environment.mnistbench == mnistbench.__version__
+    assert environment.python == platform.python_version()
+    assert environment.torch == torch.__version__
+    assert environment.torchvision[0].isdigit()
+    assert environment.platform.split()[0] == platform.system()
+    assert environment.platform.split()[-1] == platform.machine()
+    assert environment.cpu_model
+    assert 1 <= environment.cpu_count <= (os.cpu_count() or 1)
+    assert environment.threads == 3
+    assert environment.allocator["MALLOC_ARENA_MAX"] == "123"
+    assert [device["device"] for device in environment.devices] == accelerators()
 
 
 @pytest.mark.parametrize(
@@ -417,10 +417,10 @@ def test_what_decides_which_code_runs_has_names(monkeypatch: pytest.MonkeyPatch)
     """oneDNN prints its instruction set once in a process, perhaps before this test."""
     for report in REPORTS.values():
         monkeypatch.setattr(environment, "onednn_report", lambda _, report=report: report)
-        found = cpu_paths()
-        assert found["instruction set"] == torch.backends.cpu.get_cpu_capability()
-        assert found["oneDNN"] == "Intel AVX-512 with Intel DL Boost and bfloat16 support"
-        assert re.fullmatch(r"lib\w*omp\S+( and lib\w*omp\S+)*", found["OpenMP"])
+        paths = cpu_paths()
+        assert paths["instruction set"] == torch.backends.cpu.get_cpu_capability()
+        assert paths["oneDNN"] == "Intel AVX-512 with Intel DL Boost and bfloat16 support"
+        assert re.fullmatch(r"lib\w*omp\S+( and lib\w*omp\S+)*", paths["OpenMP"])
     monkeypatch.setattr(environment, "onednn_report", lambda _: "")
     assert "oneDNN" not in cpu_paths()
 
@@ -443,5 +443,5 @@ def test_the_compiler_of_torch_and_the_release_of_onednn_are_part_of_it(
     monkeypatch, built, expected
 ) -> None:
     monkeypatch.setattr(torch.__config__, "show", lambda: built)
-    found = cpu_paths()
-    assert (found.get("compiler"), found.get("oneDNN release")) == expected
+    paths = cpu_paths()
+    assert (paths.get("compiler"), paths.get("oneDNN release")) == expected

@@ -151,17 +151,17 @@ def test_progress_gets_the_number_of_batches_and_the_case() -> None:
 
 
 def test_a_run_is_made_once_and_shared_by_step_and_train() -> None:
-    made: list[int] = []
+    models: list[int] = []
 
     def make_model() -> nn.Module:
-        made.append(1)
+        models.append(1)
         return tiny_model()
 
     tracker = Tracker(None, no_bar)
     workload = dataclasses.replace(with_set, make_model=make_model)
     of_step = tracker.training(tiny_params(phase="step"), workload)
     of_train = tracker.training(tiny_params(phase="train"), workload)
-    assert made == [1]
+    assert models == [1]
     assert of_step == of_train
 
 
@@ -170,14 +170,14 @@ def test_a_run_is_made_once_and_shared_by_step_and_train() -> None:
 )
 def test_another_case_has_a_run_of_its_own(tmp_path: Path, changes: dict[str, Any]) -> None:
     tracker = Tracker(tmp_path, no_bar)
-    one, _ = tracker.training(tiny_params(), tiny_workload())
-    other, _ = tracker.training(tiny_params(**changes), tiny_workload())
-    assert one.directory != other.directory
-    assert scalars_in(one.directory) == {
-        tag: as_float32(points) for tag, points in one.curves.items()
+    first, _ = tracker.training(tiny_params(), tiny_workload())
+    changed, _ = tracker.training(tiny_params(**changes), tiny_workload())
+    assert first.directory != changed.directory
+    assert scalars_in(first.directory) == {
+        tag: as_float32(points) for tag, points in first.curves.items()
     }
-    assert scalars_in(other.directory) == {
-        tag: as_float32(points) for tag, points in other.curves.items()
+    assert scalars_in(changed.directory) == {
+        tag: as_float32(points) for tag, points in changed.curves.items()
     }
 
 
@@ -364,29 +364,31 @@ def test_many_rounds_are_thinned_in_the_record_and_whole_in_tensorboard(tmp_path
 
 def test_every_run_has_a_directory_of_its_own_named_for_the_case(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path, no_bar)
-    found = [
+    all_scalars = [
         tracker.training(tiny_params(), tiny_workload())[0],
         tracker.rounds(tiny_params(phase="forward"), (1_000,), 4),
         tracker.rounds(tiny_params(phase="eval"), (1_000,), 4),
         tracker.rounds(tiny_params(phase="forward", batch_size=16, device="cuda:1"), (1_000,), 16),
     ]
-    assert [Path(scalars.directory).relative_to(tmp_path).as_posix() for scalars in found] == [
+    assert [
+        Path(scalars.directory).relative_to(tmp_path).as_posix() for scalars in all_scalars
+    ] == [
         "training-tiny-b4-cpu-synthetic",
         "forward-tiny-b4-cpu-synthetic",
         "eval-tiny-b4-cpu-synthetic",
         "forward-tiny-b16-cuda1-synthetic",
     ]
-    assert all(len(list(Path(scalars.directory).iterdir())) == 1 for scalars in found)
+    assert all(len(list(Path(scalars.directory).iterdir())) == 1 for scalars in all_scalars)
 
 
 def test_two_tests_of_the_same_case_do_not_share_a_curve(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path, no_bar)
-    one, other = (
+    first, second = (
         tracker.rounds(tiny_params(phase="forward"), rounds, 1)
         for rounds in ((1_000_000,), (3_000_000,))
     )
-    assert scalars_in(one.directory)["timing/ms_per_iteration"] == [(1, 1.0)]
-    assert scalars_in(other.directory)["timing/ms_per_iteration"] == [(1, 3.0)]
+    assert scalars_in(first.directory)["timing/ms_per_iteration"] == [(1, 1.0)]
+    assert scalars_in(second.directory)["timing/ms_per_iteration"] == [(1, 3.0)]
 
 
 def test_without_tensorboard_nothing_is_written(
@@ -408,13 +410,13 @@ def test_a_directory_has_the_time_as_its_name_and_is_new(
 ) -> None:
     monkeypatch.setattr("time.strftime", lambda _: "20261120-103105")
     root = tmp_path / "not" / "there"
-    made = [new_directory(root) for _ in range(3)]
-    assert [directory.name for directory in made] == [
+    directories = [new_directory(root) for _ in range(3)]
+    assert [directory.name for directory in directories] == [
         "20261120-103105",
         "20261120-103105-1",
         "20261120-103105-2",
     ]
-    assert all(directory.is_dir() for directory in made)
+    assert all(directory.is_dir() for directory in directories)
     (root / "20261120-103105-3").write_text("a file in the way")
     assert new_directory(root).name == "20261120-103105-4"
 

@@ -57,13 +57,13 @@ def address(tmp_path_factory):
             lines = []
             for line in process.stderr:
                 lines.append(line)
-                if found := re.search(r" at (http://127\.0\.0\.1:\d+/)", line):
+                if match := re.search(r" at (http://127\.0\.0\.1:\d+/)", line):
                     break
             else:
                 pytest.fail("TensorBoard did not start:\n" + "".join(lines))
             # What it goes on to say must not fill the pipe.
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield found[1]
+            yield match[1]
         finally:
             process.terminate()
 

@@ -1,6 +1,7 @@
 """``--op-benchmarks``: tests with pytest-benchmark's own fixture get operation tables."""
 
 import json
+import platform
 import subprocess
 import sys
 
@@ -220,6 +221,59 @@ def test_a_marked_test_is_recorded_once_also_with_the_option(suite):
     result, saved = suite.run_saved("--op-benchmarks", "-k", "test_marked")
     result.assert_outcomes(passed=1, deselected=3)
     assert records(saved)["test_marked"]["params"]["workload"] == "test_bench.py::test_marked"
+
+
+#: Counts the page faults of seven blocks of memory after a first one.
+FAULTS = """
+import ctypes
+import resource
+
+import pytest
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+n_bytes = 64 * 2**20
+
+
+def page_faults():
+    counts = []
+    for _ in range(8):
+        block = libc.malloc(ctypes.c_size_t(n_bytes))
+        ctypes.memset(block, 1, n_bytes)
+        libc.free(block)
+        counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    return counts[-1] - counts[0]
+"""
+
+MARKED_TEST = """
+@pytest.mark.op_benchmark
+def test_marked(benchmark):
+    benchmark.pedantic(int)
+    assert page_faults() < 100
+"""
+
+TEST_OF_A_PHASE = """
+def test_phase(op_benchmark):
+    op_benchmark("batch")
+    assert page_faults() < 100
+"""
+
+PLAIN_TEST = """
+def test_plain(benchmark):
+    benchmark.pedantic(int)
+    assert page_faults() > 1000
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+@pytest.mark.parametrize(
+    "test", [MARKED_TEST, TEST_OF_A_PHASE, PLAIN_TEST], ids=["marked", "phase", "plain"]
+)
+def test_only_a_session_that_records_operations_pins_the_allocator(suite, test):
+    suite.write("test_bench.py", FAULTS + test)
+    result = suite.run("--bench-model=lenet5", "--bench-batch-size=1", "--no-op-profile")
+    result.assert_outcomes(passed=1)
 
 
 PHASES = """

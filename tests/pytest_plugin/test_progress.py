@@ -12,7 +12,7 @@ SLOW = """
 make_quick_batch = make_batch
 
 def make_batch(batch_size, device, generator):
-    time.sleep(0.03)
+    time.sleep(0.1)
     return make_quick_batch(batch_size, device, generator)
 """
 
