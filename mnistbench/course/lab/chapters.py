@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.course.lab.claims import Claim, check
 from mnistbench.course.lab.lab_file import UNTRAINED, Findings
 from mnistbench.course.lab.sentences import Sentence, best_view, explain, main_place
@@ -29,13 +29,12 @@ from mnistbench.course.lab.sheets import (
     Word,
     environment_fields,
     in_a_name,
-    operation_times,
-    shares,
+    operation_column,
     sheets_of,
-    top_keys,
 )
 from mnistbench.course.lab.texts import Texts
 from mnistbench.showing.report import Document, Figure, Part, Section, entries_of
+from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Column, Table
 from mnistbench.showing.text import Cited, Code, Text
 
@@ -219,26 +218,21 @@ class Chapters:
         }
         if not found:
             return []
-        columns = [operation_times(sheet) for sheet in found.values()]
-        keys = top_keys(columns)
-        others = {key for times in columns for key in times} - set(keys)
-        summed = {"rest": [key for key in others if key[0] not in NOT_OPERATIONS]}
-        for name, text in _REST.items():
-            of_name = [key for key in others if key[0] == name]
-            summed |= {text: of_name} if of_name or name == OUTSIDE else {}
-        summed["sum"] = [*keys, *others]
+        columns = [operation_column(sheet) for sheet in found.values()]
+        sizes = SideBySide(columns)
         rows: list[list[str]] = [
             [
                 Code(key[0]),
                 *(part or units.MISSING for part in key[1:]),
-                *_times_and_shares(columns, [key]),
+                *sizes.summed_cells([key]),
             ]
-            for key in keys
+            for key in sizes.ranked[:TOP]
         ]
-        rows += [
-            [texts.plain("column", text), "", "", *_times_and_shares(columns, chosen)]
-            for text, chosen in summed.items()
-        ]
+        sums = {"rest": sizes.summed_cells(sizes.ranked[TOP:])}
+        for name in dict.fromkeys([OUTSIDE, *sizes.rest_names]):
+            sums[_REST[name]] = sizes.cells(column.rest.get(name) for column in columns)
+        sums["sum"] = sizes.cells(column.total for column in columns)
+        rows += [[texts.plain("column", key), "", "", *cells] for key, cells in sums.items()]
         heads = [texts.plain("column", key) for key in ("operation", "phase", "module")]
         heads += [
             texts.plain("column", key, size=size)
@@ -380,20 +374,6 @@ class Chapters:
         return [self._texts.table(caption, sheet)] if sheet.rows else []
 
 
-def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[OpKey]) -> list[str]:
-    cells = []
-    for times in columns:
-        found = [times[key] for key in keys if key in times]
-        whole = sum(times.values())
-        is_there = found and whole
-        cells += (
-            [units.duration(sum(found)), units.percent(sum(found) / whole)]
-            if is_there
-            else [units.MISSING] * 2
-        )
-    return cells
-
-
 def field_name(texts: Texts, field: str) -> str:
     """Return the name of a field of the environment."""
     if texts.has("field", field):
@@ -508,11 +488,13 @@ class Merged:
                 best_view(sheets, phase, found.settings.devices[-1], size)
                 for found, sheets in self._columns
             ]
-            times = [operation_times(sheet) if sheet else {} for sheet in views]
-            columns = list(map(shares, times))
-            rows: list[_Row] = [
-                (key, tuple(column.get(key) for column in columns)) for key in top_keys(times)
+            columns = [
+                operation_column(sheet) if sheet else OperationColumn({}, {}, 0) for sheet in views
             ]
+            rows: list[_Row] = []
+            for key in SideBySide(columns).ranked[:TOP]:
+                shares = [column.share(key) if key in column.values else None for column in columns]
+                rows.append((key, tuple(shares)))
             if rows:
                 words: dict[str, Any] = {"phase": Label(phase), "size": size}
                 heads = ("operation", "phase", "module")

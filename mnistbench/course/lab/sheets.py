@@ -21,6 +21,7 @@ from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.course.lab.lab_file import Findings, FirstIteration, StudyTable, WarmTime
 from mnistbench.profile.result import Profiled
+from mnistbench.showing.side_by_side import OperationColumn
 from mnistbench.showing.table import Column, Table
 from mnistbench.showing.text import Cited, Code
 
@@ -556,22 +557,15 @@ def _cell(text: str) -> Cell:
 TOP = 10
 
 
-def operation_times(sheet: Sheet) -> dict[OpKey, int]:
-    """Return the self times of an operation table by (operation, phase, module)."""
-    return {
-        (str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0)
-        for row in sheet.written
-    }
-
-
-def shares(times: Mapping[OpKey, int]) -> dict[OpKey, float]:
-    """Return the share of each operation in the whole time."""
-    whole = sum(times.values())
-    return {key: ns / whole if whole else 0.0 for key, ns in times.items()}
-
-
-def top_keys(columns: Iterable[Mapping[OpKey, int]]) -> list[OpKey]:
-    """Return the operations with the largest share in any table of times, largest first."""
-    found = [shares(times) for times in columns]
-    keys = {key for column in found for key in column if key[0] not in NOT_OPERATIONS}
-    return sorted(keys, key=lambda key: (-max(column.get(key, 0.0) for column in found), key))[:TOP]
+def operation_column(sheet: Sheet) -> OperationColumn:
+    """Return the self times of an operation table."""
+    values: dict[OpKey, float] = {}
+    rest: dict[str, float] = {}
+    for row in sheet.written:
+        name = str(row["operation"])
+        self_ns = int(row["self_ns"] or 0)
+        if name in NOT_OPERATIONS:
+            rest[name] = rest.get(name, 0) + self_ns
+        else:
+            values[name, str(row["phase"]), str(row["module"])] = self_ns
+    return OperationColumn(values, rest, sum([*values.values(), *rest.values()]))
