@@ -28,8 +28,9 @@ from lab_builders import (
 )
 
 from mnistbench.course.lab import sentences as sentences_module
-from mnistbench.course.lab.chapters import Chapters, Merged
+from mnistbench.course.lab.chapters import Chapters
 from mnistbench.course.lab.lab_file import DevicePlace
+from mnistbench.course.lab.merged import Merged
 from mnistbench.course.lab.sentences import explain
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts, wording
