@@ -155,7 +155,7 @@ class Merged:
             name, phase_of_operation, module = key
             head = {"operation": name, "phase": phase_of_operation, "module": module}
             shares = [column.share(key) if key in column.values else None for column in columns]
-            shown_head = {**head, "operation": Text([Code(name)])}
+            shown_head: dict[str, Shown] = {**head, "operation": Text([Code(name)])}
             rows.append(number_row(head, shares, "share", shown_head))
         return rows
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.core.operation import NOT_OPERATIONS
@@ -34,10 +34,13 @@ SLOW_FIRST_CALL = 1.5
 NOISY_IQR = 0.5
 #: An operation with at least this share of the time dominates.
 DOMINATES = 0.5
+#: An accelerator is idle if it runs kernels for less than this share of a step.
+IDLE_BELOW = 0.5
+#: The profiler's cost of all calls explains the difference if it has at least this share of it.
+ATTRIBUTED = 0.5
 #: The extra time of a first iteration is attributed to one operation that has at least this share
 #: of it.
 EXPLAINS = 0.3
-
 
 #: Fill in a wording: names, words to translate, places and numbers that are no measurements.
 Words = dict[str, object]
@@ -88,6 +91,25 @@ def _complete(**numbers: CitedNumber | None) -> dict[str, CitedNumber]:
     return present if len(present) == len(numbers) else {}
 
 
+def _say(
+    key_of: Callable[[Mapping[str, float]], str],
+    words: Words,
+    *,
+    missing: str,
+    **numbers: CitedNumber | None,
+) -> Sentence:
+    """Return a sentence with these numbers, whose values choose its key.
+
+    If one of the numbers is missing, the sentence is ``missing`` and has none.
+    """
+    present = _complete(**numbers)
+    if not present:
+        return Sentence(missing, words)
+    return Sentence(
+        key_of({name: number.value for name, number in present.items()}), words, present
+    )
+
+
 def _direction(now: float, before: float, factor: float) -> str:
     if now >= before * factor:
         return "rises"
@@ -116,22 +138,19 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             if sheet := best_view(sheets, phase, device, largest):
                 top = top_operation(sheet)
                 whole = sheet.total("self_ns")
-                if numbers := _complete(
-                    share=share(sheet.total("self_ns", operation=top), whole), whole=whole
-                ):
-                    words: Words = {
-                        "place": place,
-                        "phase": Word(phase),
-                        "size": largest,
-                        "operation": Code(top),
-                    }
-                    yield Sentence(
-                        "dominates" if numbers["share"].value >= DOMINATES else "leads",
-                        words,
-                        numbers,
-                    )
-                else:
-                    yield Sentence("operations_missing", {"place": place})
+                words: Words = {
+                    "place": place,
+                    "phase": Word(phase),
+                    "size": largest,
+                    "operation": Code(top),
+                }
+                yield _say(
+                    lambda values: "dominates" if values["share"] >= DOMINATES else "leads",
+                    words,
+                    missing="operations_missing",
+                    share=share(sheet.total("self_ns", operation=top), whole),
+                    whole=whole,
+                )
         yield from _convolution_and_addmm(sheets, tables[largest], place, largest)
         if len(tables) > 1:
             yield from _ratio_over_batches(tables, place)
@@ -179,19 +198,22 @@ def _convolution_and_addmm(
         f"ratio_{_matches(*(number.value for number in numbers.values()))}", words, numbers
     )
     for noun in order:
-        rates = _complete(
+        yield _say(
+            _nearest_ceiling,
+            {**where, "what": Word(noun)},
+            missing="ceiling_missing",
             flops=rate(sums["flops"][noun], times[noun]),
             bytes=rate(sums["bytes"][noun], times[noun]),
             flops_ceiling=sheets.ceilings.total("flops_per_s", device=place.device),
             bytes_ceiling=sheets.ceilings.total("bytes_per_s", device=place.device),
         )
-        near = [
-            name
-            for name in ("flops", "bytes")
-            if rates and rates[name].value >= NEAR_CEILING * rates[f"{name}_ceiling"].value
-        ]
-        key = (near[0] if near else "neither") if rates else "missing"
-        yield Sentence(f"ceiling_{key}", {**where, "what": Word(noun)}, rates)
+
+
+def _nearest_ceiling(values: Mapping[str, float]) -> str:
+    for name in ("flops", "bytes"):
+        if values[name] >= NEAR_CEILING * values[f"{name}_ceiling"]:
+            return f"ceiling_{name}"
+    return "ceiling_neither"
 
 
 def _matches(time: float, flops: float, moved: float) -> str:
@@ -383,12 +405,13 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             "view": "device",
             "batch_size": size,
         }
-        numbers = _complete(
+        yield _say(
+            lambda values: "idle" if values["busy"] < IDLE_BELOW * values["step"] else "busy",
+            words,
+            missing="idle_missing",
             busy=sheets.profiler.total("busy_ns", **where),
             step=sheets.profiler.total("untraced_ns", **where),
         )
-        is_idle = numbers and numbers["busy"].value < DOMINATES * numbers["step"].value
-        yield Sentence("idle" if is_idle else "busy" if numbers else "idle_missing", words, numbers)
     yield from _where_time_moves(sheets, cpu, other, sizes[-1])
 
 
@@ -575,7 +598,7 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
         "profiler_adds_within"
         if part > 1
         else "profiler_adds"
-        if part >= DOMINATES
+        if part >= ATTRIBUTED
         else "profiler_adds_more"
     )
     return Sentence(key, words, numbers | of_calls)
