@@ -76,7 +76,7 @@ def work_columns(iterations: int = 1) -> tuple[Column[OperationSum], ...]:
         number: Callable[[OperationSum], int | None],
     ) -> Callable[[OperationSum], float | None]:
         return lambda row: (
-            None if (found := number(row)) is None or row.self_ns <= 0 else found / row.self_ns
+            None if (amount := number(row)) is None or row.self_ns <= 0 else amount / row.self_ns
         )
 
     return (

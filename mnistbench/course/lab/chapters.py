@@ -142,19 +142,19 @@ class Chapters:
         return document_of(texts, "title", sections), numbers
 
     def _aims(self) -> list[Part]:
-        found = self._findings
+        findings = self._findings
         texts = self._texts
         aims = texts.text(
             "text",
             "aims",
-            dataset=Code(found.settings.dataset),
-            train_samples=found.train_samples,
-            test_samples=found.test_samples,
-            model=Code(found.settings.model),
-            parameters=found.cases[0].parameter_count,
+            dataset=Code(findings.settings.dataset),
+            train_samples=findings.train_samples,
+            test_samples=findings.test_samples,
+            model=Code(findings.settings.model),
+            parameters=findings.cases[0].parameter_count,
         )
         note: list[Part] = (
-            [texts.text("text", "digits_note")] if found.settings.dataset == "digits" else []
+            [texts.text("text", "digits_note")] if findings.settings.dataset == "digits" else []
         )
         methods = [
             texts.text("text", f"method_{part}")
@@ -203,14 +203,14 @@ class Chapters:
     def _operation_table(self, phase: str, device: str, view: str) -> list[Part]:
         """Return the operations of all batch sizes side by side, and what is left of each table."""
         texts = self._texts
-        found = {
+        tables = {
             size: sheet
             for size in self._findings.settings.batch_sizes
             if (sheet := self._sheets.operations.get((phase, device, view, size)))
         }
-        if not found:
+        if not tables:
             return []
-        columns = [operation_column(sheet) for sheet in found.values()]
+        columns = [operation_column(sheet) for sheet in tables.values()]
         sizes = SideBySide(columns)
         rows: list[list[str]] = [
             [
@@ -228,20 +228,20 @@ class Chapters:
         heads = [texts.plain("column", key) for key in ("operation", "phase", "module")]
         heads += [
             texts.plain("column", key, size=size)
-            for size in found
+            for size in tables
             for key in ("time_of", "share_of")
         ]
         place = texts.place(main_place(self._findings, device), short=True)
         caption = texts.plain(
             "caption", "operations", phase=Label(phase), place=place, view=Word(view)
         )
-        files = tuple(sheet.file for sheet in found.values())
-        return [texts.rows(caption, heads, rows, files, numbers=2 * len(found))]
+        files = tuple(sheet.file for sheet in tables.values())
+        return [texts.rows(caption, heads, rows, files, numbers=2 * len(tables))]
 
     def _batches(self) -> list[Part]:
-        found = self._findings
+        findings = self._findings
         texts = self._texts
-        main = [main_place(found, device) for device in found.settings.devices]
+        main = [main_place(findings, device) for device in findings.settings.devices]
         parts: list[Part] = [self._explained("batches")]
         for picture, caption, sheet in (
             ("batches", "iterations", self._sheets.iterations),
@@ -280,9 +280,11 @@ class Chapters:
                 texts.text("text", "first_iterations"),
                 texts.table("first_iterations", sheet),
             ]
-        for (phase, device, size, weights), found in sheets.first_operations.items():
+        for (phase, device, size, weights), operations in sheets.first_operations.items():
             if (phase, size, weights) == ("forward", 1, UNTRAINED):
-                table = texts.table("first_operations", found, found.rows[:TOP], device=device)
+                table = texts.table(
+                    "first_operations", operations, operations.rows[:TOP], device=device
+                )
                 parts += [texts.text("text", "first_operations"), table]
         return parts
 
@@ -332,21 +334,21 @@ class Chapters:
         return parts
 
     def _files(self) -> list[Part]:
-        found = self._findings
+        findings = self._findings
         texts = self._texts
         files = [
             "lab.json",
             *(sheet.file for sheet in self._sheets.all() if sheet.rows),
-            *found.traces,
+            *findings.traces,
             "tables/numbers.csv",
         ]
         parts: list[Part] = [texts.text("text", "files"), [Text([Code(file)]) for file in files]]
-        if any(run.directory for run in found.trainings):
+        if any(run.directory for run in findings.trainings):
             parts.append(texts.text("text", "tensorboard", directory="tensorboard"))
-        if found.traces:
+        if findings.traces:
             parts.append(texts.text("text", "traces"))
-        if found.notes:
-            parts += [texts.text("text", "notes"), [Text([note]) for note in found.notes]]
+        if findings.notes:
+            parts += [texts.text("text", "notes"), [Text([note]) for note in findings.notes]]
         return parts
 
     def _explained(self, section: str) -> list[Text]:

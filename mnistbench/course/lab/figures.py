@@ -394,7 +394,7 @@ class Figures:
                 students, *values = zip(*rows, strict=True)
                 # One may be forged.
                 ratios, lows, highs = (
-                    [min(max(0.1, number), 10.0) for number in each] for each in values
+                    [min(max(0.1, number), 10.0) for number in numbers] for numbers in values
                 )
                 axes.hlines(places, lows, highs, color=colour, linewidth=1.6)
                 axes.plot(

@@ -87,11 +87,11 @@ def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> li
     Raises:
         RecordError: such a file is damaged.
     """
-    found: dict[str, list[Any]] = {}
+    measured: dict[str, list[Any]] = {}
     for step in LabPlan(findings.settings, findings.environment).steps():
         content = read(f"{STEPS.name}/{step.name}.json")
-        found.setdefault(step.field, []).extend(items_of(content, step) if content else ())
-    unlike = [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
+        measured.setdefault(step.field, []).extend(items_of(content, step) if content else ())
+    unlike = [name for name, items in measured.items() if getattr(findings, name) != tuple(items)]
     begun = read(BEGUN.as_posix())
     if findings.predictions != (_predictions_of(begun) if begun else None):
         unlike.append("predictions")
@@ -106,10 +106,10 @@ def _predictions_of(begun: Reader) -> Predictions | None:
 
 def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
     """Return the items of a step from the content of its file."""
-    found: tuple[Any, ...] = content["items"].read(
+    items: tuple[Any, ...] = content["items"].read(
         typing.get_type_hints(Findings, include_extras=True)[step.field]
     )
-    return found
+    return items
 
 
 def has_begun(directory: Path) -> bool:

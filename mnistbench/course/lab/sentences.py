@@ -219,8 +219,8 @@ def _nearest_ceiling(values: Mapping[str, float]) -> str:
 def _matches(time: float, flops: float, moved: float) -> str:
     """Return which ratio the ratio of times matches."""
     by_flops, by_bytes = (
-        other > 0 and max(time, other) / min(time, other) <= RATIOS_MATCH_WITHIN
-        for other in (flops, moved)
+        compared > 0 and max(time, compared) / min(time, compared) <= RATIOS_MATCH_WITHIN
+        for compared in (flops, moved)
     )
     if by_flops or by_bytes:
         return (
@@ -319,7 +319,7 @@ def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[
     where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
     sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
     return {
-        size: found for size in sizes if (found := sheet.total(column, **where, batch_size=size))
+        size: number for size in sizes if (number := sheet.total(column, **where, batch_size=size))
     }
 
 
@@ -416,29 +416,31 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def _speedup(
-    sheets: Sheets, cpu: DevicePlace, other: DevicePlace, phase: str, sizes: Sequence[int]
+    sheets: Sheets, cpu: DevicePlace, accelerator: DevicePlace, phase: str, sizes: Sequence[int]
 ) -> Sentence:
-    of_cpu, of_other = (_by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, other))
+    of_cpu, of_other = (
+        _by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, accelerator)
+    )
     ratios = {size: ratio(of_cpu.get(size), of_other.get(size)) for size in sizes}
-    found = {size: number for size, number in ratios.items() if number}
-    words: Words = {"phase": Word(phase), "place": other, "cpu": cpu}
-    if not found:
+    known = {size: number for size, number in ratios.items() if number}
+    words: Words = {"phase": Word(phase), "place": accelerator, "cpu": cpu}
+    if not known:
         return Sentence("speedup_missing", words)
-    small = min(found)
-    large = max(found)
-    ahead = sum(number.value >= EQUAL_WITHIN for number in found.values())
-    key = "speedup_all" if ahead == len(found) else "speedup_some" if ahead else "speedup_none"
-    if len(found) == 1:
-        return Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
+    small = min(known)
+    large = max(known)
+    ahead = sum(number.value >= EQUAL_WITHIN for number in known.values())
+    key = "speedup_all" if ahead == len(known) else "speedup_some" if ahead else "speedup_none"
+    if len(known) == 1:
+        return Sentence(f"{key}_one", words | {"size": small}, {"first": known[small]})
     return Sentence(
-        key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]}
+        key, words | {"small": small, "large": large}, {"first": known[small], "last": known[large]}
     )
 
 
 def _where_time_moves(
-    sheets: Sheets, cpu: DevicePlace, other: DevicePlace, size: int
+    sheets: Sheets, cpu: DevicePlace, accelerator: DevicePlace, size: int
 ) -> Iterator[Sentence]:
-    first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, other))
+    first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, accelerator))
     if not (first and second):
         return
     tops = [top_operation(sheet) for sheet in (first, second)]
@@ -449,7 +451,7 @@ def _where_time_moves(
     if numbers:
         words: Words = {
             "cpu": cpu,
-            "place": other,
+            "place": accelerator,
             "size": size,
             "first": Code(tops[0]),
             "second": Code(tops[1]),
@@ -468,15 +470,19 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     )
     for size in _ends(findings.settings.batch_sizes):
         words: Words = {"size": size, "threads": many}
-        one = one_thread.get(size)
+        with_one = one_thread.get(size)
         all_ = all_threads.get(size)
-        if not (one and all_):
+        if not (with_one and all_):
             yield Sentence("threads_missing", words)
             continue
-        faster = _direction(one.value, all_.value, EQUAL_WITHIN)
+        faster = _direction(with_one.value, all_.value, EQUAL_WITHIN)
         key = {"rises": "threads_help", "same": "threads_same", "falls": "threads_hurt"}[faster]
-        gain = {"threads_help": ratio(one, all_), "threads_hurt": ratio(all_, one)}.get(key)
-        yield Sentence(key, words, {"one": one, "all": all_} | ({"gain": gain} if gain else {}))
+        gain = {"threads_help": ratio(with_one, all_), "threads_hurt": ratio(all_, with_one)}.get(
+            key
+        )
+        yield Sentence(
+            key, words, {"one": with_one, "all": all_} | ({"gain": gain} if gain else {})
+        )
 
 
 def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -484,15 +490,15 @@ def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
     And untrained with trained weights.
     """
-    found = [
+    untrained = [
         (call.device, call.phase, call.batch_size)
         for call in findings.first_iterations
         if call.weights == UNTRAINED
     ]
-    if not found:
+    if not untrained:
         yield Sentence("first_missing")
-    for device, phase in dict.fromkeys((device, phase) for device, phase, _ in found):
-        size = min(size for d, p, size in found if (d, p) == (device, phase))
+    for device, phase in dict.fromkeys((device, phase) for device, phase, _ in untrained):
+        size = min(size for d, p, size in untrained if (d, p) == (device, phase))
         yield from _first_iteration(sheets, main_place(findings, device), phase, size)
 
 
