@@ -68,12 +68,11 @@ def with_settings(findings, **changes):
 # ---- Operations ----------------------------------------------------------------------------------
 
 
-def test_an_operation_with_half_of_the_time_dominates_and_a_smaller_one_leads():
-    found = said(laptop(), "operations", "dominates")
-    assert found.words["operation"] == Code("aten::mkldnn_convolution")
-    assert found.numbers["share"].value == pytest.approx(9600 / (9600 + 96 + 600 + 3 * 600))
-    level = said(one_table(100 * US, 90 * US, small_ns=80 * US), "operations", "leads")
-    assert level.numbers["share"].value == pytest.approx(100 / (100 + 1 + 90 + 3 * 80))
+@pytest.mark.parametrize(("addmm_us", "key"), [(39, "dominates"), (40, "leads")])
+def test_an_operation_with_half_of_the_time_dominates_and_a_smaller_one_leads(addmm_us, key):
+    sentence = said(one_table(100 * US, addmm_us * US, small_ns=20 * US), "operations", key)
+    assert sentence.words["operation"] == Code("aten::mkldnn_convolution")
+    assert sentence.numbers["share"].value == pytest.approx(100 / (100 + 1 + addmm_us + 3 * 20))
 
 
 def test_time_outside_operations_never_dominates():
@@ -283,7 +282,7 @@ def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
 @pytest.mark.parametrize(
     ("sizes", "per_sample", "enough", "gain"),
     [
-        # Many small improvements count together: 36 is within HELPS of the best.
+        # Many small improvements count together: 36 is within BEST_WITHIN of the best.
         (
             (16, 20, 24, 28, 32, 36, 40),
             [1000 * 0.92**position for position in range(7)],
@@ -329,7 +328,13 @@ def test_a_wide_spread_of_times_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("at_64", "key"), [(1500 * MS, "epoch_falls"), (8 * S, "epoch_same"), (10 * S, "epoch_rises")]
+    ("at_64", "key"),
+    [
+        (7_619 * MS, "epoch_falls"),
+        (7_620 * MS, "epoch_same"),
+        (8_399 * MS, "epoch_same"),
+        (8_401 * MS, "epoch_rises"),
+    ],
 )
 def test_times_of_epochs_are_compared_over_batch_sizes(at_64, key):
     found = laptop(epoch_times=(epoch_time("train", 1, 8 * S), epoch_time("train", 64, at_64)))
@@ -358,7 +363,12 @@ def test_calls_of_operations_are_compared_over_batch_sizes():
 
 @pytest.mark.parametrize(
     ("one_thread", "key"),
-    [(8 * MS, "threads_help"), (5 * MS, "threads_same"), (3 * MS, "threads_hurt")],
+    [
+        (5_251 * US, "threads_help"),
+        (5_249 * US, "threads_same"),
+        (4_762 * US, "threads_same"),
+        (4_761 * US, "threads_hurt"),
+    ],
 )
 def test_without_an_accelerator_threads_are_compared(one_thread, key):
     times = [
@@ -377,9 +387,9 @@ def test_without_an_accelerator_threads_are_compared(one_thread, key):
 @pytest.mark.parametrize(
     ("factors", "key"),
     [
-        ((2, 9, 17), "speedup_all"),
-        ((0.9, 3, 17), "speedup_some"),
-        ((0.5, 0.7, 1.0), "speedup_none"),
+        ((1.06, 9, 17), "speedup_all"),
+        ((1.04, 3, 17), "speedup_some"),
+        ((0.5, 0.7, 1.04), "speedup_none"),
     ],
 )
 def test_an_accelerator_is_faster_at_all_some_or_no_batch_sizes(factors, key):
@@ -490,8 +500,8 @@ def test_first_iterations_with_untrained_and_trained_weights_are_compared():
     ("first_shares", "key"),
     [
         ((0.2, 0.1, 0.6), "spent_outside"),
-        ((0.25, 0.1, 0.1), "spent_widely"),
-        ((0.5, 0.1, 0.1), "spent_on"),
+        ((0.29, 0.1, 0.1), "spent_widely"),
+        ((0.31, 0.1, 0.1), "spent_on"),
     ],
 )
 def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_shares, key):
@@ -517,7 +527,7 @@ def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_s
         ({"first": 20 * MS, "warm": None, "trained": 21 * MS}, ["first_unknown"]),
         ({"first": 20 * MS, "warm": 0, "trained": 21 * MS}, ["first_unknown"]),
         (
-            {"first": 1_100 * US, "warm": 1 * MS, "trained": 1 * MS},
+            {"first": 1_499 * US, "warm": 1 * MS, "trained": 1 * MS},
             ["first_free", "trained_same_free"],
         ),
     ],
