@@ -235,14 +235,14 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
         "step at least 3 times as fast",
     ]
     assert [each["score"] for each in tests] == [1, 1, 0, 1, 1, 1, 1, 0, 0, 0]
-    found = json.loads(classroom50.read_text(encoding="utf-8"))
-    assert (found["schema"], found["classroom"], found["score"], found["max-score"]) == (
+    result = json.loads(classroom50.read_text(encoding="utf-8"))
+    assert (result["schema"], result["classroom"], result["score"], result["max-score"]) == (
         "classroom50/result/v1",
         "classroom",
         6,
         10,
     )
-    assert [(each["test-name"], each["passed"]) for each in found["tests"]] == [
+    assert [(each["test-name"], each["passed"]) for each in result["tests"]] == [
         (each["name"], each["status"] == "passed") for each in tests
     ]
 

@@ -53,8 +53,8 @@ def test_the_others_have_what_they_are_generated_for(entries):
 
 
 def test_the_copies_are_found_and_no_others(entries):
-    found = copies(list(entries.values()))
-    assert {tuple(one.name for one in each.entries) for each in found} == {("s010", "s011")}
+    groups = copies(list(entries.values()))
+    assert {tuple(one.name for one in each.entries) for each in groups} == {("s010", "s011")}
 
 
 def test_machines_and_predictions_differ_and_some_speedups_are_ties(entries):
@@ -73,11 +73,11 @@ def test_machines_and_predictions_differ_and_some_speedups_are_ties(entries):
 def test_a_student_has_the_drawn_batch_size_of_the_name(lab, entries):
     was = submission.pack(lab).findings.predictions.batch_size
     for name in ("s001", "s002", "s003"):
-        found = entries[name].findings
-        assert found.predictions.batch_size in found.settings.batch_sizes
-        assert was not in found.settings.batch_sizes
-        assert {each.batch_size for each in found.iteration_times} == set(
-            found.settings.batch_sizes
+        findings = entries[name].findings
+        assert findings.predictions.batch_size in findings.settings.batch_sizes
+        assert was not in findings.settings.batch_sizes
+        assert {each.batch_size for each in findings.iteration_times} == set(
+            findings.settings.batch_sizes
         )
 
 

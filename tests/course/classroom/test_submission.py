@@ -69,25 +69,25 @@ def edit(path, old, new):
 def test_a_submission_has_the_files_of_the_lab_and_nothing_else(lab, packed):
     (lab / "steps" / "notes.txt").touch()
     (lab / "private.json").touch()
-    found = pack(lab)
-    assert found == packed
+    submission = pack(lab)
+    assert submission == packed
     assert {PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, BEGUN.as_posix(), STEP} < set(
-        found.files
+        submission.files
     )
-    assert found.student == "s001"
-    assert problems(found) == ()
+    assert submission.student == "s001"
+    assert problems(submission) == ()
 
 
 def test_a_submission_is_read_as_it_was_written(packed, original, tmp_path):
     submissions.write(tmp_path / SUBMISSION, packed)
-    found = read(tmp_path / SUBMISSION)
-    assert found == packed
-    assert found.findings == Findings.from_directory(original)
-    assert (found.score, found.quiet) == (score(), quiet())
-    assert found.predictions.answers == found.findings.predictions.answers
-    assert set(found.explanations) == {"image"}
-    assert [outcome.inside for outcome in found.outcomes].count(False) == 1
-    assert problems(found) == ()
+    submission = read(tmp_path / SUBMISSION)
+    assert submission == packed
+    assert submission.findings == Findings.from_directory(original)
+    assert (submission.score, submission.quiet) == (score(), quiet())
+    assert submission.predictions.answers == submission.findings.predictions.answers
+    assert set(submission.explanations) == {"image"}
+    assert [outcome.inside for outcome in submission.outcomes].count(False) == 1
+    assert problems(submission) == ()
 
 
 def test_a_directory_without_a_file_of_a_lab_is_refused(tmp_path):
@@ -98,15 +98,21 @@ def test_a_directory_without_a_file_of_a_lab_is_refused(tmp_path):
 
 
 def test_a_submission_without_files_lacks_everything():
-    found = Submission("", {})
-    assert (found.findings, found.score, found.quiet, found.predictions, found.explanations) == (
+    submission = Submission("", {})
+    assert (
+        submission.findings,
+        submission.score,
+        submission.quiet,
+        submission.predictions,
+        submission.explanations,
+    ) == (
         None,
         None,
         None,
         None,
         {},
     )
-    assert {(each.kind, each.check) for each in problems(found)} == {
+    assert {(each.kind, each.check) for each in problems(submission)} == {
         (INCOMPLETE, check) for check in CHECKS if check != "explanations"
     }
 
@@ -162,8 +168,8 @@ def test_a_question_without_an_answer_is_named(tmp_path):
         tmp_path,
         answers={key: each for key, each in ANSWERS.items() if key not in ("image", "first")},
     )
-    [found] = [each for each in problems(pack(tmp_path)) if each.check == "predictions"]
-    assert (found.kind, found.text) == (INCOMPLETE, f"{PREDICTIONS} has no answer to first, image")
+    [flaw] = [each for each in problems(pack(tmp_path)) if each.check == "predictions"]
+    assert (flaw.kind, flaw.text) == (INCOMPLETE, f"{PREDICTIONS} has no answer to first, image")
 
 
 @pytest.mark.parametrize(
@@ -228,10 +234,10 @@ def test_a_score_without_a_self_test_is_doubtful(lab):
 def test_a_lab_without_the_batch_size_of_its_student_is_of_another_one(packed):
     content = json.loads(packed.files[FILE])
     content["settings"]["batch_sizes"] = [1, 16, 64]
-    found = dataclasses.replace(packed, files={**packed.files, FILE: json.dumps(content)})
-    assert [each.text for each in problems(found) if each.check == "lab"] == [
+    changed = dataclasses.replace(packed, files={**packed.files, FILE: json.dumps(content)})
+    assert [each.text for each in problems(changed) if each.check == "lab"] == [
         (
-            f"{FILE} has no batch size {found.predictions.batch_size}, which is that of 's001'; "
+            f"{FILE} has no batch size {changed.predictions.batch_size}, which is that of 's001'; "
             "run your own lab"
         )
     ]
@@ -338,13 +344,13 @@ def test_a_spoiled_submission_is_read_or_one_line(data, packed, folder):
     path = folder / SUBMISSION
     path.write_text(json.dumps(made), encoding="utf-8")
     said = f"{path}: "
-    found = ()
+    flaws = ()
     try:
-        found = problems(read(path))
+        flaws = problems(read(path))
     except RecordError as error:
         said = str(error)
     assert said.startswith(f"{path}: ")
-    assert all(each.kind in (INCOMPLETE, INCONSISTENT, DOUBTFUL) for each in found)
+    assert all(each.kind in (INCOMPLETE, INCONSISTENT, DOUBTFUL) for each in flaws)
 
 
 @many(300)

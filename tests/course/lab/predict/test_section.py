@@ -228,12 +228,12 @@ def test_an_explanation_that_cannot_be_read_is_one_line(tmp_path, content):
 
 
 def test_predictions_are_kept_with_the_findings(tmp_path):
-    found = predicted({key: tuple(answer) for key, answer in ANSWERS.items()})
-    write_file(tmp_path / FILE, stored(found))
-    assert Findings.from_directory(tmp_path) == found
+    findings = predicted({key: tuple(answer) for key, answer in ANSWERS.items()})
+    write_file(tmp_path / FILE, stored(findings))
+    assert Findings.from_directory(tmp_path) == findings
     write_file(
         tmp_path / FILE,
-        {key: value for key, value in stored(found).items() if key != "predictions"},
+        {key: value for key, value in stored(findings).items() if key != "predictions"},
     )
     assert Findings.from_directory(tmp_path).predictions is None  # of an earlier version
 
@@ -251,8 +251,8 @@ def test_the_report_is_written_with_the_table_of_predictions(tmp_path, monkeypat
 
 
 def test_a_page_has_the_section_and_no_markup_of_a_student(tmp_path):
-    found = dataclasses.replace(predicted().predictions, student="<script>x</script>")
-    document, _, _ = report(tmp_path, laptop(predictions=found))
+    changed = dataclasses.replace(predicted().predictions, student="<script>x</script>")
+    document, _, _ = report(tmp_path, laptop(predictions=changed))
     assert "<script>x" not in html_document(
         dataclasses.replace(document, sections=document.sections[:2]), tmp_path
     )
