@@ -310,15 +310,15 @@ class Lab:
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
             kept = [self._kept(step, progress) for step in steps]
-        seconds = sum(step.seconds for step, found in zip(steps, kept, strict=True) if not found)
+        seconds = sum(step.seconds for step, result in zip(steps, kept, strict=True) if not result)
         with Progress(stream, total=seconds) as progress:
-            for number, (step, found) in enumerate(zip(steps, kept, strict=True), 1):
+            for number, (step, result) in enumerate(zip(steps, kept, strict=True), 1):
                 text = f"[{number:2}/{len(steps)}] {step.text}"
-                if found:
+                if result:
                     progress.step(text, log=f"{text}: already done")
                 else:
                     progress.step(text, left_s=progress.left_s or seconds)
-                items, notes = found or self._measure(step, progress)
+                items, notes = result or self._measure(step, progress)
                 results[step.field] += items
                 results["notes"] += notes
                 results["traces"] += step.files if step.field == "cases" else ()

@@ -394,11 +394,11 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield Sentence("no_cpu", {"device": Code(accelerator)})
         return
     cpu = main_place(findings, "cpu")
-    other = main_place(findings, accelerator)
+    place = main_place(findings, accelerator)
     for phase in ("train", "eval"):
-        yield _speedup(sheets, cpu, other, phase, sizes)
+        yield _speedup(sheets, cpu, place, phase, sizes)
     for size in _ends(sizes):  # the time in which the accelerator ran kernels, and that of a step
-        words: Words = {"place": other, "size": size}
+        words: Words = {"place": place, "size": size}
         where: dict[str, Cell] = {
             "phase": "step",
             "device": accelerator,
@@ -412,7 +412,7 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             busy=sheets.profiler.total("busy_ns", **where),
             step=sheets.profiler.total("untraced_ns", **where),
         )
-    yield from _where_time_moves(sheets, cpu, other, sizes[-1])
+    yield from _where_time_moves(sheets, cpu, place, sizes[-1])
 
 
 def _speedup(

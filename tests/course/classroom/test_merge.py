@@ -341,10 +341,10 @@ def hostile(folder):
 def test_a_file_that_cannot_be_read_is_a_row_with_the_reason(tmp_path):
     reasons = hostile(tmp_path)
     entries, _ = gather(tmp_path)
-    assert {each.state for each in entries} == {UNREADABLE}
+    assert {entry.state for entry in entries} == {UNREADABLE}
     assert len(entries) == len(reasons)
     for start, reason in reasons.items():
-        [unreadable] = [each for each in entries if each.file.startswith(start)]
+        [unreadable] = [entry for entry in entries if entry.file.startswith(start)]
         assert reason in unreadable.problems[0][1]
         assert unreadable.file.isprintable()
         assert len(unreadable.file) <= 80

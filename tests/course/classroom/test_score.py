@@ -74,14 +74,14 @@ def with_cpu(student=1.0, idle=0.0, ratio=1.3):
     return score(
         launches=tuple(
             dataclasses.replace(
-                one,
+                launch_times,
                 cpu_ns=(
-                    sum(one.reference_ns),
-                    round(student * sum(one.student_ns)),
-                    round(idle * sum(one.reference_ns)),
+                    sum(launch_times.reference_ns),
+                    round(student * sum(launch_times.student_ns)),
+                    round(idle * sum(launch_times.reference_ns)),
                 ),
             )
-            for one in launches
+            for launch_times in launches
         )
     )
 

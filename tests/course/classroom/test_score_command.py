@@ -165,16 +165,16 @@ def side(environ, text):
         yield loaded(made, text)
 
 
-def loaded(made, text, size=16):
+def loaded(side_process, text, size=16):
     """Run the text of a file in a process, on the core that all share."""
     core = min(score_command.own_cores(), default=None)
-    made.ask(Any, "load", core=core, batch_size=size, text=text, file="step.py")
-    return made
+    side_process.ask(Any, "load", core=core, batch_size=size, text=text, file="step.py")
+    return side_process
 
 
-def impatient(made):
-    made.next_line = lambda _: Child.next_line(made, 3.0)
-    return made
+def impatient(side_process):
+    side_process.next_line = lambda _: Child.next_line(side_process, 3.0)
+    return side_process
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def lab(original, tmp_path):
 
 def wrong(directory):
     """The kind and the check of each problem."""
-    return [(each.kind, each.check) for each in problems(pack(directory))]
+    return [(flaw.kind, flaw.check) for flaw in problems(pack(directory))]
 
 
 def edit(path, old, new):
@@ -112,7 +112,7 @@ def test_a_submission_without_files_lacks_everything():
         None,
         {},
     )
-    assert {(each.kind, each.check) for each in problems(submission)} == {
+    assert {(flaw.kind, flaw.check) for flaw in problems(submission)} == {
         (INCOMPLETE, check) for check in CHECKS if check != "explanations"
     }
 
@@ -158,7 +158,7 @@ def test_predictions_that_were_changed_in_the_lab_too_do_not_follow_from_its_beg
 
 
 def test_predictions_of_another_student_are_inconsistent(packed):
-    assert [each.check for each in problems(dataclasses.replace(packed, student="s002"))] == [
+    assert [flaw.check for flaw in problems(dataclasses.replace(packed, student="s002"))] == [
         "predictions"
     ]
 
@@ -166,9 +166,9 @@ def test_predictions_of_another_student_are_inconsistent(packed):
 def test_a_question_without_an_answer_is_named(tmp_path):
     predict(
         tmp_path,
-        answers={key: each for key, each in ANSWERS.items() if key not in ("image", "first")},
+        answers={key: item for key, item in ANSWERS.items() if key not in ("image", "first")},
     )
-    [flaw] = [each for each in problems(pack(tmp_path)) if each.check == "predictions"]
+    [flaw] = [item for item in problems(pack(tmp_path)) if item.check == "predictions"]
     assert (flaw.kind, flaw.text) == (INCOMPLETE, f"{PREDICTIONS} has no answer to first, image")
 
 
@@ -215,8 +215,8 @@ def test_a_score_of_another_machine_or_that_was_edited_does_not_count(lab):
         (score(1.0), [INCONSISTENT]),
     ],
 )
-def test_the_self_test_needs_equal_code_and_a_quiet_machine(lab, made, kinds):
-    write_file(lab / QUIET, made.content)
+def test_the_self_test_needs_equal_code_and_a_quiet_machine(lab, self_test, kinds):
+    write_file(lab / QUIET, self_test.content)
     assert wrong(lab) == [(kind, "machine") for kind in kinds]
 
 
@@ -235,7 +235,7 @@ def test_a_lab_without_the_batch_size_of_its_student_is_of_another_one(packed):
     content = json.loads(packed.files[FILE])
     content["settings"]["batch_sizes"] = [1, 16, 64]
     changed = dataclasses.replace(packed, files={**packed.files, FILE: json.dumps(content)})
-    assert [each.text for each in problems(changed) if each.check == "lab"] == [
+    assert [flaw.text for flaw in problems(changed) if flaw.check == "lab"] == [
         (
             f"{FILE} has no batch size {changed.predictions.batch_size}, which is that of 's001'; "
             "run your own lab"
@@ -248,7 +248,7 @@ def test_more_batch_sizes_than_steps_take_no_time(packed):
     content["settings"]["batch_sizes"] = list(range(1, 100_000))
     files = {**packed.files, FILE: json.dumps(content)}
     assert INCONSISTENT in {
-        each.kind for each in problems(Submission("s001", files)) if each.check == "lab"
+        flaw.kind for flaw in problems(Submission("s001", files)) if flaw.check == "lab"
     }
 
 
@@ -298,9 +298,9 @@ def test_what_is_not_a_regular_file_is_not_read(tmp_path, original):
         read(path)
     path.symlink_to(original / FILE)
     os.mkfifo(tmp_path / "pipe")
-    for each in (path, tmp_path / "pipe", tmp_path, os.devnull):
+    for special_file in (path, tmp_path / "pipe", tmp_path, os.devnull):
         with pytest.raises(RecordError, match="is not a regular file"):
-            read(type(path)(each))
+            read(type(path)(special_file))
     large = tmp_path / "large"
     with large.open("wb") as stream:
         stream.truncate(LARGEST + 1)
@@ -340,9 +340,9 @@ def folder(tmp_path_factory):
 @given(data=st.data())
 def test_a_spoiled_submission_is_read_or_one_line(data, packed, folder):
     small = {name: packed.files[name] for name in (EXPLANATIONS, BEGUN.as_posix())}
-    _, made = data.draw(spoiled(document(small)))
+    _, content = data.draw(spoiled(document(small)))
     path = folder / SUBMISSION
-    path.write_text(json.dumps(made), encoding="utf-8")
+    path.write_text(json.dumps(content), encoding="utf-8")
     said = f"{path}: "
     flaws = ()
     try:
@@ -350,7 +350,7 @@ def test_a_spoiled_submission_is_read_or_one_line(data, packed, folder):
     except RecordError as error:
         said = str(error)
     assert said.startswith(f"{path}: ")
-    assert all(each.kind in (INCOMPLETE, INCONSISTENT, DOUBTFUL) for each in flaws)
+    assert all(flaw.kind in (INCOMPLETE, INCONSISTENT, DOUBTFUL) for flaw in flaws)
 
 
 @many(300)

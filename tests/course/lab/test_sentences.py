@@ -242,8 +242,8 @@ def test_host_times_are_not_taken_for_those_of_an_accelerator():
 def stepping(*times, sizes=(1, 16, 64, 256)):
     """A machine whose training step takes these times at batch sizes 1, 16, 64, ..."""
     sizes = sizes[: len(times)]
-    each = (iteration_time("step", size, ns) for size, ns in zip(sizes, times, strict=True))
-    return with_settings(laptop(iteration_times=tuple(each)), batch_sizes=sizes)
+    step_times = (iteration_time("step", size, ns) for size, ns in zip(sizes, times, strict=True))
+    return with_settings(laptop(iteration_times=tuple(step_times)), batch_sizes=sizes)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,9 @@ def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
 def test_the_gain_is_that_from_the_first_size_that_is_near_the_best(
     sizes, per_sample, enough, gain
 ):
-    times = [round(size * each * US) for size, each in zip(sizes, per_sample, strict=True)]
+    times = [
+        round(size * sample_us * US) for size, sample_us in zip(sizes, per_sample, strict=True)
+    ]
     sentence = said(stepping(*times, sizes=sizes), "batches", "stops_improving")
     assert (sentence.words["enough"], sentence.words["large"]) == (enough, sizes[-1])
     assert sentence.numbers["gain"].value == pytest.approx(gain, rel=1e-3)
@@ -358,10 +360,10 @@ def test_calls_of_operations_are_compared_over_batch_sizes():
         said(laptop(), "batches", "calls_same").numbers["last"].value
         == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 2 + 16
     )
-    other = with_operations(
+    more_calls = with_operations(
         laptop(), lambda row, size: dataclasses.replace(row, calls=row.calls * size)
     )
-    assert "calls_differ" in keys(other, "batches")
+    assert "calls_differ" in keys(more_calls, "batches")
 
 
 # ---- Devices -------------------------------------------------------------------------------------
@@ -561,8 +563,8 @@ def test_time_added_by_the_profiler(iteration, added, key):
     findings = with_cases(
         laptop(iteration_times=(iteration_time("step", 1, 5 * MS),)),
         tables=lambda case: tuple(
-            dataclasses.replace(each, iteration_ns=(iteration,), profiler_ns=added)
-            for each in case.tables
+            dataclasses.replace(table, iteration_ns=(iteration,), profiler_ns=added)
+            for table in case.tables
         ),
     )
     assert keys(findings, "profiler") == [key, "profiler_missing"]  # nothing was timed at batch 64

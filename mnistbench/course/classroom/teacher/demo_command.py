@@ -229,12 +229,12 @@ class DemoStudent:
                 share = random.Random(f"{self.machine} {value.name}").uniform(0.7, 1.4)  # noqa: S311
                 factor *= share * self.draw.lognormvariate(0, 0.1)
             parts = {
-                each.name: self._varied(getattr(value, each.name), each.name, factor)
-                for each in fields(value)
+                part.name: self._varied(getattr(value, part.name), part.name, factor)
+                for part in fields(value)
             }
             return replace(value, **parts)
         if type(value) is tuple:
-            return tuple(self._varied(each, name, factor) for each in value)
+            return tuple(self._varied(part, name, factor) for part in value)
         if name in ("batch_size", "samples", "whole_set") and value == self.was:
             return self.size
         return (

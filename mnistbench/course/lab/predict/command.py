@@ -83,9 +83,9 @@ def run(settings: Settings) -> int:
             f"--output: the lab in {directory} has begun, too late for predictions; name another "
             "directory"
         )
-    made = datetime.now(UTC).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     kept = directory / PREDICTIONS
-    predictions = empty = Predictions(settings.student, made, settings.dataset, cores, {})
+    predictions = empty = Predictions(settings.student, now, settings.dataset, cores, {})
     to_ask = {
         question.key: str(asked(question, texts))
         for question in questions(settings.student, settings.dataset, cores)

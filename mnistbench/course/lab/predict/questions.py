@@ -83,7 +83,10 @@ def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
     if kind == "image":
         at: dict[str, Cell] = {"device": CPU, "threads": place.threads, "phase": phase}
         return ratio(
-            *(sheets.iterations.total("sample_ns", **at, batch_size=each) for each in (size, LARGE))
+            *(
+                sheets.iterations.total("sample_ns", **at, batch_size=compared)
+                for compared in (size, LARGE)
+            )
         )
     if kind == "accuracy":
         is_same = findings.settings.dataset == question.what
@@ -100,7 +103,8 @@ def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
     if kind == "threads":
         at = {"device": CPU, "phase": phase, "batch_size": size}
         times = (
-            sheets.iterations.total("median_ns", **at, threads=each) for each in (1, place.threads)
+            sheets.iterations.total("median_ns", **at, threads=compared)
+            for compared in (1, place.threads)
         )
         return ratio(*times) if place.threads > 1 else None
     if not table:

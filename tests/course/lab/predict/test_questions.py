@@ -40,7 +40,8 @@ def measured_too(findings, size):
 def answers(findings, student="s123", cores=2):
     sheets = sheets_of(findings)
     return {
-        each.key: answer(each, findings, sheets) for each in questions(student, "digits", cores)
+        question.key: answer(question, findings, sheets)
+        for question in questions(student, "digits", cores)
     }
 
 

@@ -62,7 +62,11 @@ def chapter(directory, findings, language="en"):
 
 def test_the_section_follows_the_aims_and_has_each_prediction_beside_the_number(tmp_path):
     document, _, _ = report(tmp_path, predicted())
-    assert [each.name for each in document.sections][:3] == ["aims", "predictions", "environment"]
+    assert [section.name for section in document.sections][:3] == [
+        "aims",
+        "predictions",
+        "environment",
+    ]
     text = chapter(tmp_path, predicted())
     assert (
         "s\\_1 made these predictions before the lab measured anything (finished at "
@@ -127,7 +131,7 @@ def test_both_languages_have_the_same_table(tmp_path):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_report_without_predictions_has_no_section(tmp_path, language):
     document, _, _ = report(tmp_path, laptop(), language)
-    assert "predictions" not in [each.name for each in document.sections]
+    assert "predictions" not in [section.name for section in document.sections]
     assert "predictions" not in markdown_document(document)
     assert list(tmp_path.iterdir()) == []
 
