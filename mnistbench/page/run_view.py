@@ -23,14 +23,12 @@ from mnistbench.measuring.env_command import environment_rows
 from mnistbench.page import charts
 from mnistbench.page.cases import PageCase, PageContent
 from mnistbench.saved_runs.operation_tables import (
-    TimesOfCase,
     batch_groups,
     operation_table,
-    ranked,
-    rest_names,
 )
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.report import Block
+from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table
 
 #: Operations of a comparison before the rest is summed.
@@ -318,8 +316,9 @@ def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
 
     As a table and as bars of three measures.
     """
-    columns = [TimesOfCase(table) for case in group if (table := case.table("warm"))]
-    keys = ranked(columns)
+    tables = [table for case in group if (table := case.table("warm"))]
+    columns = [OperationColumn.of_table(table) for table in tables]
+    keys = SideBySide(columns).ranked
     samples = [case.samples for case in group]
     totals = [column.total for column in columns]
     measures = (
@@ -369,7 +368,7 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
 
 
 def _stacked(
-    column: TimesOfCase, keys: Sequence[tuple[str, str, str]], divisor: float
+    column: OperationColumn, keys: Sequence[tuple[str, str, str]], divisor: float
 ) -> Iterable[tuple[str, float, str]]:
     """Yield the parts of a bar.
 
@@ -387,7 +386,7 @@ def _stacked(
         ),
         *(
             ("outside", operation_name(name, "", ""), column.rest[name])
-            for name in rest_names([column])
+            for name in SideBySide([column]).rest_names
         ),
     ]
     for kind, name, nanoseconds in parts:

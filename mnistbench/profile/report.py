@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from mnistbench.core import units
@@ -21,6 +21,7 @@ from mnistbench.core.roofline import Cost, OperationSum, total_cost
 from mnistbench.profile.result import SORTS, Layer, Profiled, Settings
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_columns
+from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Column, Table, text_table
 
 #: Above this idle share of an iteration, an accelerator is limited by kernel launches.
@@ -202,62 +203,35 @@ def side_by_side(group: Sequence[Profiled], view: str, shown: Settings) -> Table
     unit, text = {"memory": (" KiB", units.kibibytes), "calls": (" calls", units.count)}.get(
         sort, ("", units.duration)
     )
-    rows = [rows_of(case, table, shown.by) for case, table in cases]
-    values = [{key: _VALUES[sort](row) for key, row in of_case.items()} for of_case in rows]
-    wholes = [_whole(table, of_case, sort) for table, of_case in zip(tables, rows, strict=True)]
-    shares: dict[OpKey, float] = defaultdict(float)
-    for of_case, whole in zip(values, wholes, strict=True):
-        for key, value in of_case.items():
-            shares[key] = max(shares[key], abs(value) / whole if whole else 0.0)
-    keys = [
-        key
-        for key in sorted(shares, key=lambda key: (-shares[key], key))
-        if shares[key] >= shown.min_share
-    ][: shown.top]
-
-    def cells(found: Iterable[float | None]) -> Iterator[str]:
-        for value, whole in zip(found, wholes, strict=True):
-            share = (
-                units.percent(abs(value) / whole) if value is not None and whole else units.MISSING
-            )
-            yield from (units.MISSING if value is None else text(value), share)
-
-    def summed_cells(keys: Sequence[OpKey]) -> Iterator[str]:  # no number where none of them ran
-        found = ([of_case[key] for key in keys if key in of_case] for of_case in values)
-        yield from cells(sum(each) if each else None for each in found)
-
+    clock = "device" if sort == "self-device" else "cpu"
+    columns = []
+    for case, table in cases:
+        rows = rows_of(case, table, shown.by)
+        values = {key: _VALUES[sort](row) for key, row in rows.items()}
+        rest = table.rest_ns(clock) if sort.startswith("self") else {}
+        columns.append(OperationColumn(values, rest, _whole(table, rows, sort)))
+    sizes = SideBySide(columns, text)
+    large = [key for key in sizes.ranked if sizes.largest_share(key) >= shown.min_share]
+    keys = large[: shown.top]
     sums: list[tuple[str, ...]] = []
-    if rest := [key for key in shares if key not in keys]:
-        sums.append(
-            (
-                f"other ({len(rest)} operation{'s' if len(rest) > 1 else ''})",
-                "",
-                "",
-                *summed_cells(rest),
-            )
-        )
+    if rest_keys := [key for key in sizes.ranked if key not in set(keys)]:
+        name = f"other ({units.counted(len(rest_keys), 'operation')})"
+        sums.append((name, "", "", *sizes.summed_cells(rest_keys)))
+    for name in sizes.rest_names:
+        cells = sizes.cells(column.rest.get(name, 0) for column in columns)
+        sums.append((operation_name(name, "", ""), "", "", *cells))
     if sort.startswith("self"):
-        rests = [table.rest_ns("device" if sort == "self-device" else "cpu") for table in tables]
-        names = dict.fromkeys(name for of_table in rests for name in of_table)
-        sums += [
-            (operation_name(name, "", ""), "", "", *cells(found.get(name, 0) for found in rests))
-            for name in names
-        ]
-        times = (
-            {"device busy time": [median_ns(case.busy_ns) for case, _ in cases]}
-            if view == "device"
-            else {}
-        )
-        times["one iteration without the profiler"] = [case.call_ns for case, _ in cases]
+        times = {"one iteration without the profiler": [case.call_ns for case, _ in cases]}
+        if view == "device":
+            times = {"device busy time": [median_ns(case.busy_ns) for case, _ in cases], **times}
         for name, durations in times.items():
-            sums.append(
-                (name, "", "", *(cell for ns in durations for cell in (units.duration(ns), "")))
-            )
+            cells = [cell for ns in durations for cell in (units.duration(ns), "")]
+            sums.append((name, "", "", *cells))
     heads = (head for case, _ in cases for head in (f"b{case.params.batch_size}{unit}", "share"))
     return text_table(
         title=f"{_title(group[0], batch=False)}, {_view(tables[0])}: {SORTS[sort]} per iteration",
         headings=("operation", "phase", "module", *heads),
-        rows=tuple((*operation_cells(*key), *summed_cells([key])) for key in keys),
+        rows=tuple((*operation_cells(*key), *sizes.summed_cells([key])) for key in keys),
         sums=tuple(sums),
         numbers_from=3,
     )

@@ -6,15 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import (
-    OUTSIDE,
-    RUNTIME,
-    UNATTRIBUTED,
-    operation_cells,
-    operation_name,
-)
+from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.params import CALL, REFERENCE, device_label
-from mnistbench.core.record import CaseRecord, OpTable, median_ns
+from mnistbench.core.record import CaseRecord, median_ns
+from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table, text_table
 
 
@@ -46,10 +41,10 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     that columns add up.
     """
     tables = [table for record in records if (table := record.table("warm"))]
-    columns = [TimesOfCase(table) for table in tables]
-    keys = ranked(columns)
-    shown = keys[:top]
-    rest = keys[top:]
+    columns = [OperationColumn.of_table(table) for table in tables]
+    cases = SideBySide(columns)
+    shown = cases.ranked[:top]
+    rest = cases.ranked[top:]
     params = records[0].params
     clock = tables[0].clock
     step = "" if params.step == REFERENCE else f", {params.step} step"
@@ -62,16 +57,12 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
         title = f"{params.label}, {params.device}"
         times = ["time"]
     sums = {
-        f"other ({units.counted(len(rest), 'operation')})": _cells(
-            columns, [column.sum(rest) for column in columns]
-        ),
+        f"other ({units.counted(len(rest), 'operation')})": cases.summed_cells(rest),
         **{
-            operation_name(name, "", ""): _cells(
-                columns, [column.rest.get(name) for column in columns]
-            )
-            for name in rest_names(columns)
+            operation_name(name, "", ""): cases.cells(column.rest.get(name) for column in columns)
+            for name in cases.rest_names
         },
-        "sum of one profiled iteration": _cells(columns, [column.total for column in columns]),
+        "sum of one profiled iteration": cases.cells(column.total for column in columns),
         "device busy time": _times(median_ns(table.busy_ns) or None for table in tables),
         "device elapsed time without the profiler": _times(
             median_ns(record.device_ns) or None for record in records
@@ -91,10 +82,7 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
             "module",
             *(head for time in times for head in (time, "share")),
         ),
-        rows=tuple(
-            (*operation_cells(*key), *_cells(columns, [column.sum([key]) for column in columns]))
-            for key in shown
-        ),
+        rows=tuple((*operation_cells(*key), *cases.summed_cells([key])) for key in shown),
         sums=tuple(
             (name, "", "", *cells)
             for name, cells in sums.items()
@@ -102,48 +90,6 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
         ),
         numbers_from=3,
     )
-
-
-def ranked(columns: Sequence[TimesOfCase]) -> list[tuple[str, str, str]]:
-    """Return the operations by their largest share in any column."""
-    found = {key for column in columns for key in column.operations}
-    return sorted(found, key=lambda key: (-max(column.share(key) for column in columns), key))
-
-
-def rest_names(columns: Iterable[TimesOfCase]) -> list[str]:
-    """Return the names of what is no operation in any column, in the order of tables."""
-    found = {name for column in columns for name in column.rest}
-    return [name for name in (OUTSIDE, RUNTIME, UNATTRIBUTED) if name in found]
-
-
-class TimesOfCase:
-    """The warm table of one case, by operation."""
-
-    def __init__(self, table: OpTable) -> None:
-        self._ns = {row.key: row.self_ns(table.clock) for row in table.rows if row.is_operation}
-        self.operations = set(self._ns)
-        self.total = table.total_ns
-        self.rest = table.rest_ns(table.clock)  # of what is no operation, by name
-
-    def sum(self, keys: Iterable[tuple[str, str, str]]) -> int | None:
-        """Return the sum over the operations that the case has; None if it has none of them."""
-        found = [self._ns[key] for key in keys if key in self._ns]
-        return sum(found) if found else None
-
-    def share(self, key: tuple[str, str, str]) -> float:
-        """Return the share of the operation; 0 if the case does not have it."""
-        return self._ns.get(key, 0) / self.total if self.total else 0.0
-
-
-def _cells(columns: Sequence[TimesOfCase], times_ns: Sequence[int | None]) -> list[str]:
-    """Return time and share of each column."""
-    cells = []
-    for column, ns in zip(columns, times_ns, strict=True):
-        share = (
-            units.MISSING if ns is None or not column.total else units.percent(ns / column.total)
-        )
-        cells += [units.MISSING if ns is None else units.duration(ns), share]
-    return cells
 
 
 def _times(nanoseconds: Iterable[float | None]) -> list[str]:

@@ -87,7 +87,7 @@ def bars(
     A row has the text of the number, and the parts of the bar: length and mark. ``longest`` takes
     BAR characters.
     """
-    found = [f"{'':{NUMBER}}  {title}"]
+    drawn = [f"{'':{NUMBER}}  {title}"]
     for number, parts in rows:
         ends = [
             0,
@@ -100,8 +100,8 @@ def bars(
             mark * (end - start)
             for (_, mark), start, end in zip(parts, ends, ends[1:], strict=False)
         )
-        found.append(f"{number:>{NUMBER}} |{bar}")
-    return [f"{line:<{NUMBER + 2 + BAR}}" for line in found]
+        drawn.append(f"{number:>{NUMBER}} |{bar}")
+    return [f"{line:<{NUMBER + 2 + BAR}}" for line in drawn]
 
 
 def beside(names: Sequence[str], *panels: Sequence[str]) -> str:

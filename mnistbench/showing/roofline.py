@@ -39,9 +39,9 @@ def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, Oper
 
     Over all iterations, or as medians of one.
     """
-    found: dict[OpKey, list[OpRow]] = defaultdict(list)
+    rows_by_key: dict[OpKey, list[OpRow]] = defaultdict(list)
     for row in table.rows:
-        found[grouped(row.key, by)].append(row)
+        rows_by_key[grouped(row.key, by)].append(row)
     iterations, time = (len(table.iteration_ns), sum) if of_all else (1, median_ns)
     return {
         key: OperationSum(
@@ -59,7 +59,7 @@ def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, Oper
             memory_bytes=sum(row.memory_bytes for row in rows),
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
         )
-        for key, rows in found.items()
+        for key, rows in rows_by_key.items()
     }
 
 
@@ -76,7 +76,7 @@ def work_columns(iterations: int = 1) -> tuple[Column[OperationSum], ...]:
         number: Callable[[OperationSum], int | None],
     ) -> Callable[[OperationSum], float | None]:
         return lambda row: (
-            None if (found := number(row)) is None or row.self_ns <= 0 else found / row.self_ns
+            None if (amount := number(row)) is None or row.self_ns <= 0 else amount / row.self_ns
         )
 
     return (
@@ -123,7 +123,7 @@ def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
 
     Those in several formats are left out: each has a peak of its own.
     """
-    found: dict[Ceilings, list[OperationSum]] = defaultdict(list)
+    rows_by_ceilings: dict[Ceilings, list[OperationSum]] = defaultdict(list)
     for row in rows:
         if (
             row.ceilings
@@ -132,8 +132,8 @@ def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
             and row.of_roof is not None
             and " and " not in row.ceilings.precision
         ):
-            found[row.ceilings].append(row)
-    for ceilings, of_ceilings in found.items():
+            rows_by_ceilings[row.ceilings].append(row)
+    for ceilings, of_ceilings in rows_by_ceilings.items():
         yield Block(
             f"Roofline, {title}, {ceilings.precision}",
             drawing=_plot(of_ceilings[: len(_MARKS)], ceilings),

@@ -93,13 +93,13 @@ def run(settings: Settings) -> int:
             "sets"
         )
     try:
-        found = self_tested(settings.lab) if is_lab else read(settings.lab)
-        wrong = problems(found)
+        submission = self_tested(settings.lab) if is_lab else read(settings.lab)
+        wrong = problems(submission)
         for name in CHECKS:
             lines = [
-                f"{each.kind.upper():12}  {name}: {each.text}"
-                for each in wrong
-                if each.check == name
+                f"{flaw.kind.upper():12}  {name}: {flaw.text}"
+                for flaw in wrong
+                if flaw.check == name
             ]
             print("\n".join(map(printable, lines or [f"{'OK':12}  {name}"])))
     except RecordError as error:
@@ -107,16 +107,16 @@ def run(settings: Settings) -> int:
             raise
         print_error(error)
         output = None
-        found = Submission("", {})
+        submission = Submission("", {})
         # The grader shows it.
         wrong = tuple(Flaw(INCONSISTENT, name, str(error)) for name in CHECKS)
     if output:
-        write(output, found)
+        write(output, submission)
         advice = (
             "solve the problems above, then run this again" if wrong else "complete, hand it in"
         )
         print(f"{printable(str(output))}: {advice}")
-    tests = points(found, wrong)
+    tests = points(submission, wrong)
     if settings.gradescope:
         keys = ("name", "score", "max_score", "output", "status")
         words = {True: "passed", False: "failed"}
@@ -161,17 +161,17 @@ def _check_outputs(lab: Path, outputs: Mapping[str, Path]) -> None:
         kept.add(file.resolve())
 
 
-def points(found: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, str]]:
+def points(submission: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, bool, str]]:
     """Return (test, whether it is passed, what is wrong) of checks and bands.
 
     An inconsistent submission reaches no band.
     """
-    texts = {name: "\n".join(each.text for each in wrong if each.check == name) for name in CHECKS}
-    is_consistent = all(each.kind != INCONSISTENT for each in wrong)
-    band = (found.score.speedup["band"] or 0.0) if is_consistent and found.score else 0.0
+    texts = {name: "\n".join(flaw.text for flaw in wrong if flaw.check == name) for name in CHECKS}
+    is_consistent = all(flaw.kind != INCONSISTENT for flaw in wrong)
+    band = (submission.score.speedup["band"] or 0.0) if is_consistent and submission.score else 0.0
     return [
         *((name, not text, text) for name, text in texts.items()),
-        *((f"step at least {each:g} times as fast", band >= each, "") for each in BANDS),
+        *((f"step at least {bound:g} times as fast", band >= bound, "") for bound in BANDS),
     ]
 
 
@@ -180,13 +180,13 @@ def self_tested(directory: Path) -> Submission:
 
     On its machine, after a self-test if there is no successful one.
     """
-    found = pack(directory)
+    submission = pack(directory)
     with suppress(RecordError):
-        if not found.findings or all(each.check != "machine" for each in problems(found)):
-            return found
-        if other := other_machine(found.findings.environment, here := this_machine()):
-            print_error(f"no self-test, because the lab is of another machine ({other})")
-            return found
+        if not submission.findings or all(flaw.check != "machine" for flaw in problems(submission)):
+            return submission
+        if difference := other_machine(submission.findings.environment, here := this_machine()):
+            print_error(f"no self-test, because the lab is of another machine ({difference})")
+            return submission
         check_directory(directory, "LAB")
         with Progress(sys.stderr, total=LAUNCHES) as progress:
             load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
@@ -194,4 +194,4 @@ def self_tested(directory: Path) -> Submission:
             settings = ScoreSettings(file=Path("reference"), launches=LAUNCHES, seconds=LAUNCH_S)
             write_file(directory / QUIET, measure(settings, REFERENCE_STEP, here, progress).content)
         return pack(directory)
-    return found
+    return submission

@@ -118,14 +118,14 @@ class Score:
 
         The interval has to contain 1 or to be within 2 % of it, and launches may differ by 5 %.
         """
-        found = self.speedup
+        speedup = self.speedup
         spread = math.exp(max(self.logs) - min(self.logs)) - 1
         try:
             self.check()
         except RefusedError as error:
             return f"{error}"
-        if not (found["tie"] or 0.98 <= found["low"] <= found["high"] <= 1.02):
-            return f"its ratio is {interval(found, '{} (95 % interval {} to {})')}"
+        if not (speedup["tie"] or 0.98 <= speedup["low"] <= speedup["high"] <= 1.02):
+            return f"its ratio is {interval(speedup, '{} (95 % interval {} to {})')}"
         return (
             f"the ratios of its launches differ by {units.percent(spread)}" if spread > 0.05 else ""
         )
@@ -166,9 +166,9 @@ class Score:
             )
             raise RefusedError(f"a step took {units.duration(step_ns)}, but {least}")
         clocks = [
-            (sum(one.reference_ns), sum(one.student_ns), *one.cpu_ns)
-            for one in self.launches
-            if one.cpu_ns
+            (sum(launch.reference_ns), sum(launch.student_ns), *launch.cpu_ns)
+            for launch in self.launches
+            if launch.cpu_ns
         ]
         if (
             idle := max((idle_ns / base_ns for base_ns, _, _, _, idle_ns in clocks), default=0.0)
@@ -178,8 +178,8 @@ class Score:
                 "go on"
             )
         wall, cpu = (
-            statistics.median([each[one] / each[one + 1] for each in clocks] or [1.0])
-            for one in (0, 2)
+            statistics.median([clock[first] / clock[first + 1] for clock in clocks] or [1.0])
+            for first in (0, 2)
         )
         if not 1 / CLOCK_FACTOR <= wall / cpu <= CLOCK_FACTOR:
             shown = (
@@ -202,15 +202,17 @@ class Score:
 
     @property
     def sentence(self) -> str:
-        found = self.speedup
+        speedup = self.speedup
         n = len(self.launches)
-        shown = interval(found, "{} times as fast as the reference (95 % interval {} to {}")
+        shown = interval(speedup, "{} times as fast as the reference (95 % interval {} to {}")
         band = (
-            f"at least {found['band']:g} times"
-            if found["band"]
+            f"at least {speedup['band']:g} times"
+            if speedup["band"]
             else f"none, the first is {BANDS[0]:g} times"
         )
-        return f"{self.file}: {'tie, ' if found['tie'] else ''}{shown}, {n} launches); band: {band}"
+        return (
+            f"{self.file}: {'tie, ' if speedup['tie'] else ''}{shown}, {n} launches); band: {band}"
+        )
 
 
 def interval(speedup: Mapping[str, Any], form: str = "{} ({} - {})") -> str:
@@ -227,21 +229,22 @@ def error_of(student: Answer, reference: Answer, limit: float) -> float:
     the rounding of the weights.
     """
     steps = len(reference.losses)
-    found = student.values
     shapes = [
-        (len(each.losses), {name: len(each.values[name]) for name in each.values})
-        for each in (student, reference)
+        (len(answer.losses), {name: len(answer.values[name]) for name in answer.values})
+        for answer in (student, reference)
     ]
     if shapes[0] != shapes[1]:
         raise RefusedError("its process sent another answer than was asked for")
     pairs = enumerate(zip(student.losses, reference.losses, strict=True), 1)
     errors = {
-        f"loss of step {step}": abs(one - other) / max(abs(other), 0.1)
-        for step, (one, other) in pairs
+        f"loss of step {step}": abs(loss - expected) / max(abs(expected), 0.1)
+        for step, (loss, expected) in pairs
     }
     for name, values in reference.values.items():
         moved = max(math.dist(values, reference.start[name]), 1e-5)
-        errors[f"change of {name} in {steps} steps"] = math.dist(found[name], values) / moved
+        errors[f"change of {name} in {steps} steps"] = (
+            math.dist(student.values[name], values) / moved
+        )
     worst = max(errors, key=lambda name: errors[name])
     if errors[worst] > limit:
         raise RefusedError(
@@ -261,23 +264,24 @@ def read_score(file: TextFile, machine: Environment | None, *, is_quiet: bool = 
     score = content.read(Score)
     if {"schema": SCHEMA, **score.content} != content.value:
         raise RefusedError("the file was edited; measure it again")
-    if machine and (other := other_machine(score.environment, machine)):
+    if machine and (difference := other_machine(score.environment, machine)):
         raise RefusedError(
-            f"it was measured on another machine or with other software ({other}); measure it here"
+            f"it was measured on another machine or with other software ({difference}); measure "
+            "it here"
         )
     if not is_quiet:
         score.check()
     return score
 
 
-def other_machine(one: Environment, other: Environment) -> str:
+def other_machine(environment: Environment, machine: Environment) -> str:
     """Return how the machines of two environments differ; empty if they do not.
 
     Threads and allocator are of a process.
     """
-    found = blocking_differences(asdict(one), asdict(other), None)
+    changes = blocking_differences(asdict(environment), asdict(machine), None)
     return "; ".join(
         described(
-            {name: pair for name, pair in found.items() if name not in ("threads", "allocator")}
+            {name: pair for name, pair in changes.items() if name not in ("threads", "allocator")}
         )
     )

@@ -91,9 +91,10 @@ def run(settings: Settings) -> int:
     here = this_machine()
     output = settings.output
     lab = Findings.from_directory(output).environment if (output / FILE).exists() else here
-    if other := scores.other_machine(lab, here):
+    if difference := scores.other_machine(lab, here):
         raise UsageError(
-            f"--output: the lab in {output} is of another machine ({other}); name another directory"
+            f"--output: the lab in {output} is of another machine ({difference}); name "
+            f"another directory"
         )
     try:
         with Progress(sys.stderr, total=settings.launches) as progress:
@@ -153,7 +154,7 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
                         for file in weights.values()
                     ]
                 launches.append(time_launch(sides, weights[REFERENCE], coin, settings))
-    peak = max(ceilings_of("cpu", each, 1).flops_per_s for each in {"float32", settings.dtype})
+    peak = max(ceilings_of("cpu", dtype, 1).flops_per_s for dtype in {"float32", settings.dtype})
     floor_ns = max(1, round(1e9 * size * FLOPS / peak))
     learnt = (accuracies[0], accuracies[1])
     return scores.Score(

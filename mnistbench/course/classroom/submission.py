@@ -166,10 +166,12 @@ def pack(directory: Path) -> Submission:
     if steps.is_symlink() or not {PREDICTIONS, FILE, BEGUN.as_posix()} & {*there}:
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
-    found = Submission("", {name: _text(directory / name) for name in names})
+    submission = Submission("", {name: _text(directory / name) for name in names})
     with suppress(RecordError):
-        return replace(found, student=found.predictions.student if found.predictions else "")
-    return found
+        return replace(
+            submission, student=submission.predictions.student if submission.predictions else ""
+        )
+    return submission
 
 
 def read(path: Path) -> Submission:
@@ -219,8 +221,8 @@ def _text(path: Path) -> str:
 
 
 def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
-    found = submission.predictions
-    if not found:
+    predictions = submission.predictions
+    if not predictions:
         yield (
             INCOMPLETE,
             (
@@ -229,15 +231,21 @@ def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
             ),
         )
         return
-    if submission.student != found.student:
+    if submission.student != predictions.student:
         yield (
             INCONSISTENT,
-            f"{PREDICTIONS} is of {found.student!r}, the submission of {submission.student!r}",
+            (
+                f"{PREDICTIONS} is of {predictions.student!r}, the submission of "
+                f"{submission.student!r}"
+            ),
         )
-    asked = {each.key for each in questions(found.student, found.dataset, found.cores)}
-    if missing := sorted(asked - set(found.answers)):
+    asked = {
+        question.key
+        for question in questions(predictions.student, predictions.dataset, predictions.cores)
+    }
+    if missing := sorted(asked - set(predictions.answers)):
         yield INCOMPLETE, f"{PREDICTIONS} has no answer to {', '.join(missing)}"
-    if submission.findings and submission.findings.predictions != found:
+    if submission.findings and submission.findings.predictions != predictions:
         yield (
             INCONSISTENT,
             f"{PREDICTIONS} is not what was predicted before the lab began; restore it",
@@ -245,27 +253,29 @@ def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
 
 
 def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
-    found = submission.findings
-    if not found:
+    findings = submission.findings
+    if not findings:
         yield INCOMPLETE, f"{FILE} is missing; run mnistbench lab"
-    elif len(found.settings.batch_sizes) * len(found.settings.devices) > len(submission.files):
+    elif len(findings.settings.batch_sizes) * len(findings.settings.devices) > len(
+        submission.files
+    ):
         yield INCONSISTENT, f"{FILE} has more batch sizes than files of steps"
     elif (
-        found.predictions
-        and (size := found.predictions.batch_size) not in found.settings.batch_sizes
+        findings.predictions
+        and (size := findings.predictions.batch_size) not in findings.settings.batch_sizes
     ):
         yield (
             INCONSISTENT,
             (
                 f"{FILE} has no batch size {size}, which is that of "
-                f"{found.predictions.student!r}; run your own lab"
+                f"{findings.predictions.student!r}; run your own lab"
             ),
         )
-    elif other := unlike_steps(found, submission.file):
+    elif unlike := unlike_steps(findings, submission.file):
         yield (
             INCONSISTENT,
             (
-                f"{FILE} does not follow from the files in {STEPS}: {', '.join(other)}; run "
+                f"{FILE} does not follow from the files in {STEPS}: {', '.join(unlike)}; run "
                 "mnistbench lab again"
             ),
         )
@@ -325,10 +335,10 @@ def problems(submission: Submission) -> tuple[Flaw, ...]:
 
     Nothing if everything is right.
     """
-    found = []
+    flaws = []
     for name, check in CHECKS.items():
         try:
-            found += [Flaw(kind, name, cut(text, LONGEST_LINE)) for kind, text in check(submission)]
+            flaws += [Flaw(kind, name, cut(text, LONGEST_LINE)) for kind, text in check(submission)]
         except RecordError as error:
-            found.append(Flaw(INCONSISTENT, name, cut(str(error), LONGEST_LINE)))
-    return tuple(found)
+            flaws.append(Flaw(INCONSISTENT, name, cut(str(error), LONGEST_LINE)))
+    return tuple(flaws)

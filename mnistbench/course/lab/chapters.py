@@ -1,26 +1,19 @@
-"""Build the reports: of one machine's findings in sections, and of several machines side by side.
-
-Reads and writes no files.
-"""
+"""Build the report of one machine's findings, in sections. Reads and writes no files."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
-from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey
-from mnistbench.course.lab.claims import Claim, check
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.course.lab.claims import check
 from mnistbench.course.lab.lab_file import UNTRAINED, Findings
 from mnistbench.course.lab.sentences import Sentence, best_view, explain, main_place
 from mnistbench.course.lab.sheets import (
-    KINDS,
     TOP,
-    Cell,
     Cells,
     CitedNumber,
     Label,
@@ -29,13 +22,11 @@ from mnistbench.course.lab.sheets import (
     Word,
     environment_fields,
     in_a_name,
-    operation_times,
-    shares,
-    sheets_of,
-    top_keys,
+    operation_column,
 )
 from mnistbench.course.lab.texts import Texts
 from mnistbench.showing.report import Document, Figure, Part, Section, entries_of
+from mnistbench.showing.side_by_side import SideBySide
 from mnistbench.showing.table import Column, Table
 from mnistbench.showing.text import Cited, Code, Text
 
@@ -151,19 +142,19 @@ class Chapters:
         return document_of(texts, "title", sections), numbers
 
     def _aims(self) -> list[Part]:
-        found = self._findings
+        findings = self._findings
         texts = self._texts
         aims = texts.text(
             "text",
             "aims",
-            dataset=Code(found.settings.dataset),
-            train_samples=found.train_samples,
-            test_samples=found.test_samples,
-            model=Code(found.settings.model),
-            parameters=found.cases[0].parameter_count,
+            dataset=Code(findings.settings.dataset),
+            train_samples=findings.train_samples,
+            test_samples=findings.test_samples,
+            model=Code(findings.settings.model),
+            parameters=findings.cases[0].parameter_count,
         )
         note: list[Part] = (
-            [texts.text("text", "digits_note")] if found.settings.dataset == "digits" else []
+            [texts.text("text", "digits_note")] if findings.settings.dataset == "digits" else []
         )
         methods = [
             texts.text("text", f"method_{part}")
@@ -212,50 +203,45 @@ class Chapters:
     def _operation_table(self, phase: str, device: str, view: str) -> list[Part]:
         """Return the operations of all batch sizes side by side, and what is left of each table."""
         texts = self._texts
-        found = {
+        tables = {
             size: sheet
             for size in self._findings.settings.batch_sizes
             if (sheet := self._sheets.operations.get((phase, device, view, size)))
         }
-        if not found:
+        if not tables:
             return []
-        columns = [operation_times(sheet) for sheet in found.values()]
-        keys = top_keys(columns)
-        others = {key for times in columns for key in times} - set(keys)
-        summed = {"rest": [key for key in others if key[0] not in NOT_OPERATIONS]}
-        for name, text in _REST.items():
-            of_name = [key for key in others if key[0] == name]
-            summed |= {text: of_name} if of_name or name == OUTSIDE else {}
-        summed["sum"] = [*keys, *others]
+        columns = [operation_column(sheet) for sheet in tables.values()]
+        sizes = SideBySide(columns)
         rows: list[list[str]] = [
             [
                 Code(key[0]),
                 *(part or units.MISSING for part in key[1:]),
-                *_times_and_shares(columns, [key]),
+                *sizes.summed_cells([key]),
             ]
-            for key in keys
+            for key in sizes.ranked[:TOP]
         ]
-        rows += [
-            [texts.plain("column", text), "", "", *_times_and_shares(columns, chosen)]
-            for text, chosen in summed.items()
-        ]
+        sums = {"rest": sizes.summed_cells(sizes.ranked[TOP:])}
+        for name in dict.fromkeys([OUTSIDE, *sizes.rest_names]):
+            sums[_REST[name]] = sizes.cells(column.rest.get(name) for column in columns)
+        sums["sum"] = sizes.cells(column.total for column in columns)
+        rows += [[texts.plain("column", key), "", "", *cells] for key, cells in sums.items()]
         heads = [texts.plain("column", key) for key in ("operation", "phase", "module")]
         heads += [
             texts.plain("column", key, size=size)
-            for size in found
+            for size in tables
             for key in ("time_of", "share_of")
         ]
         place = texts.place(main_place(self._findings, device), short=True)
         caption = texts.plain(
             "caption", "operations", phase=Label(phase), place=place, view=Word(view)
         )
-        files = tuple(sheet.file for sheet in found.values())
-        return [texts.rows(caption, heads, rows, files, numbers=2 * len(found))]
+        files = tuple(sheet.file for sheet in tables.values())
+        return [texts.rows(caption, heads, rows, files, numbers=2 * len(tables))]
 
     def _batches(self) -> list[Part]:
-        found = self._findings
+        findings = self._findings
         texts = self._texts
-        main = [main_place(found, device) for device in found.settings.devices]
+        main = [main_place(findings, device) for device in findings.settings.devices]
         parts: list[Part] = [self._explained("batches")]
         for picture, caption, sheet in (
             ("batches", "iterations", self._sheets.iterations),
@@ -294,9 +280,11 @@ class Chapters:
                 texts.text("text", "first_iterations"),
                 texts.table("first_iterations", sheet),
             ]
-        for (phase, device, size, weights), found in sheets.first_operations.items():
+        for (phase, device, size, weights), operations in sheets.first_operations.items():
             if (phase, size, weights) == ("forward", 1, UNTRAINED):
-                table = texts.table("first_operations", found, found.rows[:TOP], device=device)
+                table = texts.table(
+                    "first_operations", operations, operations.rows[:TOP], device=device
+                )
                 parts += [texts.text("text", "first_operations"), table]
         return parts
 
@@ -346,21 +334,21 @@ class Chapters:
         return parts
 
     def _files(self) -> list[Part]:
-        found = self._findings
+        findings = self._findings
         texts = self._texts
         files = [
             "lab.json",
             *(sheet.file for sheet in self._sheets.all() if sheet.rows),
-            *found.traces,
+            *findings.traces,
             "tables/numbers.csv",
         ]
         parts: list[Part] = [texts.text("text", "files"), [Text([Code(file)]) for file in files]]
-        if any(run.directory for run in found.trainings):
+        if any(run.directory for run in findings.trainings):
             parts.append(texts.text("text", "tensorboard", directory="tensorboard"))
-        if found.traces:
+        if findings.traces:
             parts.append(texts.text("text", "traces"))
-        if found.notes:
-            parts += [texts.text("text", "notes"), [Text([note]) for note in found.notes]]
+        if findings.notes:
+            parts += [texts.text("text", "notes"), [Text([note]) for note in findings.notes]]
         return parts
 
     def _explained(self, section: str) -> list[Text]:
@@ -378,20 +366,6 @@ class Chapters:
 
     def _table(self, caption: str, sheet: Sheet) -> list[Table]:
         return [self._texts.table(caption, sheet)] if sheet.rows else []
-
-
-def _times_and_shares(columns: Iterable[Mapping[OpKey, int]], keys: Collection[OpKey]) -> list[str]:
-    cells = []
-    for times in columns:
-        found = [times[key] for key in keys if key in times]
-        whole = sum(times.values())
-        is_there = found and whole
-        cells += (
-            [units.duration(sum(found)), units.percent(sum(found) / whole)]
-            if is_there
-            else [units.MISSING] * 2
-        )
-    return cells
 
 
 def field_name(texts: Texts, field: str) -> str:
@@ -417,245 +391,3 @@ def field_value(field: str, value: str) -> str:
         if field in ("train_samples", "test_samples", "parameters")
         else value
     )
-
-
-#: Cells at the start of a row, and one cell per machine; None where a machine has no number.
-_Row = tuple[tuple[str, ...], tuple[Cell, ...]]
-
-
-class Merged:
-    """Builds the report of several machines in one language, with a column per machine."""
-
-    def __init__(
-        self, machines: Mapping[str, Findings], texts: Texts, pictures: Collection[str]
-    ) -> None:
-        self._machines = machines
-        self._texts = texts
-        self._pictures = pictures
-        self._columns = [(findings, sheets_of(findings)) for findings in machines.values()]
-        self._sheets: list[Sheet] = []
-
-    def document(self) -> tuple[Document, tuple[Sheet, ...]]:
-        """Return the report and the tables of its numbers."""
-        figure = Figure(
-            "machines",
-            self._texts.plain("figure", "machines"),
-            ("tables/time-per-sample-step.csv",),
-        )
-        parts: dict[str, Iterable[Part]] = {
-            "aims": self._aims(),
-            "environment": [self._environment()],
-            "training": [self._training()],
-            "operations": self._operations(),
-            "batches": [*([figure] if figure.name in self._pictures else []), *self._times()],
-            "first_iterations": [self._first_iterations()],
-            "claims": [self._claims()],
-        }
-        sections = sections_of(self._texts, parts)
-        return document_of(self._texts, "merged_title", sections), tuple(self._sheets)
-
-    def _aims(self) -> list[Part]:
-        """Describe the columns and name the numbers that cannot be compared."""
-        parts: list[Part] = [self._texts.text("text", key) for key in ("merged_aims", "machines")]
-        settings = [findings.settings for findings in self._machines.values()]
-        for key, values in (
-            ("datasets", [each.dataset for each in settings]),
-            ("epochs", [each.epochs for each in settings]),
-        ):
-            different = dict.fromkeys(map(str, values))
-            if len(different) > 1:
-                listed = self._texts.plain("report", "comma").join(different)
-                parts.append(self._texts.text("text", f"merged_{key}", **{key: listed}))
-        return parts
-
-    def _environment(self) -> Table:
-        fields = [environment_fields(findings) for findings in self._machines.values()]
-        names = dict.fromkeys(
-            name for machine in sorted(fields, key=len, reverse=True) for name in machine
-        )
-        rows: list[_Row] = [
-            ((name,), tuple(machine.get(name) for machine in fields)) for name in names
-        ]
-        return self._table(
-            "machines",
-            "environment",
-            ("field",),
-            rows,
-            "field",
-            lambda head: (field_name(self._texts, *head),),
-        )
-
-    def _training(self) -> Table:
-        rows = self._by_case(
-            "training", "test_accuracy", lambda found, _: {"epoch": found.settings.epochs}
-        )
-        return self._table(
-            "merged_training", "training", ("device", "batch_size"), rows, "percentage"
-        )
-
-    def _operations(self) -> list[Part]:
-        """Compare at the batch size that most machines have, the largest of these.
-
-        Each machine by its last device.
-        """
-        machines_with = Counter(
-            size for found, _ in self._columns for size in found.settings.batch_sizes
-        )
-        size = max(machines_with, key=lambda size: (machines_with[size], size))
-        parts: list[Part] = []
-        for phase in ("forward", "step"):
-            views = [
-                best_view(sheets, phase, found.settings.devices[-1], size)
-                for found, sheets in self._columns
-            ]
-            times = [operation_times(sheet) if sheet else {} for sheet in views]
-            columns = list(map(shares, times))
-            rows: list[_Row] = [
-                (key, tuple(column.get(key) for column in columns)) for key in top_keys(times)
-            ]
-            if rows:
-                words: dict[str, Any] = {"phase": Label(phase), "size": size}
-                heads = ("operation", "phase", "module")
-                table = self._table(
-                    "merged_operations",
-                    f"operations-{phase}-b{size}",
-                    heads,
-                    rows,
-                    "share",
-                    lambda key: (Code(key[0]), *key[1:]),
-                    **words,
-                )
-                parts += [self._texts.text("text", "merged_operations", **words), table]
-        return parts
-
-    def _times(self) -> Iterable[Part]:
-        """Compare times per batch, per sample and per pass.
-
-        Each machine with its own number of threads.
-        """
-        for name, sheet, column, phases in (
-            ("batch", "iterations", "median_ns", ("step", "forward")),
-            ("sample", "iterations", "sample_ns", ("step", "forward")),
-            ("epoch", "epochs", "epoch_ns", ("train", "eval")),
-        ):
-            for phase in phases:
-                rows = self._by_case(
-                    sheet,
-                    column,
-                    lambda found, device: asdict(main_place(found, device)),
-                    phase=phase,
-                )
-                file = f"time-per-{name}-{phase}"
-                heads = ("device", "batch_size")
-                yield self._table(f"merged_{name}", file, heads, rows, "time", phase=Label(phase))
-
-    def _first_iterations(self) -> Table:
-        rows: list[_Row] = []
-        for column in ("first_ns", "warm_ns"):
-            measured = self._texts.plain("column", column.removesuffix("_ns"))
-            found = self._by_case("first_iterations", column, phase="forward", weights=UNTRAINED)
-            rows += [((*case, measured), times) for case, times in found]
-        # Stable: the first iteration of a case before the warm one.
-        rows.sort(key=lambda row: (row[0][0], int(row[0][1])))
-        return self._table(
-            "merged_first", "first-forward", ("device", "batch_size", "measured"), rows, "time"
-        )
-
-    def _claims(self) -> Table:
-        """Give each claim about a device one row."""
-
-        def identity(claim: Claim) -> tuple[str, str]:
-            return claim.key, getattr(claim.words.get("place"), "device", "")
-
-        checked = [{identity(claim): claim for claim in check(*column)} for column in self._columns]
-        words = {key: claim.words for claims in checked for key, claim in claims.items()}
-        rows: list[_Row] = [
-            (key, tuple(each[key].verdict if key in each else None for each in checked))
-            for key in words
-        ]
-
-        def head(key: tuple[str, ...]) -> tuple[Text]:
-            name, device = key
-            return (
-                self._texts.text(
-                    "claim",
-                    name,
-                    **words[name, device] | ({"place": Code(device)} if device else {}),
-                ),
-            )
-
-        return self._table("merged_claims", "claims", ("claim", "device"), rows, "verdict", head)
-
-    def _by_case(
-        self,
-        name: str,
-        column: str,
-        own: Callable[[Findings, str], Mapping[str, Cell]] = lambda *_: {},
-        **where: Cell,
-    ) -> list[_Row]:
-        """Return a column of a table by the devices and batch sizes that any machine has.
-
-        ``own`` has further conditions.
-        """
-        tables = [(found, getattr(sheets, name)) for found, sheets in self._columns]
-        pairs = (
-            zip(*(sheet.values(key, **where) for key in ("device", "batch_size")), strict=True)
-            for _, sheet in tables
-        )
-        keys = sorted({pair for of_machine in pairs for pair in of_machine})
-
-        def number(found: Findings, sheet: Sheet, device: str, size: int) -> float | None:
-            total = sheet.total(
-                column, **{"device": device, "batch_size": size, **where, **own(found, device)}
-            )
-            return (
-                None if not total else round(total.value) if total.kind == "time" else total.value
-            )
-
-        return [
-            ((device, str(size)), tuple(number(*each, device, size) for each in tables))
-            for device, size in keys
-        ]
-
-    def _table(
-        self,
-        caption: str,
-        name: str,
-        heads: tuple[str, ...],
-        rows: Sequence[_Row],
-        kind: str,
-        head: Callable[[tuple[str, ...]], Sequence[str | Text]] = lambda first: first,
-        **values: object,
-    ) -> Table:
-        """Keep rows as the CSV file of a name, and return them as a table of the report.
-
-        ``heads`` are the columns before those of the machines; ``head`` returns their cells as the
-        report shows them, by default those of the file. ``kind`` is that of the numbers, or
-        ``verdict`` or ``field`` (of the environment).
-        """
-        keys = (*heads, *self._machines)
-        columns = [
-            Column[Any](None, itemgetter(position), key=key) for position, key in enumerate(keys)
-        ]
-        sheet = Sheet(f"tables/{name}.csv", columns, [(*first, *cells) for first, cells in rows])
-        self._sheets.append(sheet)
-
-        def shown(row: str, value: Cell) -> str | Text:
-            if isinstance(value, str):
-                return (
-                    self._texts.text("verdict", value)
-                    if kind == "verdict"
-                    else field_value(row, value)
-                )
-            return units.MISSING if value is None else KINDS[kind](value)
-
-        texts = [
-            (*head(first), *(shown(first[0], each) for each in cells)) for first, cells in rows
-        ]
-        shown_heads = heads[: len(texts[0]) - len(self._machines)] if texts else heads
-        headings = [*(self._texts.plain("column", each) for each in shown_heads), *self._machines]
-        has_numbers = any(isinstance(each, int | float) for _, cells in rows for each in cells)
-        title = self._texts.plain("caption", caption, **values)
-        return self._texts.rows(
-            title, headings, texts, (sheet.file,), numbers=len(self._machines) if has_numbers else 0
-        )

@@ -135,9 +135,8 @@ def _by_tables(
         for size, sheet in tables.items()
         if sheet
     ]
-    return _figures(figure, number(first, "first_self_ns")) if first else [], [
-        each for found in right for each in found
-    ]
+    reports = _figures(figure, number(first, "first_self_ns")) if first else []
+    return reports, list(itertools.chain.from_iterable(right))
 
 
 def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Claim:

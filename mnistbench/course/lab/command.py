@@ -13,8 +13,9 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, data_dir, option, path, switch
 from mnistbench.core.units import printable
-from mnistbench.course.lab.chapters import Chapters, Merged
+from mnistbench.course.lab.chapters import Chapters
 from mnistbench.course.lab.lab_file import DIRECTORY, Findings, LabSettings, write_file
+from mnistbench.course.lab.merged import Merged
 from mnistbench.course.lab.predict.questions import with_predictions
 from mnistbench.course.lab.predict.section import predictions_section
 from mnistbench.course.lab.run import TENSORBOARD, Lab

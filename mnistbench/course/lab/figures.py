@@ -26,13 +26,12 @@ from mnistbench.course.lab.sentences import best_view, main_place
 from mnistbench.course.lab.sheets import (
     Sheets,
     in_a_name,
-    operation_times,
+    operation_column,
     samples_seen,
     shape,
-    shares,
-    top_keys,
 )
 from mnistbench.course.lab.texts import Texts
+from mnistbench.showing.side_by_side import SideBySide
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -231,22 +230,22 @@ class Figures:
         accuracy.legend(loc="lower right")
 
     def _operations(self, findings: Findings, sheets: Sheets, phase: str, device: str) -> None:
-        found = {
-            size: operation_times(sheet)
+        columns = {
+            size: operation_column(sheet)
             for size in findings.settings.batch_sizes
             if (sheet := best_view(sheets, phase, device, size))
         }
-        if not found:
+        if not columns:
             return
-        keys = top_keys(found.values())[:STACKED]
+        keys = SideBySide(list(columns.values())).ranked[:STACKED]
         with self._canvas(
-            f"operations-{phase}-{in_a_name(device)}", (9.6, 0.62 * len(found) + 1.9)
+            f"operations-{phase}-{in_a_name(device)}", (9.6, 0.62 * len(columns) + 1.9)
         ) as figure:
             axes = figure.add_subplot()
-            names = [self._label("batch", size=size) for size in found]
-            left = [0.0] * len(found)
+            names = [self._label("batch", size=size) for size in columns]
+            left = [0.0] * len(columns)
             for key, colour in zip(keys, itertools.cycle(COLOURS), strict=False):
-                parts = [100 * shares(times).get(key, 0.0) for times in found.values()]
+                parts = [100 * column.share(key) for column in columns.values()]
                 axes.barh(
                     names,
                     parts,
@@ -395,7 +394,7 @@ class Figures:
                 students, *values = zip(*rows, strict=True)
                 # One may be forged.
                 ratios, lows, highs = (
-                    [min(max(0.1, number), 10.0) for number in each] for each in values
+                    [min(max(0.1, number), 10.0) for number in numbers] for numbers in values
                 )
                 axes.hlines(places, lows, highs, color=colour, linewidth=1.6)
                 axes.plot(

@@ -213,11 +213,11 @@ class Findings:
                 measured.setdefault(case.params.device, []).append(case.ceilings)
         return {
             device: Ceilings(
-                statistics.median(each.flops_per_s for each in found),
-                statistics.median(each.bytes_per_s for each in found),
-                found[0].precision,
+                statistics.median(ceilings.flops_per_s for ceilings in repetitions),
+                statistics.median(ceilings.bytes_per_s for ceilings in repetitions),
+                repetitions[0].precision,
             )
-            for device, found in measured.items()
+            for device, repetitions in measured.items()
         }
 
     @classmethod
@@ -265,9 +265,9 @@ def read_file(path: TextFile) -> Reader:
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(members)) < len(members):
+    if len(fields_by_name := dict(members)) < len(members):
         raise ValueError("a name occurs twice in an object")
-    return found
+    return fields_by_name
 
 
 def stored(record: Any) -> dict[str, Any]:

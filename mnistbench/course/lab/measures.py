@@ -56,7 +56,7 @@ class Measures:
         self._data_dir = data_dir
         self._processes = processes
         self._workload = {
-            each.name: each for each in builtin_workloads(settings.dataset, data_dir)
+            workload.name: workload for workload in builtin_workloads(settings.dataset, data_dir)
         }[settings.model]
 
     def samples(self) -> tuple[int, int]:
@@ -171,8 +171,8 @@ class Measures:
                     times[position] += _timed(cases[position], in_block[position])
                 advance(1 / _ROUNDS)
         return tuple(
-            WarmTime(device, threads, phase, size, tuple(found), size, size)
-            for found, (phase, device, threads, size) in zip(times, wanted, strict=True)
+            WarmTime(device, threads, phase, size, tuple(times_ns), size, size)
+            for times_ns, (phase, device, threads, size) in zip(times, wanted, strict=True)
         )
 
     def epoch(self, phase: str, device: str, threads: int, size: int) -> WarmTime:

@@ -87,11 +87,11 @@ def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> li
     Raises:
         RecordError: such a file is damaged.
     """
-    found: dict[str, list[Any]] = {}
+    measured: dict[str, list[Any]] = {}
     for step in LabPlan(findings.settings, findings.environment).steps():
         content = read(f"{STEPS.name}/{step.name}.json")
-        found.setdefault(step.field, []).extend(items_of(content, step) if content else ())
-    unlike = [name for name, items in found.items() if getattr(findings, name) != tuple(items)]
+        measured.setdefault(step.field, []).extend(items_of(content, step) if content else ())
+    unlike = [name for name, items in measured.items() if getattr(findings, name) != tuple(items)]
     begun = read(BEGUN.as_posix())
     if findings.predictions != (_predictions_of(begun) if begun else None):
         unlike.append("predictions")
@@ -106,10 +106,10 @@ def _predictions_of(begun: Reader) -> Predictions | None:
 
 def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
     """Return the items of a step from the content of its file."""
-    found: tuple[Any, ...] = content["items"].read(
+    items: tuple[Any, ...] = content["items"].read(
         typing.get_type_hints(Findings, include_extras=True)[step.field]
     )
-    return found
+    return items
 
 
 def has_begun(directory: Path) -> bool:
@@ -310,15 +310,15 @@ class Lab:
         results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
         with Progress(stream) as progress:
             kept = [self._kept(step, progress) for step in steps]
-        seconds = sum(step.seconds for step, found in zip(steps, kept, strict=True) if not found)
+        seconds = sum(step.seconds for step, result in zip(steps, kept, strict=True) if not result)
         with Progress(stream, total=seconds) as progress:
-            for number, (step, found) in enumerate(zip(steps, kept, strict=True), 1):
+            for number, (step, result) in enumerate(zip(steps, kept, strict=True), 1):
                 text = f"[{number:2}/{len(steps)}] {step.text}"
-                if found:
+                if result:
                     progress.step(text, log=f"{text}: already done")
                 else:
                     progress.step(text, left_s=progress.left_s or seconds)
-                items, notes = found or self._measure(step, progress)
+                items, notes = result or self._measure(step, progress)
                 results[step.field] += items
                 results["notes"] += notes
                 results["traces"] += step.files if step.field == "cases" else ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.core.operation import NOT_OPERATIONS
@@ -34,10 +34,13 @@ SLOW_FIRST_CALL = 1.5
 NOISY_IQR = 0.5
 #: An operation with at least this share of the time dominates.
 DOMINATES = 0.5
+#: An accelerator is idle if it runs kernels for less than this share of a step.
+IDLE_BELOW = 0.5
+#: The profiler's cost of all calls explains the difference if it has at least this share of it.
+ATTRIBUTED = 0.5
 #: The extra time of a first iteration is attributed to one operation that has at least this share
 #: of it.
 EXPLAINS = 0.3
-
 
 #: Fill in a wording: names, words to translate, places and numbers that are no measurements.
 Words = dict[str, object]
@@ -88,6 +91,25 @@ def _complete(**numbers: CitedNumber | None) -> dict[str, CitedNumber]:
     return present if len(present) == len(numbers) else {}
 
 
+def _say(
+    key_of: Callable[[Mapping[str, float]], str],
+    words: Words,
+    *,
+    missing: str,
+    **numbers: CitedNumber | None,
+) -> Sentence:
+    """Return a sentence with these numbers, whose values choose its key.
+
+    If one of the numbers is missing, the sentence is ``missing`` and has none.
+    """
+    present = _complete(**numbers)
+    if not present:
+        return Sentence(missing, words)
+    return Sentence(
+        key_of({name: number.value for name, number in present.items()}), words, present
+    )
+
+
 def _direction(now: float, before: float, factor: float) -> str:
     if now >= before * factor:
         return "rises"
@@ -116,22 +138,19 @@ def operations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             if sheet := best_view(sheets, phase, device, largest):
                 top = top_operation(sheet)
                 whole = sheet.total("self_ns")
-                if numbers := _complete(
-                    share=share(sheet.total("self_ns", operation=top), whole), whole=whole
-                ):
-                    words: Words = {
-                        "place": place,
-                        "phase": Word(phase),
-                        "size": largest,
-                        "operation": Code(top),
-                    }
-                    yield Sentence(
-                        "dominates" if numbers["share"].value >= DOMINATES else "leads",
-                        words,
-                        numbers,
-                    )
-                else:
-                    yield Sentence("operations_missing", {"place": place})
+                words: Words = {
+                    "place": place,
+                    "phase": Word(phase),
+                    "size": largest,
+                    "operation": Code(top),
+                }
+                yield _say(
+                    lambda values: "dominates" if values["share"] >= DOMINATES else "leads",
+                    words,
+                    missing="operations_missing",
+                    share=share(sheet.total("self_ns", operation=top), whole),
+                    whole=whole,
+                )
         yield from _convolution_and_addmm(sheets, tables[largest], place, largest)
         if len(tables) > 1:
             yield from _ratio_over_batches(tables, place)
@@ -179,26 +198,29 @@ def _convolution_and_addmm(
         f"ratio_{_matches(*(number.value for number in numbers.values()))}", words, numbers
     )
     for noun in order:
-        rates = _complete(
+        yield _say(
+            _nearest_ceiling,
+            {**where, "what": Word(noun)},
+            missing="ceiling_missing",
             flops=rate(sums["flops"][noun], times[noun]),
             bytes=rate(sums["bytes"][noun], times[noun]),
             flops_ceiling=sheets.ceilings.total("flops_per_s", device=place.device),
             bytes_ceiling=sheets.ceilings.total("bytes_per_s", device=place.device),
         )
-        near = [
-            name
-            for name in ("flops", "bytes")
-            if rates and rates[name].value >= NEAR_CEILING * rates[f"{name}_ceiling"].value
-        ]
-        key = (near[0] if near else "neither") if rates else "missing"
-        yield Sentence(f"ceiling_{key}", {**where, "what": Word(noun)}, rates)
+
+
+def _nearest_ceiling(values: Mapping[str, float]) -> str:
+    for name in ("flops", "bytes"):
+        if values[name] >= NEAR_CEILING * values[f"{name}_ceiling"]:
+            return f"ceiling_{name}"
+    return "ceiling_neither"
 
 
 def _matches(time: float, flops: float, moved: float) -> str:
     """Return which ratio the ratio of times matches."""
     by_flops, by_bytes = (
-        other > 0 and max(time, other) / min(time, other) <= RATIOS_MATCH_WITHIN
-        for other in (flops, moved)
+        compared > 0 and max(time, compared) / min(time, compared) <= RATIOS_MATCH_WITHIN
+        for compared in (flops, moved)
     )
     if by_flops or by_bytes:
         return (
@@ -297,7 +319,7 @@ def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[
     where: dict[str, Cell] = {"device": place.device, "threads": place.threads, "phase": phase}
     sizes = sorted(int(str(size)) for size in sheet.values("batch_size", **where))
     return {
-        size: found for size in sizes if (found := sheet.total(column, **where, batch_size=size))
+        size: number for size in sizes if (number := sheet.total(column, **where, batch_size=size))
     }
 
 
@@ -372,50 +394,53 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         yield Sentence("no_cpu", {"device": Code(accelerator)})
         return
     cpu = main_place(findings, "cpu")
-    other = main_place(findings, accelerator)
+    place = main_place(findings, accelerator)
     for phase in ("train", "eval"):
-        yield _speedup(sheets, cpu, other, phase, sizes)
+        yield _speedup(sheets, cpu, place, phase, sizes)
     for size in _ends(sizes):  # the time in which the accelerator ran kernels, and that of a step
-        words: Words = {"place": other, "size": size}
+        words: Words = {"place": place, "size": size}
         where: dict[str, Cell] = {
             "phase": "step",
             "device": accelerator,
             "view": "device",
             "batch_size": size,
         }
-        numbers = _complete(
+        yield _say(
+            lambda values: "idle" if values["busy"] < IDLE_BELOW * values["step"] else "busy",
+            words,
+            missing="idle_missing",
             busy=sheets.profiler.total("busy_ns", **where),
             step=sheets.profiler.total("untraced_ns", **where),
         )
-        is_idle = numbers and numbers["busy"].value < DOMINATES * numbers["step"].value
-        yield Sentence("idle" if is_idle else "busy" if numbers else "idle_missing", words, numbers)
-    yield from _where_time_moves(sheets, cpu, other, sizes[-1])
+    yield from _where_time_moves(sheets, cpu, place, sizes[-1])
 
 
 def _speedup(
-    sheets: Sheets, cpu: DevicePlace, other: DevicePlace, phase: str, sizes: Sequence[int]
+    sheets: Sheets, cpu: DevicePlace, accelerator: DevicePlace, phase: str, sizes: Sequence[int]
 ) -> Sentence:
-    of_cpu, of_other = (_by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, other))
+    of_cpu, of_other = (
+        _by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, accelerator)
+    )
     ratios = {size: ratio(of_cpu.get(size), of_other.get(size)) for size in sizes}
-    found = {size: number for size, number in ratios.items() if number}
-    words: Words = {"phase": Word(phase), "place": other, "cpu": cpu}
-    if not found:
+    known = {size: number for size, number in ratios.items() if number}
+    words: Words = {"phase": Word(phase), "place": accelerator, "cpu": cpu}
+    if not known:
         return Sentence("speedup_missing", words)
-    small = min(found)
-    large = max(found)
-    ahead = sum(number.value >= EQUAL_WITHIN for number in found.values())
-    key = "speedup_all" if ahead == len(found) else "speedup_some" if ahead else "speedup_none"
-    if len(found) == 1:
-        return Sentence(f"{key}_one", words | {"size": small}, {"first": found[small]})
+    small = min(known)
+    large = max(known)
+    ahead = sum(number.value >= EQUAL_WITHIN for number in known.values())
+    key = "speedup_all" if ahead == len(known) else "speedup_some" if ahead else "speedup_none"
+    if len(known) == 1:
+        return Sentence(f"{key}_one", words | {"size": small}, {"first": known[small]})
     return Sentence(
-        key, words | {"small": small, "large": large}, {"first": found[small], "last": found[large]}
+        key, words | {"small": small, "large": large}, {"first": known[small], "last": known[large]}
     )
 
 
 def _where_time_moves(
-    sheets: Sheets, cpu: DevicePlace, other: DevicePlace, size: int
+    sheets: Sheets, cpu: DevicePlace, accelerator: DevicePlace, size: int
 ) -> Iterator[Sentence]:
-    first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, other))
+    first, second = (best_view(sheets, "step", place.device, size) for place in (cpu, accelerator))
     if not (first and second):
         return
     tops = [top_operation(sheet) for sheet in (first, second)]
@@ -426,7 +451,7 @@ def _where_time_moves(
     if numbers:
         words: Words = {
             "cpu": cpu,
-            "place": other,
+            "place": accelerator,
             "size": size,
             "first": Code(tops[0]),
             "second": Code(tops[1]),
@@ -445,15 +470,19 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     )
     for size in _ends(findings.settings.batch_sizes):
         words: Words = {"size": size, "threads": many}
-        one = one_thread.get(size)
+        with_one = one_thread.get(size)
         all_ = all_threads.get(size)
-        if not (one and all_):
+        if not (with_one and all_):
             yield Sentence("threads_missing", words)
             continue
-        faster = _direction(one.value, all_.value, EQUAL_WITHIN)
+        faster = _direction(with_one.value, all_.value, EQUAL_WITHIN)
         key = {"rises": "threads_help", "same": "threads_same", "falls": "threads_hurt"}[faster]
-        gain = {"threads_help": ratio(one, all_), "threads_hurt": ratio(all_, one)}.get(key)
-        yield Sentence(key, words, {"one": one, "all": all_} | ({"gain": gain} if gain else {}))
+        gain = {"threads_help": ratio(with_one, all_), "threads_hurt": ratio(all_, with_one)}.get(
+            key
+        )
+        yield Sentence(
+            key, words, {"one": with_one, "all": all_} | ({"gain": gain} if gain else {})
+        )
 
 
 def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -461,15 +490,15 @@ def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
     And untrained with trained weights.
     """
-    found = [
+    untrained = [
         (call.device, call.phase, call.batch_size)
         for call in findings.first_iterations
         if call.weights == UNTRAINED
     ]
-    if not found:
+    if not untrained:
         yield Sentence("first_missing")
-    for device, phase in dict.fromkeys((device, phase) for device, phase, _ in found):
-        size = min(size for d, p, size in found if (d, p) == (device, phase))
+    for device, phase in dict.fromkeys((device, phase) for device, phase, _ in untrained):
+        size = min(size for d, p, size in untrained if (d, p) == (device, phase))
         yield from _first_iteration(sheets, main_place(findings, device), phase, size)
 
 
@@ -575,7 +604,7 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
         "profiler_adds_within"
         if part > 1
         else "profiler_adds"
-        if part >= DOMINATES
+        if part >= ATTRIBUTED
         else "profiler_adds_more"
     )
     return Sentence(key, words, numbers | of_calls)

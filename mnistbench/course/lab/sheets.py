@@ -21,6 +21,7 @@ from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.course.lab.lab_file import Findings, FirstIteration, StudyTable, WarmTime
 from mnistbench.profile.result import Profiled
+from mnistbench.showing.side_by_side import OperationColumn
 from mnistbench.showing.table import Column, Table
 from mnistbench.showing.text import Cited, Code
 
@@ -140,7 +141,11 @@ class Sheet(Table):
 
         None if there is no number.
         """
-        shown = {each.key: each.shown for each in self.columns if each.key}
+        shown = {
+            column_of_file.key: column_of_file.shown
+            for column_of_file in self.columns
+            if column_of_file.key
+        }
         assert where.keys() <= shown.keys(), f"{self.file}: {', '.join(where)}"
         conditions = tuple(  # in the order of the columns, so that the same number is cited once
             (
@@ -192,8 +197,8 @@ class Sheets:
         """Return every table, in the order of the fields."""
         return [
             sheet
-            for each in vars(self).values()
-            for sheet in (each.values() if isinstance(each, dict) else [each])
+            for tables in vars(self).values()
+            for sheet in (tables.values() if isinstance(tables, dict) else [tables])
         ]
 
 
@@ -232,8 +237,13 @@ def sheets_of(findings: Findings) -> Sheets:
             for case, table in findings.tables
         },
         first_operations={
-            (found.phase, found.device, found.batch_size, found.weights): _first_operations(found)
-            for found in findings.first_iterations
+            (
+                iteration.phase,
+                iteration.device,
+                iteration.batch_size,
+                iteration.weights,
+            ): _first_operations(iteration)
+            for iteration in findings.first_iterations
         },
         studies={study.name: _study(study) for study in findings.studies},
         predictions=Sheet("tables/predictions.csv", (), ()),
@@ -345,20 +355,22 @@ EPOCHS: tuple[Column[WarmTime], ...] = (
 )
 
 FIRST_ITERATIONS: tuple[Column[FirstIteration], ...] = (
-    _word("device", lambda found: found.device, "device"),
-    _word("phase", lambda found: Label(found.phase), "measured"),
-    _word("weights", lambda found: Word(found.weights), "weights"),
-    _number("label", "batch_size", lambda found: found.batch_size, "batch_size"),
-    _number("time", "first_ns", lambda found: found.cold.ns, "first"),
-    _number("time", "warm_ns", lambda found: found.warm_ns, "warm"),
+    _word("device", lambda iteration: iteration.device, "device"),
+    _word("phase", lambda iteration: Label(iteration.phase), "measured"),
+    _word("weights", lambda iteration: Word(iteration.weights), "weights"),
+    _number("label", "batch_size", lambda iteration: iteration.batch_size, "batch_size"),
+    _number("time", "first_ns", lambda iteration: iteration.cold.ns, "first"),
+    _number("time", "warm_ns", lambda iteration: iteration.warm_ns, "warm"),
     _number(
         "ratio",
         "times",
-        lambda found: found.cold.ns / found.warm_ns if found.warm_ns else None,
+        lambda iteration: iteration.cold.ns / iteration.warm_ns if iteration.warm_ns else None,
         "times",
     ),
-    _number("time", "extra_ns", lambda found: _less(found.cold.ns, found.warm_ns)),
-    _number("time", "first_sample_ns", lambda found: round(found.cold.ns / found.batch_size)),
+    _number("time", "extra_ns", lambda iteration: _less(iteration.cold.ns, iteration.warm_ns)),
+    _number(
+        "time", "first_sample_ns", lambda iteration: round(iteration.cold.ns / iteration.batch_size)
+    ),
 )
 
 #: Of a run and an epoch.
@@ -433,11 +445,13 @@ def _operations(case: Profiled, table: OpTable) -> Sheet:
     )
 
 
-def _first_operations(found: FirstIteration) -> Sheet:
-    later = {row.key: row.self_ns("cpu") for row in found.warm.table.rows} if found.warm else {}
+def _first_operations(iteration: FirstIteration) -> Sheet:
+    later = (
+        {row.key: row.self_ns("cpu") for row in iteration.warm.table.rows} if iteration.warm else {}
+    )
 
     def warm(row: Any) -> int | None:
-        return later.get(row.key, 0) if found.warm else None
+        return later.get(row.key, 0) if iteration.warm else None
 
     columns = (
         _word("operation", lambda row: Code(row.name), "operation"),
@@ -447,8 +461,9 @@ def _first_operations(found: FirstIteration) -> Sheet:
         _number("time", "warm_self_ns", warm, "warm"),
         _number("time", "extra_ns", lambda row: _less(row.self_ns("cpu"), warm(row)), "extra"),
     )
-    case = f"{found.phase}-{in_a_name(found.device)}-b{found.batch_size}-{found.weights}"
-    rows = sorted(found.cold.table.rows, key=lambda row: (-row.self_ns("cpu"), row.name))
+    device = in_a_name(iteration.device)
+    case = f"{iteration.phase}-{device}-b{iteration.batch_size}-{iteration.weights}"
+    rows = sorted(iteration.cold.table.rows, key=lambda row: (-row.self_ns("cpu"), row.name))
     return Sheet(f"tables/first-iteration-{case}.csv", columns, rows)
 
 
@@ -467,7 +482,7 @@ def _profiler(findings: Findings) -> Sheet:
         return median_ns(row[1].iteration_ns)
 
     def calls(row: tuple[Profiled, OpTable]) -> float:
-        return sum(each.calls for each in row[1].rows if each.is_operation)
+        return sum(operation.calls for operation in row[1].rows if operation.is_operation)
 
     columns: tuple[Column[tuple[Profiled, OpTable]], ...] = (
         _word("device", lambda row: row[0].params.device, "device"),
@@ -556,22 +571,15 @@ def _cell(text: str) -> Cell:
 TOP = 10
 
 
-def operation_times(sheet: Sheet) -> dict[OpKey, int]:
-    """Return the self times of an operation table by (operation, phase, module)."""
-    return {
-        (str(row["operation"]), str(row["phase"]), str(row["module"])): int(row["self_ns"] or 0)
-        for row in sheet.written
-    }
-
-
-def shares(times: Mapping[OpKey, int]) -> dict[OpKey, float]:
-    """Return the share of each operation in the whole time."""
-    whole = sum(times.values())
-    return {key: ns / whole if whole else 0.0 for key, ns in times.items()}
-
-
-def top_keys(columns: Iterable[Mapping[OpKey, int]]) -> list[OpKey]:
-    """Return the operations with the largest share in any table of times, largest first."""
-    found = [shares(times) for times in columns]
-    keys = {key for column in found for key in column if key[0] not in NOT_OPERATIONS}
-    return sorted(keys, key=lambda key: (-max(column.get(key, 0.0) for column in found), key))[:TOP]
+def operation_column(sheet: Sheet) -> OperationColumn:
+    """Return the self times of an operation table."""
+    values: dict[OpKey, float] = {}
+    rest: dict[str, float] = {}
+    for row in sheet.written:
+        name = str(row["operation"])
+        self_ns = int(row["self_ns"] or 0)
+        if name in NOT_OPERATIONS:
+            rest[name] = rest.get(name, 0) + self_ns
+        else:
+            values[name, str(row["phase"]), str(row["module"])] = self_ns
+    return OperationColumn(values, rest, sum([*values.values(), *rest.values()]))

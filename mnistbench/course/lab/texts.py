@@ -132,13 +132,13 @@ def wording(language: str) -> dict[str, dict[str, str]]:
     English texts that are their keys are not in the file.
     """
     file = files("mnistbench.course.lab").joinpath("wording", f"{language}.toml")
-    found: dict[str, dict[str, str]] = tomllib.loads(file.read_text(encoding="utf-8"))
+    sections: dict[str, dict[str, str]] = tomllib.loads(file.read_text(encoding="utf-8"))
     if language != "en":
-        return found
+        return sections
     keys = wording("zh")
     return {
         section: {
-            key: found.get(section, {}).get(key, key.replace("_", " ")) for key in keys[section]
+            key: sections.get(section, {}).get(key, key.replace("_", " ")) for key in keys[section]
         }
         for section in keys
     }

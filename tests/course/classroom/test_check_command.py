@@ -200,10 +200,14 @@ def test_a_lab_of_another_machine_has_no_self_test(tmp_path, tested, capsys):
 @pytest.mark.thorough
 def test_a_whole_self_test(lab, monkeypatch):
     monkeypatch.setattr(check_command, "LAUNCH_S", 0.1)
-    monkeypatch.setattr(check_command, "other_machine", lambda *_: "")
+    for module in ("check_command", "score"):
+        monkeypatch.setattr(f"mnistbench.course.classroom.{module}.other_machine", lambda *_: "")
     (lab / QUIET).unlink()
-    check(lab)
-    assert read_score(lab / QUIET, None).text == REFERENCE_STEP
+    code = check(lab)
+    self_test = read_score(lab / QUIET, None, is_quiet=True)
+    assert self_test.text == REFERENCE_STEP
+    assert len(self_test.launches) == check_command.LAUNCHES
+    assert code == (1 if self_test.disturbed else 0)
 
 
 # ---- Points --------------------------------------------------------------------------------------
@@ -231,14 +235,14 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
         "step at least 3 times as fast",
     ]
     assert [each["score"] for each in tests] == [1, 1, 0, 1, 1, 1, 1, 0, 0, 0]
-    found = json.loads(classroom50.read_text(encoding="utf-8"))
-    assert (found["schema"], found["classroom"], found["score"], found["max-score"]) == (
+    result = json.loads(classroom50.read_text(encoding="utf-8"))
+    assert (result["schema"], result["classroom"], result["score"], result["max-score"]) == (
         "classroom50/result/v1",
         "classroom",
         6,
         10,
     )
-    assert [(each["test-name"], each["passed"]) for each in found["tests"]] == [
+    assert [(each["test-name"], each["passed"]) for each in result["tests"]] == [
         (each["name"], each["status"] == "passed") for each in tests
     ]
 

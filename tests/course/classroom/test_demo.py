@@ -29,17 +29,17 @@ def generated(lab, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def entries(generated):
-    return {each.name: each for each in gather(generated)[0]}
+    return {entry.name: entry for entry in gather(generated)[0]}
 
 
 def test_honest_students_have_no_problem(entries):
-    complete = {name for name, each in entries.items() if each.state == COMPLETE}
+    complete = {name for name, entry in entries.items() if entry.state == COMPLETE}
     assert complete == {"s001", "s002", "s003", "s005", "s007", "s008", "s010"}
     assert all(entries[name].problems == () for name in complete)
 
 
 def test_the_others_have_what_they_are_generated_for(entries):
-    states = {name: each.state for name, each in entries.items() if each.state != COMPLETE}
+    states = {name: entry.state for name, entry in entries.items() if entry.state != COMPLETE}
     assert states == {
         "s004": INCOMPLETE,
         "s006": DOUBTFUL,
@@ -53,8 +53,8 @@ def test_the_others_have_what_they_are_generated_for(entries):
 
 
 def test_the_copies_are_found_and_no_others(entries):
-    found = copies(list(entries.values()))
-    assert {tuple(one.name for one in each.entries) for each in found} == {("s010", "s011")}
+    groups = copies(list(entries.values()))
+    assert {tuple(entry.name for entry in group.entries) for group in groups} == {("s010", "s011")}
 
 
 def test_machines_and_predictions_differ_and_some_speedups_are_ties(entries):
@@ -73,11 +73,11 @@ def test_machines_and_predictions_differ_and_some_speedups_are_ties(entries):
 def test_a_student_has_the_drawn_batch_size_of_the_name(lab, entries):
     was = submission.pack(lab).findings.predictions.batch_size
     for name in ("s001", "s002", "s003"):
-        found = entries[name].findings
-        assert found.predictions.batch_size in found.settings.batch_sizes
-        assert was not in found.settings.batch_sizes
-        assert {each.batch_size for each in found.iteration_times} == set(
-            found.settings.batch_sizes
+        findings = entries[name].findings
+        assert findings.predictions.batch_size in findings.settings.batch_sizes
+        assert was not in findings.settings.batch_sizes
+        assert {time.batch_size for time in findings.iteration_times} == set(
+            findings.settings.batch_sizes
         )
 
 
@@ -85,9 +85,9 @@ def test_a_slower_machine_takes_longer(entries):
     def median(name):
         times = entries[name].findings.iteration_times
         return next(
-            each.median_ns
-            for each in times
-            if (each.phase, each.batch_size, each.threads) == ("step", 64, 2)
+            time.median_ns
+            for time in times
+            if (time.phase, time.batch_size, time.threads) == ("step", 64, 2)
         )
 
     assert median("s002") / median("s003") == pytest.approx(1.7 / 0.8, rel=0.1)  # demo CPU C and A

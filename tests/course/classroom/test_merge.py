@@ -103,8 +103,8 @@ def test_places_of_a_machine_compare_its_students_alone():
     ("kind", "place"), [(INCOMPLETE, 1), (DOUBTFUL, None), (INCONSISTENT, None)]
 )
 def test_only_scores_that_count_have_a_place(kind, place):
-    found = entry("s1", found=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
-    assert places([found, entry("s2")]).get("s1.json") == place
+    entry_read = entry("s1", found=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
+    assert places([entry_read, entry("s2")]).get("s1.json") == place
 
 
 def test_the_state_is_the_worst_of_the_problems():
@@ -302,14 +302,14 @@ def test_files_of_the_folder_and_of_its_folders_are_read(tmp_path, handed_in):
 
 def test_a_submission_has_the_outcomes_of_its_predictions(tmp_path, handed_in):
     submission.write(tmp_path / "a.json", handed_in)
-    [found] = gather(tmp_path)[0]
-    assert (found.student, found.machine, found.state) == (
+    [gathered] = gather(tmp_path)[0]
+    assert (gathered.student, gathered.machine, gathered.state) == (
         "s001",
         handed_in.findings.environment.cpu_model,
         COMPLETE,
     )
-    assert len(found.outcomes) == 11
-    assert found.judged.count(False) == 1
+    assert len(gathered.outcomes) == 11
+    assert gathered.judged.count(False) == 1
 
 
 def hostile(folder):
@@ -341,13 +341,13 @@ def hostile(folder):
 def test_a_file_that_cannot_be_read_is_a_row_with_the_reason(tmp_path):
     reasons = hostile(tmp_path)
     entries, _ = gather(tmp_path)
-    assert {each.state for each in entries} == {UNREADABLE}
+    assert {entry.state for entry in entries} == {UNREADABLE}
     assert len(entries) == len(reasons)
     for start, reason in reasons.items():
-        [found] = [each for each in entries if each.file.startswith(start)]
-        assert reason in found.problems[0][1]
-        assert found.file.isprintable()
-        assert len(found.file) <= 80
+        [unreadable] = [entry for entry in entries if entry.file.startswith(start)]
+        assert reason in unreadable.problems[0][1]
+        assert unreadable.file.isprintable()
+        assert len(unreadable.file) <= 80
 
 
 def test_a_page_has_hostile_files_and_names_as_text(tmp_path, capsys):
@@ -426,6 +426,6 @@ def test_the_output_may_be_a_page_before_but_no_other_directory(tmp_path, capsys
 def test_problems_of_one_file_leave_the_others(tmp_path, handed_in):
     files = {**handed_in.files, "score.json": "no JSON"}
     submission.write(tmp_path / "a.json", submission.Submission("s001", files))
-    [found] = gather(tmp_path)[0]
-    assert (found.state, found.score, found.speedup) == (INCONSISTENT, None, {})
-    assert len(found.outcomes) == 11
+    [gathered] = gather(tmp_path)[0]
+    assert (gathered.state, gathered.score, gathered.speedup) == (INCONSISTENT, None, {})
+    assert len(gathered.outcomes) == 11

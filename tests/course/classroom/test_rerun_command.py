@@ -192,9 +192,9 @@ def test_a_step_that_fails_is_a_row_and_the_others_are_measured(measuring, capsy
     results = iter([error, score(1.2)])
 
     def measure(settings):
-        if isinstance(found := next(results), Exception):
-            raise found
-        return found
+        if isinstance(failed_row := next(results), Exception):
+            raise failed_row
+        return failed_row
 
     measuring([scored("s1", 1.3), scored("s2", 1.2)], measure)
     assert rerun("--yes") == 1

@@ -34,10 +34,10 @@ from mnistbench.course.lab.lab_file import SCORE, write_file
     ],
 )
 def test_the_lower_bound_decides_the_band_and_an_interval_with_1_is_a_tie(ratio, tie, band):
-    found = score(ratio).speedup
-    assert found["ratio"] == pytest.approx(ratio, rel=0.002)
-    assert found["low"] < found["ratio"] < found["high"] < 1.02 * found["low"]
-    assert (found["tie"], found["band"]) == (tie, band)
+    speedup = score(ratio).speedup
+    assert speedup["ratio"] == pytest.approx(ratio, rel=0.002)
+    assert speedup["low"] < speedup["ratio"] < speedup["high"] < 1.02 * speedup["low"]
+    assert (speedup["tie"], speedup["band"]) == (tie, band)
 
 
 def test_a_slow_turn_does_not_count_and_a_slow_launch_widens_the_interval():
@@ -74,14 +74,14 @@ def with_cpu(student=1.0, idle=0.0, ratio=1.3):
     return score(
         launches=tuple(
             dataclasses.replace(
-                one,
+                launch_times,
                 cpu_ns=(
-                    sum(one.reference_ns),
-                    round(student * sum(one.student_ns)),
-                    round(idle * sum(one.reference_ns)),
+                    sum(launch_times.reference_ns),
+                    round(student * sum(launch_times.student_ns)),
+                    round(idle * sum(launch_times.reference_ns)),
                 ),
             )
-            for one in launches
+            for launch_times in launches
         )
     )
 
@@ -272,7 +272,7 @@ def test_a_file_that_is_no_score_is_an_error(tmp_path):
 def test_a_spoiled_file_is_refused_or_the_same(tmp_path_factory, drawn):
     path, content = drawn
     try:
-        found = read(tmp_path_factory.getbasetemp(), content)
+        kept_score = read(tmp_path_factory.getbasetemp(), content)
     except (RefusedError, RecordError):
         return
-    assert found == score(), path
+    assert kept_score == score(), path

@@ -165,16 +165,16 @@ def side(environ, text):
         yield loaded(made, text)
 
 
-def loaded(made, text, size=16):
+def loaded(side_process, text, size=16):
     """Run the text of a file in a process, on the core that all share."""
     core = min(score_command.own_cores(), default=None)
-    made.ask(Any, "load", core=core, batch_size=size, text=text, file="step.py")
-    return made
+    side_process.ask(Any, "load", core=core, batch_size=size, text=text, file="step.py")
+    return side_process
 
 
-def impatient(made):
-    made.next_line = lambda _: Child.next_line(made, 3.0)
-    return made
+def impatient(side_process):
+    side_process.next_line = lambda _: Child.next_line(side_process, 3.0)
+    return side_process
 
 
 @pytest.fixture(scope="module")
@@ -233,11 +233,11 @@ def example():
 )
 def test_an_honest_step_takes_turns(text, dtype, reference, shared, weights):
     size = 16 if dtype == "float32" else 64  # the errors of bfloat16 are smaller
-    found = turns(
+    measured = turns(
         loaded(reference, REFERENCE_STEP, size), loaded(shared, text, size), weights, dtype
     )
     loaded(reference, REFERENCE_STEP)
-    assert len(found.reference_ns) == len(found.student_ns) == 3
+    assert len(measured.reference_ns) == len(measured.student_ns) == 3
 
 
 def test_the_clocks_of_the_student_are_not_used(environ, reference, weights):
@@ -247,9 +247,11 @@ for clock in ("time", "perf_counter", "process_time"):
     setattr(time, f"{clock}_ns", lambda: 0)
 """
     with side(environ, HONEST + stopped) as student:
-        found = turns(reference, student, weights)
-    assert min(found.student_ns) > 1_000_000  # 5 steps of 16 images: no core computes them in 1 ms
-    assert found.cpu_ns is None or found.cpu_ns[1] > 3_000_000
+        measured = turns(reference, student, weights)
+    assert (
+        min(measured.student_ns) > 1_000_000
+    )  # 5 steps of 16 images: no core computes them in 1 ms
+    assert measured.cpu_ns is None or measured.cpu_ns[1] > 3_000_000
 
 
 @pytest.mark.skipif(
@@ -264,8 +266,8 @@ def spin():
 threading.Thread(target=spin, daemon=True).start()
 """
     with side(environ, HONEST + busy) as student:
-        found = turns(reference, student, weights)
-    assert found.cpu_ns[2] > 2 * IDLE_SHARE * sum(found.reference_ns)
+        measured = turns(reference, student, weights)
+    assert measured.cpu_ns[2] > 2 * IDLE_SHARE * sum(measured.reference_ns)
 
 
 def test_the_floor_counts_the_operations_of_a_forward_pass():

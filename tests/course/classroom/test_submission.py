@@ -54,7 +54,7 @@ def lab(original, tmp_path):
 
 def wrong(directory):
     """The kind and the check of each problem."""
-    return [(each.kind, each.check) for each in problems(pack(directory))]
+    return [(flaw.kind, flaw.check) for flaw in problems(pack(directory))]
 
 
 def edit(path, old, new):
@@ -69,25 +69,25 @@ def edit(path, old, new):
 def test_a_submission_has_the_files_of_the_lab_and_nothing_else(lab, packed):
     (lab / "steps" / "notes.txt").touch()
     (lab / "private.json").touch()
-    found = pack(lab)
-    assert found == packed
+    submission = pack(lab)
+    assert submission == packed
     assert {PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET, BEGUN.as_posix(), STEP} < set(
-        found.files
+        submission.files
     )
-    assert found.student == "s001"
-    assert problems(found) == ()
+    assert submission.student == "s001"
+    assert problems(submission) == ()
 
 
 def test_a_submission_is_read_as_it_was_written(packed, original, tmp_path):
     submissions.write(tmp_path / SUBMISSION, packed)
-    found = read(tmp_path / SUBMISSION)
-    assert found == packed
-    assert found.findings == Findings.from_directory(original)
-    assert (found.score, found.quiet) == (score(), quiet())
-    assert found.predictions.answers == found.findings.predictions.answers
-    assert set(found.explanations) == {"image"}
-    assert [outcome.inside for outcome in found.outcomes].count(False) == 1
-    assert problems(found) == ()
+    submission = read(tmp_path / SUBMISSION)
+    assert submission == packed
+    assert submission.findings == Findings.from_directory(original)
+    assert (submission.score, submission.quiet) == (score(), quiet())
+    assert submission.predictions.answers == submission.findings.predictions.answers
+    assert set(submission.explanations) == {"image"}
+    assert [outcome.inside for outcome in submission.outcomes].count(False) == 1
+    assert problems(submission) == ()
 
 
 def test_a_directory_without_a_file_of_a_lab_is_refused(tmp_path):
@@ -98,15 +98,21 @@ def test_a_directory_without_a_file_of_a_lab_is_refused(tmp_path):
 
 
 def test_a_submission_without_files_lacks_everything():
-    found = Submission("", {})
-    assert (found.findings, found.score, found.quiet, found.predictions, found.explanations) == (
+    submission = Submission("", {})
+    assert (
+        submission.findings,
+        submission.score,
+        submission.quiet,
+        submission.predictions,
+        submission.explanations,
+    ) == (
         None,
         None,
         None,
         None,
         {},
     )
-    assert {(each.kind, each.check) for each in problems(found)} == {
+    assert {(flaw.kind, flaw.check) for flaw in problems(submission)} == {
         (INCOMPLETE, check) for check in CHECKS if check != "explanations"
     }
 
@@ -152,7 +158,7 @@ def test_predictions_that_were_changed_in_the_lab_too_do_not_follow_from_its_beg
 
 
 def test_predictions_of_another_student_are_inconsistent(packed):
-    assert [each.check for each in problems(dataclasses.replace(packed, student="s002"))] == [
+    assert [flaw.check for flaw in problems(dataclasses.replace(packed, student="s002"))] == [
         "predictions"
     ]
 
@@ -160,10 +166,10 @@ def test_predictions_of_another_student_are_inconsistent(packed):
 def test_a_question_without_an_answer_is_named(tmp_path):
     predict(
         tmp_path,
-        answers={key: each for key, each in ANSWERS.items() if key not in ("image", "first")},
+        answers={key: item for key, item in ANSWERS.items() if key not in ("image", "first")},
     )
-    [found] = [each for each in problems(pack(tmp_path)) if each.check == "predictions"]
-    assert (found.kind, found.text) == (INCOMPLETE, f"{PREDICTIONS} has no answer to first, image")
+    [flaw] = [item for item in problems(pack(tmp_path)) if item.check == "predictions"]
+    assert (flaw.kind, flaw.text) == (INCOMPLETE, f"{PREDICTIONS} has no answer to first, image")
 
 
 @pytest.mark.parametrize(
@@ -209,8 +215,8 @@ def test_a_score_of_another_machine_or_that_was_edited_does_not_count(lab):
         (score(1.0), [INCONSISTENT]),
     ],
 )
-def test_the_self_test_needs_equal_code_and_a_quiet_machine(lab, made, kinds):
-    write_file(lab / QUIET, made.content)
+def test_the_self_test_needs_equal_code_and_a_quiet_machine(lab, self_test, kinds):
+    write_file(lab / QUIET, self_test.content)
     assert wrong(lab) == [(kind, "machine") for kind in kinds]
 
 
@@ -228,10 +234,10 @@ def test_a_score_without_a_self_test_is_doubtful(lab):
 def test_a_lab_without_the_batch_size_of_its_student_is_of_another_one(packed):
     content = json.loads(packed.files[FILE])
     content["settings"]["batch_sizes"] = [1, 16, 64]
-    found = dataclasses.replace(packed, files={**packed.files, FILE: json.dumps(content)})
-    assert [each.text for each in problems(found) if each.check == "lab"] == [
+    changed = dataclasses.replace(packed, files={**packed.files, FILE: json.dumps(content)})
+    assert [flaw.text for flaw in problems(changed) if flaw.check == "lab"] == [
         (
-            f"{FILE} has no batch size {found.predictions.batch_size}, which is that of 's001'; "
+            f"{FILE} has no batch size {changed.predictions.batch_size}, which is that of 's001'; "
             "run your own lab"
         )
     ]
@@ -242,7 +248,7 @@ def test_more_batch_sizes_than_steps_take_no_time(packed):
     content["settings"]["batch_sizes"] = list(range(1, 100_000))
     files = {**packed.files, FILE: json.dumps(content)}
     assert INCONSISTENT in {
-        each.kind for each in problems(Submission("s001", files)) if each.check == "lab"
+        flaw.kind for flaw in problems(Submission("s001", files)) if flaw.check == "lab"
     }
 
 
@@ -292,9 +298,9 @@ def test_what_is_not_a_regular_file_is_not_read(tmp_path, original):
         read(path)
     path.symlink_to(original / FILE)
     os.mkfifo(tmp_path / "pipe")
-    for each in (path, tmp_path / "pipe", tmp_path, os.devnull):
+    for special_file in (path, tmp_path / "pipe", tmp_path, os.devnull):
         with pytest.raises(RecordError, match="is not a regular file"):
-            read(type(path)(each))
+            read(type(path)(special_file))
     large = tmp_path / "large"
     with large.open("wb") as stream:
         stream.truncate(LARGEST + 1)
@@ -334,17 +340,17 @@ def folder(tmp_path_factory):
 @given(data=st.data())
 def test_a_spoiled_submission_is_read_or_one_line(data, packed, folder):
     small = {name: packed.files[name] for name in (EXPLANATIONS, BEGUN.as_posix())}
-    _, made = data.draw(spoiled(document(small)))
+    _, content = data.draw(spoiled(document(small)))
     path = folder / SUBMISSION
-    path.write_text(json.dumps(made), encoding="utf-8")
+    path.write_text(json.dumps(content), encoding="utf-8")
     said = f"{path}: "
-    found = ()
+    flaws = ()
     try:
-        found = problems(read(path))
+        flaws = problems(read(path))
     except RecordError as error:
         said = str(error)
     assert said.startswith(f"{path}: ")
-    assert all(each.kind in (INCOMPLETE, INCONSISTENT, DOUBTFUL) for each in found)
+    assert all(flaw.kind in (INCOMPLETE, INCONSISTENT, DOUBTFUL) for flaw in flaws)
 
 
 @many(300)

@@ -29,13 +29,13 @@ def claims(findings):
 
 
 def claim(findings, key, device=""):
-    found = [
+    matching_claims = [
         c
         for c in claims(findings)
         if c.key == key and device in ("", getattr(c.words.get("place"), "device", ""))
     ]
-    assert len(found) == 1
-    return found[0]
+    assert len(matching_claims) == 1
+    return matching_claims[0]
 
 
 def values(figures):
@@ -75,8 +75,13 @@ def test_every_claim_is_checked_on_each_machine():
 def test_a_claim_about_a_device_that_was_not_measured_is_unknown(devices, reason, keys):
     alone = cluster(settings=dataclasses.replace(cluster().settings, devices=devices))
     for key in keys:
-        found = claim(alone, key)
-        assert (found.verdict, found.reason, found.reports, found.right) == (
+        checked_claim = claim(alone, key)
+        assert (
+            checked_claim.verdict,
+            checked_claim.reason,
+            checked_claim.reports,
+            checked_claim.right,
+        ) == (
             UNKNOWN,
             reason,
             (),
@@ -105,10 +110,10 @@ def test_convolution_has_most_of_the_time_at_all_some_or_no_batch_sizes():
 
 
 def test_the_ratio_of_convolution_to_addmm_is_compared_with_the_bounds_of_the_reports():
-    found = claim(laptop(), "ratio_cpu")
-    assert found.verdict == PARTLY  # 4.04, 10.1, 16.2
-    assert values(found.reports) == pytest.approx([7.0])
-    assert values(found.right) == pytest.approx([4.04, 10.1, 16.16])
+    checked_claim = claim(laptop(), "ratio_cpu")
+    assert checked_claim.verdict == PARTLY  # 4.04, 10.1, 16.2
+    assert values(checked_claim.reports) == pytest.approx([7.0])
+    assert values(checked_claim.right) == pytest.approx([4.04, 10.1, 16.16])
     gpu = claim(cluster(), "ratio_gpu")
     assert (gpu.verdict, values(gpu.right)) == (
         HOLDS,
@@ -120,9 +125,9 @@ def test_the_ratio_of_convolution_to_addmm_is_compared_with_the_bounds_of_the_re
 
 
 def test_host_times_do_not_decide_a_claim_about_an_accelerator():
-    found = without_device_view(cluster())
+    findings = without_device_view(cluster())
     for key in ("convolution_most", "ratio_gpu", "negligible"):
-        checked = claim(found, key, "" if key == "ratio_gpu" else "cuda")
+        checked = claim(findings, key, "" if key == "ratio_gpu" else "cuda")
         assert (checked.verdict, checked.reason, checked.right) == (UNKNOWN, "not_measured", ())
 
 
@@ -139,12 +144,12 @@ def test_a_figure_that_rounds_into_the_bounds_is_within(factor, verdict):
 
 
 def test_small_layers_are_measured_in_training_where_dropout_works():
-    found = claim(laptop(), "negligible")
-    assert found.verdict == FAILS
+    checked_claim = claim(laptop(), "negligible")
+    assert checked_claim.verdict == FAILS
     # relu1, pool and dropout1, of the forward part of a step; the backward part does not count.
-    assert values(found.right)[0] == pytest.approx(60 / (400 + 4 + 100 + 4 * 20))
+    assert values(checked_claim.right)[0] == pytest.approx(60 / (400 + 4 + 100 + 4 * 20))
     # In inference, the first call on one image.
-    assert values(found.reports) == pytest.approx([0.05])
+    assert values(checked_claim.reports) == pytest.approx([0.05])
     small = ("relu1", "pool", "dropout1")
     tiny = with_operations(laptop(), lambda row, _: taking(row, US) if row.module in small else row)
     assert claim(tiny, "negligible").verdict == HOLDS
@@ -174,9 +179,11 @@ def test_times_over_batch_sizes(times, batch, sample):
 
 
 def test_times_over_batch_sizes_by_first_iterations():
-    found = claim(laptop(), "batch_grows")
+    checked_claim = claim(laptop(), "batch_grows")
     firsts = [20 * MS + size * MS // 8 for size in SIZES]
-    assert values(found.reports) == pytest.approx([firsts[1] / firsts[0], firsts[2] / firsts[1]])
+    assert values(checked_claim.reports) == pytest.approx(
+        [firsts[1] / firsts[0], firsts[2] / firsts[1]]
+    )
     assert values(claim(laptop(), "sample_falls").reports)[0] == pytest.approx(
         firsts[1] / 16 / firsts[0], rel=1e-4
     )
@@ -194,11 +201,11 @@ def test_one_batch_size_gives_no_verdict_over_batch_sizes():
     ("factors", "verdict"), [((15, 17, 20), HOLDS), ((0.9, 3, 17), PARTLY), ((2, 3, 60), FAILS)]
 )
 def test_the_speedup_of_an_accelerator_is_compared_with_the_bounds_of_the_reports(factors, verdict):
-    found = faster_gpu(*factors)
+    findings = faster_gpu(*factors)
     for key in ("speedup_train", "speedup_test"):
-        assert claim(found, key).verdict == verdict
-        assert values(claim(found, key).right) == pytest.approx(list(factors))
-    [first] = values(claim(found, "speedup_test").reports)
+        assert claim(findings, key).verdict == verdict
+        assert values(claim(findings, key).right) == pytest.approx(list(factors))
+    [first] = values(claim(findings, "speedup_test").reports)
     # The first call: CUDA is initialised.
     assert first == pytest.approx((20 * MS + MS // 8) / (900 * MS))
 
@@ -238,13 +245,13 @@ def test_the_speedup_of_an_accelerator_is_compared_with_the_bounds_of_the_report
 def test_the_slow_first_profile_is_a_fault_only_if_trained_weights_change_it(
     times, verdict, reason
 ):
-    found = claim(
+    checked_claim = claim(
         laptop(first_iterations=tuple(first_iterations("cpu", "forward", 1, **times))),
         "bug_of_the_cluster",
     )
-    assert (found.verdict, found.reason) == (verdict, reason)
+    assert (checked_claim.verdict, checked_claim.reason) == (verdict, reason)
     assert reason in wording("en")["reason"]
-    assert values(found.reports) == [times["first"]]
+    assert values(checked_claim.reports) == [times["first"]]
 
 
 def test_without_numbers_no_verdict_is_given():

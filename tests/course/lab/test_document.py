@@ -28,8 +28,9 @@ from lab_builders import (
 )
 
 from mnistbench.course.lab import sentences as sentences_module
-from mnistbench.course.lab.chapters import Chapters, Merged
+from mnistbench.course.lab.chapters import Chapters
 from mnistbench.course.lab.lab_file import DevicePlace
+from mnistbench.course.lab.merged import Merged
 from mnistbench.course.lab.sentences import explain
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts, wording
@@ -108,8 +109,8 @@ def form_of(document):
 
 
 def test_reports_in_both_languages_have_the_same_numbers_tables_and_figures():
-    for found in (laptop(), cluster()):
-        assert form_of(report(found, "en")[0]) == form_of(report(found, "zh")[0])
+    for findings in (laptop(), cluster()):
+        assert form_of(report(findings, "en")[0]) == form_of(report(findings, "zh")[0])
     assert form_of(merged("en")[0]) == form_of(merged("zh")[0])
 
 
@@ -172,13 +173,15 @@ HOSTILE = "`</code><script>alert(1)</script>|\x1b[31m[x](javascript:1)\n**b**"
 
 
 def hostile():
-    found = with_operations(
+    findings = with_operations(
         laptop(),
         lambda row, _: dataclasses.replace(row, name=HOSTILE) if "conv" in row.name else row,
     )
     return dataclasses.replace(
-        with_cases(found, layers=lambda case: (dataclasses.replace(case.layers[0], kind=HOSTILE),)),
-        environment=dataclasses.replace(found.environment, cpu_model=HOSTILE),
+        with_cases(
+            findings, layers=lambda case: (dataclasses.replace(case.layers[0], kind=HOSTILE),)
+        ),
+        environment=dataclasses.replace(findings.environment, cpu_model=HOSTILE),
         notes=(HOSTILE,),
     )
 
@@ -238,8 +241,8 @@ def test_every_cited_number_has_an_entry_with_its_text(machine):
 def test_every_sentence_with_a_number_cites_it(machine):
     """No digits stand in a sentence but batch sizes, threads, epochs, names and cited numbers."""
     findings = machine()
-    for found in explain(findings, sheets_of(findings)).values():
-        for sentence in found:
+    for section_sentences in explain(findings, sheets_of(findings)).values():
+        for sentence in section_sentences:
             text = Texts("en").text("explain", sentence.key, **sentence.words, **sentence.numbers)
             plain = "".join(piece for piece in text if isinstance(piece, str))
             allowed = {str(word) for word in sentence.words.values()} | {"8", "2", "1"}
@@ -334,14 +337,14 @@ def test_machines_with_other_batch_sizes_and_devices_have_gaps():
 
 
 def test_an_accelerator_without_device_times_has_a_host_table_only():
-    found = without_device_view(cluster())
-    text = markdown_document(report(found)[0])
+    findings = without_device_view(cluster())
+    text = markdown_document(report(findings)[0])
     assert (
         "No table has the operations' own times on `cuda`, so the dominating operation there is "
         "unknown."
     ) in text
     assert "Operations: forward pass, cuda, host only" in text
-    _, sheets = merged(a=found, b=laptop())
+    _, sheets = merged(a=findings, b=laptop())
     rows = next(sheet for sheet in sheets if sheet.file == "tables/operations-step-b64.csv").rows
     assert {row[3] for row in rows} == {None}
 
@@ -422,10 +425,10 @@ def speedups():
             for device, ns in (("cpu", 10 * S), ("cuda", 10 * S / factor))
         ]
         settings = dataclasses.replace(base.settings, batch_sizes=sizes)
-        found = dataclasses.replace(base, settings=settings, epoch_times=tuple(times))
+        changed = dataclasses.replace(base, settings=settings, epoch_times=tuple(times))
         yield from (
             s.key
-            for s in explain(found, sheets_of(found))["devices"]
+            for s in explain(changed, sheets_of(changed))["devices"]
             if s.key.startswith("speedup_")
         )
 

@@ -17,9 +17,9 @@ from mnistbench.course.lab.texts import Texts
 @pytest.mark.versions
 def test_every_figure_is_drawn_as_svg_and_png(tmp_path):
     drawing = Figures(tmp_path, Texts("en"))
-    found = cluster()
-    drawing.draw(found, sheets_of(found))
-    devices = found.settings.devices
+    findings = cluster()
+    drawing.draw(findings, sheets_of(findings))
+    devices = findings.settings.devices
     assert set(drawing.drawn) == {
         "graph",
         "batches",
@@ -81,9 +81,9 @@ def test_what_is_missing_is_not_drawn(tmp_path):
 
 def test_a_host_s_table_is_no_picture_of_an_accelerator(tmp_path):
     drawing = Figures(tmp_path, Texts("en"))
-    found = without_device_view(cluster())
+    findings = without_device_view(cluster())
     for device in ("cpu", "cuda"):
-        drawing._operations(found, sheets_of(found), "step", device)
+        drawing._operations(findings, sheets_of(findings), "step", device)
     assert drawing.drawn == ["operations-step-cpu"]
 
 

@@ -17,9 +17,9 @@ def write(directory, findings):
 
 @pytest.mark.parametrize("machine", [laptop, cluster])
 def test_a_lab_is_read_as_it_was_written(tmp_path, machine):
-    found = machine(notes=("no model graph: RuntimeError",))
-    write(tmp_path, found)
-    assert Findings.from_directory(tmp_path) == found
+    findings = machine(notes=("no model graph: RuntimeError",))
+    write(tmp_path, findings)
+    assert Findings.from_directory(tmp_path) == findings
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(profile_run, "ceilings_of", lambda *_: None)
     settings = LabSettings("digits", (1,), ("cpu",), 1, "lenet5", 1)
     monkeypatch.setattr(Measures, "profiled_iterations", 2)
-    found = Measures(settings).profiled("forward", "cpu", 1, 1, None)
-    assert (asked, len(found.tables[0].iteration_ns)) == ([], 2)
+    profiled_case = Measures(settings).profiled("forward", "cpu", 1, 1, None)
+    assert (asked, len(profiled_case.tables[0].iteration_ns)) == ([], 2)
 
 
 def test_all_first_iterations_of_a_lab_share_their_processes(
@@ -134,16 +134,16 @@ def test_every_timed_block_starts_from_the_initial_state(
     """Otherwise batch sizes would be compared after different numbers of optimizer steps."""
     monkeypatch.setattr(Measures, "least", 64)
     monkeypatch.setattr(Measures, "most", 64)
-    found = Measures(SETTINGS).iterations(
+    warm_times = Measures(SETTINGS).iterations(
         [("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None
     )
-    assert [len(time.times_ns) for time in found] == [64, 64]
+    assert [len(time.times_ns) for time in warm_times] == [64, 64]
     for case in cases:
         assert case.since_reset == 1 + 64 // 8  # one untimed iteration, then the block
         assert max(case.blocks) == 1 + 64 // 8
 
 
 def test_every_timed_epoch_starts_from_the_initial_state(cases: list[CountingCase]) -> None:
-    found = Measures(SETTINGS).epoch("train", "cpu", 1, 64)
-    assert len(found.times_ns) == Measures.epochs == 2
+    warm_time = Measures(SETTINGS).epoch("train", "cpu", 1, 64)
+    assert len(warm_time.times_ns) == Measures.epochs == 2
     assert cases[-1].blocks == [0, 1]

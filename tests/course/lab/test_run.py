@@ -59,36 +59,36 @@ def asked(monkeypatch):
 
 def test_a_lab_measures_every_part_once(tmp_path):
     measuring = Counting()
-    found = lab(tmp_path / "new", measuring).run(None)
+    findings = lab(tmp_path / "new", measuring).run(None)
     assert (
         len(measuring.asked)
         == len(set(measuring.asked))
         == len(list((tmp_path / "new" / STEPS).iterdir())) - 1
     )
-    assert [run.batch_size for run in found.trainings] == [4, 16]
+    assert [run.batch_size for run in findings.trainings] == [4, 16]
     pairs = set(itertools.product(("forward", "step"), (4, 16)))
-    assert {(each.params.phase, each.params.batch_size) for each in found.cases} == pairs
+    assert {(each.params.phase, each.params.batch_size) for each in findings.cases} == pairs
     for threads in (1, 2):
         assert {
             (time.phase, time.batch_size)
-            for time in found.iteration_times
+            for time in findings.iteration_times
             if time.threads == threads
         } == pairs
-    assert {(c.phase, c.batch_size) for c in found.first_iterations} == {
+    assert {(c.phase, c.batch_size) for c in findings.first_iterations} == {
         ("forward", 1),
         ("forward", 4),
         ("forward", 16),
         ("step", 1),
         ("step", 16),
     }
-    assert found.notes == ("a note",)
-    assert found.traces == ("traces/forward-cpu-b16.json.gz", "traces/step-cpu-b16.json.gz")
-    assert Findings.from_directory(tmp_path / "new") == found
+    assert findings.notes == ("a note",)
+    assert findings.traces == ("traces/forward-cpu-b16.json.gz", "traces/step-cpu-b16.json.gz")
+    assert Findings.from_directory(tmp_path / "new") == findings
 
 
 def test_the_plan_of_findings_names_the_files_of_their_steps(tmp_path):
-    found = lab(tmp_path, Counting()).run(None)
-    names = [step.name for step in LabPlan(found.settings, found.environment).steps()]
+    findings = lab(tmp_path, Counting()).run(None)
+    names = [step.name for step in LabPlan(findings.settings, findings.environment).steps()]
     assert len(names) == len(set(names))
     kept = {path.stem for path in (tmp_path / STEPS).iterdir()}
     assert set(names) == kept - {BEGUN.stem} | {f"study-{name}" for name in STUDIES}
@@ -100,21 +100,21 @@ def test_an_interrupted_lab_is_resumed_after_its_last_step(tmp_path):
         lab(tmp_path, first).run(None)
     assert not (tmp_path / FILE).exists()
     second = Counting()
-    found = lab(tmp_path, second).run(None)
+    findings = lab(tmp_path, second).run(None)
     assert not set(first.asked) & set(second.asked)
-    assert found.notes == ("a note",)  # of the step that was not repeated
+    assert findings.notes == ("a note",)  # of the step that was not repeated
     third = Counting()
-    assert lab(tmp_path, third).run(None) == found
+    assert lab(tmp_path, third).run(None) == findings
     assert third.asked == []
 
 
 def test_studies_are_measured_if_they_are_asked_for(tmp_path, asked):
     assert lab(tmp_path, Counting()).run(None).studies == ()
     measuring = Counting()
-    found = lab(tmp_path, measuring, studies=True).run(None)
+    findings = lab(tmp_path, measuring, studies=True).run(None)
     assert (measuring.asked, asked) == ([], list(STUDIES))  # the rest is kept
-    assert [study.name for study in found.studies] == list(STUDIES)
-    assert Findings.from_directory(tmp_path) == found
+    assert [study.name for study in findings.studies] == list(STUDIES)
+    assert Findings.from_directory(tmp_path) == findings
 
 
 def test_all_studies_have_one_time_limit(tmp_path, monkeypatch):
@@ -137,9 +137,9 @@ def test_a_study_without_a_table_has_a_note_and_is_measured_again(tmp_path, monk
         context.setattr(
             lab_run, "study", lambda name, limit_s: ((), (f"the study of {name} failed",))
         )
-        found = lab(tmp_path, Counting(), studies=True).run(None)
-    assert found.studies == ()
-    assert found.notes[-1] == f"the study of {list(STUDIES)[-1]} failed"
+        findings = lab(tmp_path, Counting(), studies=True).run(None)
+    assert findings.studies == ()
+    assert findings.notes[-1] == f"the study of {list(STUDIES)[-1]} failed"
     again = lab(tmp_path, Counting(), studies=True).run(None)
     assert [study.name for study in again.studies] == list(STUDIES)
     assert again.notes == ("a note",)
@@ -237,13 +237,13 @@ def test_a_case_whose_trace_is_missing_is_measured_again(tmp_path):
 def test_another_batch_size_measures_only_what_is_new(tmp_path):
     lab(tmp_path, Counting()).run(None)
     measuring = Counting()
-    found = lab(tmp_path, measuring, dataclasses.replace(SETTINGS, batch_sizes=(4, 16, 64))).run(
+    findings = lab(tmp_path, measuring, dataclasses.replace(SETTINGS, batch_sizes=(4, 16, 64))).run(
         None
     )
     assert ("training", "cpu", 64) in measuring.asked
     assert ("iterations",) in measuring.asked  # what is compared is timed together
     assert ("training", "cpu", 4) not in measuring.asked
-    assert found.traces == ("traces/forward-cpu-b64.json.gz", "traces/step-cpu-b64.json.gz")
+    assert findings.traces == ("traces/forward-cpu-b64.json.gz", "traces/step-cpu-b64.json.gz")
 
 
 @pytest.mark.parametrize(
@@ -310,13 +310,13 @@ def predict(directory, **changes):
 def test_a_lab_measures_the_batch_size_of_its_predictions_and_keeps_them(tmp_path):
     made = predict(tmp_path)
     measuring = Counting()
-    found = lab(tmp_path, measuring).run(None)
-    assert found.predictions == made
-    assert found.settings.batch_sizes == (4, 16, 41)
+    findings = lab(tmp_path, measuring).run(None)
+    assert findings.predictions == made
+    assert findings.settings.batch_sizes == (4, 16, 41)
     assert {("profiled", "forward", "cpu", 41), ("profiled", "step", "cpu", 41)} <= set(
         measuring.asked
     )
-    assert Findings.from_directory(tmp_path) == found
+    assert Findings.from_directory(tmp_path) == findings
     assert lab(tmp_path / "other", Counting()).run(None).predictions is None
 
 
@@ -325,8 +325,8 @@ def test_predictions_that_change_after_the_lab_has_begun_have_no_effect(tmp_path
     with pytest.raises(KeyboardInterrupt):
         lab(tmp_path, Counting(stop_at=("iterations",))).run(None)
     predict(tmp_path, student="another", answers={"image": (4.9, 5, 5.1)})
-    found = lab(tmp_path, Counting()).run(None)
-    assert (found.predictions, found.settings.batch_sizes) == (made, (4, 16, 41))
+    findings = lab(tmp_path, Counting()).run(None)
+    assert (findings.predictions, findings.settings.batch_sizes) == (made, (4, 16, 41))
 
 
 def test_predictions_that_come_after_the_lab_has_begun_have_no_effect(tmp_path):
@@ -353,11 +353,11 @@ def test_wrong_predictions_are_one_line_before_anything_is_measured(tmp_path):
 
 
 def test_one_thread_and_accelerators_are_not_compared_with_one_thread(tmp_path):
-    found = Lab(tmp_path / "one", SETTINGS, environment(threads=1), Counting()).run(None)
-    assert {time.threads for time in found.iteration_times} == {1}
+    findings = Lab(tmp_path / "one", SETTINGS, environment(threads=1), Counting()).run(None)
+    assert {time.threads for time in findings.iteration_times} == {1}
     both = dataclasses.replace(SETTINGS, devices=("cpu", "cuda"))
-    found = lab(tmp_path / "both", Counting(), both).run(None)
-    assert {(time.device, time.threads) for time in found.iteration_times} == {
+    findings = lab(tmp_path / "both", Counting(), both).run(None)
+    assert {(time.device, time.threads) for time in findings.iteration_times} == {
         ("cpu", 2),
         ("cuda", 2),
     }

@@ -45,9 +45,9 @@ def keys(findings, section):
 
 
 def said(findings, section, key):
-    found = [sentence for sentence in sentences(findings, section) if sentence.key == key]
-    assert found, f"{key} is not among {keys(findings, section)}"
-    return found[0]
+    matching = [sentence for sentence in sentences(findings, section) if sentence.key == key]
+    assert matching, f"{key} is not among {keys(findings, section)}"
+    return matching[0]
 
 
 def one_table(conv_ns, addmm_ns, *, small_ns=20 * US, change=lambda row, _: row):
@@ -68,32 +68,33 @@ def with_settings(findings, **changes):
 # ---- Operations ----------------------------------------------------------------------------------
 
 
-def test_an_operation_with_half_of_the_time_dominates_and_a_smaller_one_leads():
-    found = said(laptop(), "operations", "dominates")
-    assert found.words["operation"] == Code("aten::mkldnn_convolution")
-    assert found.numbers["share"].value == pytest.approx(9600 / (9600 + 96 + 600 + 3 * 600))
-    level = said(one_table(100 * US, 90 * US, small_ns=80 * US), "operations", "leads")
-    assert level.numbers["share"].value == pytest.approx(100 / (100 + 1 + 90 + 3 * 80))
+@pytest.mark.parametrize(("addmm_us", "key"), [(39, "dominates"), (40, "leads")])
+def test_an_operation_with_half_of_the_time_dominates_and_a_smaller_one_leads(addmm_us, key):
+    sentence = said(one_table(100 * US, addmm_us * US, small_ns=20 * US), "operations", key)
+    assert sentence.words["operation"] == Code("aten::mkldnn_convolution")
+    assert sentence.numbers["share"].value == pytest.approx(100 / (100 + 1 + addmm_us + 3 * 20))
 
 
 def test_time_outside_operations_never_dominates():
-    found = one_table(
+    findings = one_table(
         100 * US,
         90 * US,
         change=lambda row, _: taking(row, row.self_ns("cpu") * 50) if row.name == OUTSIDE else row,
     )
-    assert said(found, "operations", "leads").words["operation"] == Code("aten::mkldnn_convolution")
+    assert said(findings, "operations", "leads").words["operation"] == Code(
+        "aten::mkldnn_convolution"
+    )
 
 
 def test_the_larger_of_convolution_and_addmm_is_named_first():
-    found = one_table(100 * US, 1000 * US)
-    sentence = next(s for s in sentences(found, "operations") if s.key.startswith("ratio_"))
+    findings = one_table(100 * US, 1000 * US)
+    sentence = next(s for s in sentences(findings, "operations") if s.key.startswith("ratio_"))
     assert (sentence.words["larger"], sentence.words["smaller"]) == (
         Word("addmm"),
         Word("convolution"),
     )
     assert sentence.numbers["time"].value == pytest.approx(1000 / 101)
-    assert said(found, "operations", "dominates").words["operation"] == Code("aten::addmm")
+    assert said(findings, "operations", "dominates").words["operation"] == Code("aten::addmm")
 
 
 @pytest.mark.parametrize(
@@ -108,10 +109,12 @@ def test_the_larger_of_convolution_and_addmm_is_named_first():
     ],
 )
 def test_the_ratio_of_times_is_compared_with_those_of_flops_and_bytes(conv_us, key):
-    found = said(one_table(conv_us * US, 100 * US), "operations", key)
-    assert found.numbers["time"].value == pytest.approx(conv_us * 1.01 / 100)
-    assert found.numbers["flops"].value == pytest.approx(9)
-    assert found.numbers["bytes"].value == pytest.approx(300_000 * 64 / (4_800_000 + 37_000 * 64))
+    sentence = said(one_table(conv_us * US, 100 * US), "operations", key)
+    assert sentence.numbers["time"].value == pytest.approx(conv_us * 1.01 / 100)
+    assert sentence.numbers["flops"].value == pytest.approx(9)
+    assert sentence.numbers["bytes"].value == pytest.approx(
+        300_000 * 64 / (4_800_000 + 37_000 * 64)
+    )
 
 
 def with_costs(findings, change):
@@ -129,26 +132,28 @@ def with_costs(findings, change):
 
 def test_a_ratio_can_match_flops_and_bytes():
     moved = {"aten::addmm": 100, "aten::mkldnn_convolution": 900}
-    found = with_costs(
+    findings = with_costs(
         one_table(900 * US, 100 * US), lambda name, cost, _: Cost(cost.flops, moved[name])
     )
-    assert said(found, "operations", "ratio_follows_both")
+    assert said(findings, "operations", "ratio_follows_both")
 
 
 @pytest.mark.parametrize(
     "change", [{"costs": {}}, {"costs": {key: Cost(None, 1) for key in costs(1)}}]
 )
 def test_without_counted_work_only_times_are_compared(change):
-    found = with_cases(one_table(900 * US, 100 * US), **change)
-    sentence = said(found, "operations", "ratio_uncounted")
+    findings = with_cases(one_table(900 * US, 100 * US), **change)
+    sentence = said(findings, "operations", "ratio_uncounted")
     assert set(sentence.numbers) == {"time"}
-    assert not [key for key in keys(found, "operations") if key.startswith("ceiling")]
+    assert not [key for key in keys(findings, "operations") if key.startswith("ceiling")]
 
 
 @pytest.mark.parametrize(("name", "noun"), [("aten::addmm", "addmm"), ("conv", "convolution")])
 def test_a_missing_operation_is_named(name, noun):
-    found = one_table(900 * US, 100 * US, change=lambda row, _: None if name in row.name else row)
-    assert said(found, "operations", "not_in_table").words["what"] == Word(noun)
+    findings = one_table(
+        900 * US, 100 * US, change=lambda row, _: None if name in row.name else row
+    )
+    assert said(findings, "operations", "not_in_table").words["what"] == Word(noun)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +168,9 @@ def test_a_missing_operation_is_named(name, noun):
     ],
 )
 def test_rates_are_compared_with_the_ceilings(ceilings, key):
-    found = with_cases(one_table(10 * MS, 3 * MS), ceilings=ceilings)
+    findings = with_cases(one_table(10 * MS, 3 * MS), ceilings=ceilings)
     convolution = [
-        s for s in sentences(found, "operations") if s.words.get("what") == Word("convolution")
+        s for s in sentences(findings, "operations") if s.words.get("what") == Word("convolution")
     ]
     assert [sentence.key for sentence in convolution] == [key]
     if key != "ceiling_missing":
@@ -197,34 +202,34 @@ def test_bytes_are_named_as_a_cause_only_where_they_grow_like_the_times():
         (64, (4_800_000 + 37_000 * 64) / 4_837_000)
     )
     alike = with_costs(laptop(), lambda _, cost, size: Cost(cost.flops, 300_000 * size))
-    for found in (alike, with_cases(laptop(), costs={})):
-        assert "ratio_over_batches_rises" in keys(found, "operations")
-        assert "bytes_over_batches" not in keys(found, "operations")
+    for findings in (alike, with_cases(laptop(), costs={})):
+        assert "ratio_over_batches_rises" in keys(findings, "operations")
+        assert "bytes_over_batches" not in keys(findings, "operations")
 
 
 def test_operations_of_an_accelerator_are_compared_by_its_own_clock():
-    found = [
+    on_cuda = [
         s
         for s in sentences(cluster(), "operations")
         if s.words.get("place") == DevicePlace("cuda", 8)
     ]
-    assert found[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
-    assert next(s for s in found if s.key.startswith("ratio_")).numbers[
+    assert on_cuda[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
+    assert next(s for s in on_cuda if s.key.startswith("ratio_")).numbers[
         "time"
     ].value == pytest.approx(151.5 / 20)
 
 
 def test_host_times_are_not_taken_for_those_of_an_accelerator():
     """An accelerator that the profiler cannot watch, such as mps, has a host table alone."""
-    found = without_device_view(cluster())
-    sheets = sheets_of(found)
+    findings = without_device_view(cluster())
+    sheets = sheets_of(findings)
     assert best_view(sheets, "step", "cuda", 64) is None
     assert [
         s.key
-        for s in sentences(found, "operations")
+        for s in sentences(findings, "operations")
         if s.words.get("place") == DevicePlace("cuda", 8)
     ] == ["operations_missing"]
-    assert not {"same_top", "other_top"} & set(keys(found, "devices"))
+    assert not {"same_top", "other_top"} & set(keys(findings, "devices"))
     for view, clock in (("host", None), ("device", 1)):
         table = sheets_of(cluster()).operations["forward", "cuda", view, 64]
         assert bool(table.total("flops_per_s")) == bool(table.total("bytes_per_s")) == bool(clock)
@@ -237,8 +242,8 @@ def test_host_times_are_not_taken_for_those_of_an_accelerator():
 def stepping(*times, sizes=(1, 16, 64, 256)):
     """A machine whose training step takes these times at batch sizes 1, 16, 64, ..."""
     sizes = sizes[: len(times)]
-    each = (iteration_time("step", size, ns) for size, ns in zip(sizes, times, strict=True))
-    return with_settings(laptop(iteration_times=tuple(each)), batch_sizes=sizes)
+    step_times = (iteration_time("step", size, ns) for size, ns in zip(sizes, times, strict=True))
+    return with_settings(laptop(iteration_times=tuple(step_times)), batch_sizes=sizes)
 
 
 @pytest.mark.parametrize(
@@ -254,12 +259,12 @@ def stepping(*times, sizes=(1, 16, 64, 256)):
     ],
 )
 def test_changes_of_time_per_batch_and_per_sample_are_named(times, batch, stops):
-    found = [
+    of_step = [
         s for s in sentences(stepping(*times), "batches") if s.words.get("phase") == Word("step")
     ]
-    assert [sentence.key for sentence in found] == [batch, stops]
-    assert found[0].numbers["batch_ratio"].value == pytest.approx(times[2] / times[0])
-    assert found[0].numbers["last"].value == round(times[2] / 64)
+    assert [sentence.key for sentence in of_step] == [batch, stops]
+    assert of_step[0].numbers["batch_ratio"].value == pytest.approx(times[2] / times[0])
+    assert of_step[0].numbers["last"].value == round(times[2] / 64)
 
 
 def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
@@ -283,7 +288,7 @@ def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
 @pytest.mark.parametrize(
     ("sizes", "per_sample", "enough", "gain"),
     [
-        # Many small improvements count together: 36 is within HELPS of the best.
+        # Many small improvements count together: 36 is within BEST_WITHIN of the best.
         (
             (16, 20, 24, 28, 32, 36, 40),
             [1000 * 0.92**position for position in range(7)],
@@ -297,10 +302,12 @@ def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
 def test_the_gain_is_that_from_the_first_size_that_is_near_the_best(
     sizes, per_sample, enough, gain
 ):
-    times = [round(size * each * US) for size, each in zip(sizes, per_sample, strict=True)]
-    found = said(stepping(*times, sizes=sizes), "batches", "stops_improving")
-    assert (found.words["enough"], found.words["large"]) == (enough, sizes[-1])
-    assert found.numbers["gain"].value == pytest.approx(gain, rel=1e-3)
+    times = [
+        round(size * sample_us * US) for size, sample_us in zip(sizes, per_sample, strict=True)
+    ]
+    sentence = said(stepping(*times, sizes=sizes), "batches", "stops_improving")
+    assert (sentence.words["enough"], sentence.words["large"]) == (enough, sizes[-1])
+    assert sentence.numbers["gain"].value == pytest.approx(gain, rel=1e-3)
 
 
 def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
@@ -317,29 +324,35 @@ def test_a_wide_spread_of_times_is_a_warning():
         each = [(10 * MS,) if iqr is None else times(10 * MS, iqr, 100) for iqr in iqrs]
         return laptop(
             iteration_times=tuple(
-                iteration_time("step", size, 0, times_ns=found)
-                for size, found in zip(SIZES, each, strict=True)
+                iteration_time("step", size, 0, times_ns=sentence)
+                for size, sentence in zip(SIZES, each, strict=True)
             )
         )
 
     assert "disturbed" not in keys(spread(1 * MS, None, 4_999 * US), "batches")
-    found = said(spread(5 * MS, 30 * MS, 20 * MS), "batches", "disturbed")
-    assert found.words == {"place": DevicePlace("cpu", 2), "phase": Word("step"), "size": 16}
-    assert (found.numbers["iqr"].value, found.numbers["median"].value) == (30 * MS, 10 * MS)
+    sentence = said(spread(5 * MS, 30 * MS, 20 * MS), "batches", "disturbed")
+    assert sentence.words == {"place": DevicePlace("cpu", 2), "phase": Word("step"), "size": 16}
+    assert (sentence.numbers["iqr"].value, sentence.numbers["median"].value) == (30 * MS, 10 * MS)
 
 
 @pytest.mark.parametrize(
-    ("at_64", "key"), [(1500 * MS, "epoch_falls"), (8 * S, "epoch_same"), (10 * S, "epoch_rises")]
+    ("at_64", "key"),
+    [
+        (7_619 * MS, "epoch_falls"),
+        (7_620 * MS, "epoch_same"),
+        (8_399 * MS, "epoch_same"),
+        (8_401 * MS, "epoch_rises"),
+    ],
 )
 def test_times_of_epochs_are_compared_over_batch_sizes(at_64, key):
-    found = laptop(epoch_times=(epoch_time("train", 1, 8 * S), epoch_time("train", 64, at_64)))
-    assert key in keys(found, "batches")
+    findings = laptop(epoch_times=(epoch_time("train", 1, 8 * S), epoch_time("train", 64, at_64)))
+    assert key in keys(findings, "batches")
 
 
 def test_the_time_of_a_part_of_an_epoch_is_extrapolated():
     eighth = dataclasses.replace(epoch_time("train", 1, 1 * S), samples=180, whole_set=1440)
-    found = laptop(epoch_times=(eighth, epoch_time("train", 64, 1 * S)))
-    assert said(found, "batches", "epoch_falls").numbers["first"].value == 8 * S
+    findings = laptop(epoch_times=(eighth, epoch_time("train", 64, 1 * S)))
+    assert said(findings, "batches", "epoch_falls").numbers["first"].value == 8 * S
 
 
 def test_calls_of_operations_are_compared_over_batch_sizes():
@@ -347,10 +360,10 @@ def test_calls_of_operations_are_compared_over_batch_sizes():
         said(laptop(), "batches", "calls_same").numbers["last"].value
         == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 2 + 16
     )
-    other = with_operations(
+    more_calls = with_operations(
         laptop(), lambda row, size: dataclasses.replace(row, calls=row.calls * size)
     )
-    assert "calls_differ" in keys(other, "batches")
+    assert "calls_differ" in keys(more_calls, "batches")
 
 
 # ---- Devices -------------------------------------------------------------------------------------
@@ -358,7 +371,12 @@ def test_calls_of_operations_are_compared_over_batch_sizes():
 
 @pytest.mark.parametrize(
     ("one_thread", "key"),
-    [(8 * MS, "threads_help"), (5 * MS, "threads_same"), (3 * MS, "threads_hurt")],
+    [
+        (5_251 * US, "threads_help"),
+        (5_249 * US, "threads_same"),
+        (4_762 * US, "threads_same"),
+        (4_761 * US, "threads_hurt"),
+    ],
 )
 def test_without_an_accelerator_threads_are_compared(one_thread, key):
     times = [
@@ -366,10 +384,10 @@ def test_without_an_accelerator_threads_are_compared(one_thread, key):
         for size in (1, 64)
         for n, ns in ((2, 5 * MS), (1, one_thread))
     ]
-    found = sentences(laptop(iteration_times=tuple(times)), "devices")
-    assert [sentence.key for sentence in found] == ["no_accelerator", key, key]
+    section_sentences = sentences(laptop(iteration_times=tuple(times)), "devices")
+    assert [sentence.key for sentence in section_sentences] == ["no_accelerator", key, key]
     if key != "threads_same":
-        assert found[1].numbers["gain"].value == pytest.approx(
+        assert section_sentences[1].numbers["gain"].value == pytest.approx(
             max(5 * MS, one_thread) / min(5 * MS, one_thread)
         )
 
@@ -377,15 +395,15 @@ def test_without_an_accelerator_threads_are_compared(one_thread, key):
 @pytest.mark.parametrize(
     ("factors", "key"),
     [
-        ((2, 9, 17), "speedup_all"),
-        ((0.9, 3, 17), "speedup_some"),
-        ((0.5, 0.7, 1.0), "speedup_none"),
+        ((1.06, 9, 17), "speedup_all"),
+        ((1.04, 3, 17), "speedup_some"),
+        ((0.5, 0.7, 1.04), "speedup_none"),
     ],
 )
 def test_an_accelerator_is_faster_at_all_some_or_no_batch_sizes(factors, key):
-    found = said(faster_gpu(*factors), "devices", key)
-    assert found.numbers["first"].value == pytest.approx(factors[0])
-    assert found.numbers["last"].value == pytest.approx(factors[2])
+    sentence = said(faster_gpu(*factors), "devices", key)
+    assert sentence.numbers["first"].value == pytest.approx(factors[0])
+    assert sentence.numbers["last"].value == pytest.approx(factors[2])
     assert keys(faster_gpu(*factors), "devices").count(key) == 2  # training and testing
 
 
@@ -393,14 +411,14 @@ def test_an_accelerator_is_faster_at_all_some_or_no_batch_sizes(factors, key):
     ("busy", "key"), [(500 * US, "idle"), (5 * MS, "busy"), (None, "idle_missing")]
 )
 def test_an_accelerator_is_idle_or_busy(busy, key):
-    found = with_cases(
+    findings = with_cases(
         cluster(),
         tables=lambda case: tuple(
             dataclasses.replace(table, busy_ns=(busy,) if busy and table.view == "device" else ())
             for table in case.tables
         ),
     )
-    assert keys(found, "devices").count(key) == 2  # smallest and largest batch
+    assert keys(findings, "devices").count(key) == 2  # smallest and largest batch
 
 
 def test_the_largest_share_may_move_to_another_operation():
@@ -411,8 +429,8 @@ def test_the_largest_share_may_move_to_another_operation():
             taking(old, 9 * S) if old.name == "aten::add" and old.self_ns("cpu") < 5 * US else old
         ),
     )  # only on the accelerator is it that quick
-    found = said(moved, "devices", "other_top")
-    assert (found.words["first"], found.words["second"]) == (
+    sentence = said(moved, "devices", "other_top")
+    assert (sentence.words["first"], sentence.words["second"]) == (
         Code("aten::convolution_backward"),
         Code("aten::add"),
     )
@@ -426,10 +444,10 @@ def starting(**times):
 
 
 def test_the_operation_with_most_of_the_extra_time_of_a_first_iteration_is_named():
-    found = starting(first=20 * MS, warm=1 * MS, trained=21 * MS)
-    assert keys(found, "first_iterations") == ["first_costs", "spent_on", "trained_same"]
-    assert said(found, "first_iterations", "first_costs").numbers["times"].value == 20
-    spent = said(found, "first_iterations", "spent_on")
+    findings = starting(first=20 * MS, warm=1 * MS, trained=21 * MS)
+    assert keys(findings, "first_iterations") == ["first_costs", "spent_on", "trained_same"]
+    assert said(findings, "first_iterations", "first_costs").numbers["times"].value == 20
+    spent = said(findings, "first_iterations", "spent_on")
     assert spent.words["operation"] == Code("aten::mkldnn_convolution")
     assert spent.numbers["cost"].value == 13_500 * US
     assert spent.numbers["extra"].value == 19 * MS
@@ -452,10 +470,10 @@ def starting_with(first, warm):
 
 def test_the_extra_time_of_an_operation_is_a_time_and_no_share():
     """Because another operation takes less, it would have 130 %."""
-    found = starting_with(
+    findings = starting_with(
         {"aten::conv": 14 * MS, "aten::addmm": 0}, {"aten::conv": 1 * MS, "aten::addmm": 3 * MS}
     )
-    spent = said(found, "first_iterations", "spent_on")
+    spent = said(findings, "first_iterations", "spent_on")
     assert (spent.numbers["cost"].value, spent.numbers["extra"].value) == (13 * MS, 10 * MS)
     assert {number.kind for number in spent.numbers.values()} == {"time"}
 
@@ -490,8 +508,8 @@ def test_first_iterations_with_untrained_and_trained_weights_are_compared():
     ("first_shares", "key"),
     [
         ((0.2, 0.1, 0.6), "spent_outside"),
-        ((0.25, 0.1, 0.1), "spent_widely"),
-        ((0.5, 0.1, 0.1), "spent_on"),
+        ((0.29, 0.1, 0.1), "spent_widely"),
+        ((0.31, 0.1, 0.1), "spent_on"),
     ],
 )
 def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_shares, key):
@@ -499,8 +517,8 @@ def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_s
         zip(("aten::mkldnn_convolution", "aten::addmm", OUTSIDE), first_shares, strict=True)
     )
     times |= {f"aten::op{number}": (1 - sum(first_shares)) / 10 for number in range(10)}
-    found = starting_with({name: share * 19 * MS for name, share in times.items()}, {})
-    assert key in keys(found, "first_iterations")
+    findings = starting_with({name: share * 19 * MS for name, share in times.items()}, {})
+    assert key in keys(findings, "first_iterations")
 
 
 @pytest.mark.parametrize(
@@ -517,7 +535,7 @@ def test_the_cause_of_a_slow_first_iteration_follows_from_its_operations(first_s
         ({"first": 20 * MS, "warm": None, "trained": 21 * MS}, ["first_unknown"]),
         ({"first": 20 * MS, "warm": 0, "trained": 21 * MS}, ["first_unknown"]),
         (
-            {"first": 1_100 * US, "warm": 1 * MS, "trained": 1 * MS},
+            {"first": 1_499 * US, "warm": 1 * MS, "trained": 1 * MS},
             ["first_free", "trained_same_free"],
         ),
     ],
@@ -542,15 +560,15 @@ def test_missing_and_different_first_iterations_are_named(times, expected):
     ],
 )
 def test_time_added_by_the_profiler(iteration, added, key):
-    found = with_cases(
+    findings = with_cases(
         laptop(iteration_times=(iteration_time("step", 1, 5 * MS),)),
         tables=lambda case: tuple(
-            dataclasses.replace(each, iteration_ns=(iteration,), profiler_ns=added)
-            for each in case.tables
+            dataclasses.replace(table, iteration_ns=(iteration,), profiler_ns=added)
+            for table in case.tables
         ),
     )
-    assert keys(found, "profiler") == [key, "profiler_missing"]  # nothing was timed at batch 64
-    assert sentences(found, "profiler")[0].numbers["times"].value == pytest.approx(
+    assert keys(findings, "profiler") == [key, "profiler_missing"]  # nothing was timed at batch 64
+    assert sentences(findings, "profiler")[0].numbers["times"].value == pytest.approx(
         iteration / (5 * MS)
     )
 
@@ -571,13 +589,13 @@ def test_accuracies_of_the_batch_sizes_are_compared(accuracies, key, best, worst
         training("cpu", size, accuracy) for size, accuracy in zip(SIZES, accuracies, strict=True)
     )
     for order in (runs, runs[::-1]):
-        found = said(laptop(trainings=order), "training", key)
-        assert (found.words["best"], found.words["worst"]) == (best, worst)
-        reached = [found.numbers[name].value for name in ("best_accuracy", "worst_accuracy")]
+        sentence = said(laptop(trainings=order), "training", key)
+        assert (sentence.words["best"], sentence.words["worst"]) == (best, worst)
+        reached = [sentence.numbers[name].value for name in ("best_accuracy", "worst_accuracy")]
         assert reached == [max(accuracies), min(accuracies)]
         if key != "trained_to":  # 4 epochs of 1,437 samples
             updates = {1: 5748, 16: 360, 64: 92}
-            assert [found.numbers[f"{name}_updates"].value for name in ("best", "worst")] == [
+            assert [sentence.numbers[f"{name}_updates"].value for name in ("best", "worst")] == [
                 updates[best],
                 updates[worst],
             ]

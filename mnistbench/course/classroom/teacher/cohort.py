@@ -111,17 +111,17 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
             f"SUBMISSIONS: {folder} has no *.json, nor have the folders in it{why}; name the "
             "folder of the submissions"
         )
-    found = [_entry(path, folder) for path in wanted]
-    found += [
+    entries = [_entry(path, folder) for path in wanted]
+    entries += [
         _entry(Path(error.filename), folder, f"cannot be read ({error.strerror})")
         for error in refused
     ]
-    count = Counter(each.student.casefold() for each in found if each.student)
-    for position, each in enumerate(found):
-        if (number := count[each.student.casefold()]) > 1:  # the teacher decides which one counts
-            double = (DOUBTFUL, f"{each.student} has {number} submissions; remove all but one")
-            found[position] = replace(each, problems=(*each.problems, double))
-    return found, [cut(printable(path.name), NAME) for path in paths if path not in wanted]
+    count = Counter(entry.student.casefold() for entry in entries if entry.student)
+    for position, entry in enumerate(entries):
+        if (number := count[entry.student.casefold()]) > 1:  # the teacher decides which one counts
+            double = (DOUBTFUL, f"{entry.student} has {number} submissions; remove all but one")
+            entries[position] = replace(entry, problems=(*entry.problems, double))
+    return entries, [cut(printable(path.name), NAME) for path in paths if path not in wanted]
 
 
 def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
@@ -129,16 +129,16 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
     try:
         if reason:
             raise MnistbenchError(reason)  # noqa: TRY301
-        found = read(path)
+        submission = read(path)
         parts = dict[str, Any]()
         complaints = tuple(
-            (each.kind, cut(printable(each.text), REASON)) for each in problems(found)
+            (flaw.kind, cut(printable(flaw.text), REASON)) for flaw in problems(submission)
         )
         for name in ("findings", "score", "quiet", "explanations", "outcomes"):
             with suppress(MnistbenchError):  # it is one of the problems
-                parts[name] = getattr(found, name)
+                parts[name] = getattr(submission, name)
         measured = parts.get("findings") or parts.get("score")
-        student = found.student
+        student = submission.student
         machine = measured.environment.cpu_model if measured else ""
         student, machine = (cut(printable(text.strip()), NAME) for text in (student, machine))
         return Entry(
@@ -163,13 +163,13 @@ def rankings(
 
     ``by_machine`` by machine and task.
     """
-    found = defaultdict[tuple[Any, ...], list[Entry]](list)
-    for each in sorted(
-        (each for each in entries if each.has_place),
-        key=lambda each: (-each.speedup["ratio"], each.file),
+    ranked = defaultdict[tuple[Any, ...], list[Entry]](list)
+    for entry in sorted(
+        (entry for entry in entries if entry.has_place),
+        key=lambda entry: (-entry.speedup["ratio"], entry.file),
     ):
-        found[(each.machine, *each.task) if by_machine else each.task].append(each)
-    return dict(sorted(found.items()))
+        ranked[(entry.machine, *entry.task) if by_machine else entry.task].append(entry)
+    return dict(sorted(ranked.items()))
 
 
 def places(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[str, int]:
@@ -177,16 +177,16 @@ def places(entries: Iterable[Entry], *, by_machine: bool = False) -> dict[str, i
 
     Those whose intervals overlap that of the fastest one of a place share the place.
     """
-    found = dict[str, int]()
+    place_of_file = dict[str, int]()
     for ranked in rankings(entries, by_machine=by_machine).values():
         low = math.inf
         place = 0
-        for number, each in enumerate(ranked, 1):
-            if each.speedup["high"] < low:
-                low = each.speedup["low"]
+        for number, entry in enumerate(ranked, 1):
+            if entry.speedup["high"] < low:
+                low = entry.speedup["low"]
                 place = number
-            found[each.file] = place
-    return found
+            place_of_file[entry.file] = place
+    return place_of_file
 
 
 # ---- Copies --------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Copies(NamedTuple):
     @property
     def names(self) -> str:
         """The students."""
-        return ", ".join(each.name for each in self.entries)
+        return ", ".join(entry.name for entry in self.entries)
 
 
 def copies(entries: Sequence[Entry]) -> list[Copies]:
@@ -211,11 +211,11 @@ def copies(entries: Sequence[Entry]) -> list[Copies]:
         for series in _series(entry):
             owners[series].add(number)
     groups = Counter(tuple(sorted(numbers)) for numbers in owners.values())
-    found = [
+    shared = [
         Copies(tuple(entries[number] for number in numbers), count)
         for numbers, count in groups.items()
     ]
-    return [group for group in found if len({entry.name for entry in group.entries}) > 1]
+    return [group for group in shared if len({entry.name for entry in group.entries}) > 1]
 
 
 def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
@@ -229,9 +229,11 @@ def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
         launch for score in (entry.score, entry.quiet) if score for launch in score.launches
     ]
     series = [(*launch.reference_ns, *launch.student_ns) for launch in launches]
-    if found := entry.findings:
-        series += [each.times_ns for each in (*found.iteration_times, *found.epoch_times)]
-        series += [table.iteration_ns for _, table in found.tables]
+    if findings := entry.findings:
+        series += [
+            measured.times_ns for measured in (*findings.iteration_times, *findings.epoch_times)
+        ]
+        series += [table.iteration_ns for _, table in findings.tables]
     for times in series:
         if len(times) >= 8 and len(set(times)) >= 4 and times[0]:
             yield tuple(round(ns / times[0], 4) for ns in times)

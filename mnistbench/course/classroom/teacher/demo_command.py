@@ -126,22 +126,22 @@ class DemoStudent:
 
     def submission(self) -> submission.Submission:
         """Return the files of a lab, written and packed as those of a real one."""
-        found, steps, outcomes = self._lab()
+        findings, steps, outcomes = self._lab()
         begun = self.lab.file(BEGUN.as_posix())
-        assert begun and found.predictions, "checked"  # noqa: PT018
+        assert begun and findings.predictions, "checked"  # noqa: PT018
         first = {
             **begun.read(Any),
-            "environment": found.environment,
-            "predictions": found.predictions,
+            "environment": findings.environment,
+            "predictions": findings.predictions,
         }
         # Some are disturbed.
         quiet = self._score(
-            found, score.REFERENCE_STEP, 1.2 if self.number % 10 == 6 else 1.0, 0.01
+            findings, score.REFERENCE_STEP, 1.2 if self.number % 10 == 6 else 1.0, 0.01
         )
         contents: dict[str, Any] = {
-            PREDICTIONS: predictions.toml(found.predictions, dict.fromkeys(ASKED, "generated"))
+            PREDICTIONS: predictions.toml(findings.predictions, dict.fromkeys(ASKED, "generated"))
         }
-        contents |= {BEGUN.as_posix(): first, **steps, FILE: stored(found), QUIET: quiet.content}
+        contents |= {BEGUN.as_posix(): first, **steps, FILE: stored(findings), QUIET: quiet.content}
         if self.number % 10 != 9:  # those have no score, or a refused step
             ratio = 1.0 if self.number % 7 == 0 else self.draw.lognormvariate(0.25, 0.2)
             choices = {
@@ -149,7 +149,7 @@ class DemoStudent:
                 for bit, (name, ways) in enumerate(self.texts["choices"].items())
             }
             contents[SCORE] = self._score(
-                found, self.texts["code"].format(**choices), ratio, 0.025
+                findings, self.texts["code"].format(**choices), ratio, 0.025
             ).content
         # Those explain nothing.
         contents[EXPLANATIONS] = "" if self.number % 10 == 4 else self._explanations(outcomes)
@@ -170,7 +170,7 @@ class DemoStudent:
         )
         settings = replace(self.findings.settings, batch_sizes=tuple(sizes))
         environment = replace(self.findings.environment, cpu_model=self.machine)
-        found = replace(
+        findings = replace(
             self.findings,
             settings=settings,
             environment=environment,
@@ -179,7 +179,7 @@ class DemoStudent:
         )
         steps = dict[str, Any]()
         results = dict[str, Any]()
-        for step in LabPlan(found.settings, found.environment).steps():
+        for step in LabPlan(findings.settings, findings.environment).steps():
             before = self.lab.file(
                 f"{STEPS}/{re.sub(rf'-b{self.size}$', f'-b{self.was}', step.name)}.json"
             )
@@ -191,12 +191,12 @@ class DemoStudent:
                     "notes": (),
                 }
                 results[step.field] = (*results.get(step.field, ()), *items)
-        found = replace(found, **results)
-        truths: Sequence[Outcome] = with_predictions(found, sheets_of(found)).predictions.rows
+        findings = replace(findings, **results)
+        truths: Sequence[Outcome] = with_predictions(findings, sheets_of(findings)).predictions.rows
         outcomes = [replace(truth, predicted=self._answer(truth)) for truth in truths]
-        answers = {each.question.key: each.predicted for each in outcomes}
+        answers = {outcome.question.key: outcome.predicted for outcome in outcomes}
         return (
-            replace(found, predictions=replace(self.predictions, answers=answers)),
+            replace(findings, predictions=replace(self.predictions, answers=answers)),
             steps,
             outcomes,
         )
@@ -229,12 +229,12 @@ class DemoStudent:
                 share = random.Random(f"{self.machine} {value.name}").uniform(0.7, 1.4)  # noqa: S311
                 factor *= share * self.draw.lognormvariate(0, 0.1)
             parts = {
-                each.name: self._varied(getattr(value, each.name), each.name, factor)
-                for each in fields(value)
+                part.name: self._varied(getattr(value, part.name), part.name, factor)
+                for part in fields(value)
             }
             return replace(value, **parts)
         if type(value) is tuple:
-            return tuple(self._varied(each, name, factor) for each in value)
+            return tuple(self._varied(part, name, factor) for part in value)
         if name in ("batch_size", "samples", "whole_set") and value == self.was:
             return self.size
         return (
@@ -243,9 +243,9 @@ class DemoStudent:
             else value
         )
 
-    def _score(self, found: Findings, text: str, ratio: float, spread: float) -> score.Score:
+    def _score(self, findings: Findings, text: str, ratio: float, spread: float) -> score.Score:
         """Return a score of eight launches of six pairs of turns; a ratio of 1 is a tie."""
-        base = score.STEPS * found.iteration_times[0].median_ns
+        base = score.STEPS * findings.iteration_times[0].median_ns
         launches = list[score.ScoreLaunch]()
         for launch in self.draw.sample((-1.2, -0.9, -0.6, -0.3, 0.3, 0.6, 0.9, 1.2), 8):
             reference = tuple(
@@ -256,7 +256,7 @@ class DemoStudent:
                 max(1, round(ns * by * self.draw.lognormvariate(0, 0.01))) for ns in reference
             )
             launches.append(score.ScoreLaunch(reference, own, (sum(reference), sum(own), 0)))
-        machine = replace(found.environment, threads=1)
+        machine = replace(findings.environment, threads=1)
         return score.Score(
             "my_step.py", text, 64, "float32", machine, 1, (0.95, 0.95), tuple(launches)
         )
@@ -289,7 +289,8 @@ class DemoStudent:
             count = self.number * len(ASKED) + at
             choices = [self.texts[key] for key in ("first", "second", "third")]
             text = " ".join(
-                each[count // len(each) ** power % len(each)] for power, each in enumerate(choices)
+                sentences[count // len(sentences) ** power % len(sentences)]
+                for power, sentences in enumerate(choices)
             )
             lines += [f"{row.question.key} = {json.dumps(text)}\n"] if row.inside is False else []
         return "".join(lines)

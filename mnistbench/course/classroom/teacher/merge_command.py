@@ -69,7 +69,7 @@ def run(settings: Settings) -> int:
     output = settings.output
     texts = Texts(settings.lang)
     check_directory(output, own=(ROWS,))
-    entries, others = gather(settings.submissions)
+    entries, ignored = gather(settings.submissions)
 
     from mnistbench.course.lab.figures import Figures
 
@@ -78,13 +78,13 @@ def run(settings: Settings) -> int:
     shown = itemgetter("ratio", "low", "high")
     families = {
         f"{machine}, b{size}, {dtype}": [
-            (units.cut(each.name, 24), *shown(each.speedup)) for each in members
+            (units.cut(entry.name, 24), *shown(entry.speedup)) for entry in members
         ]
         for (machine, size, dtype), members in rankings(entries, by_machine=True).items()
     }
     if families:
         figures.speedups(families, BANDS)
-    document, rows = page(entries, others, texts, figures.drawn)
+    document, rows = page(entries, ignored, texts, figures.drawn)
     print(_summary(entries, texts))
     figures_directory = output / "figures"
     contents = {
@@ -99,27 +99,27 @@ def run(settings: Settings) -> int:
 
 
 def page(
-    entries: Sequence[Entry], others: Sequence[str], texts: Texts, drawn: Sequence[str]
+    entries: Sequence[Entry], ignored: Sequence[str], texts: Texts, drawn: Sequence[str]
 ) -> tuple[Document, Sheet]:
     """Return the page, and the rows of the CSV file.
 
     ``others`` are files that are no JSON, ``drawn`` are the figures.
     """
-    found = copies(entries)
-    rows = Sheet(ROWS, _columns(entries, found), entries)
+    groups = copies(entries)
+    rows = Sheet(ROWS, _columns(entries, groups), entries)
     problems = [_complaint(entry) for entry in entries if entry.problems]
     listed: list[Part] = [texts.text("class", "problems"), problems] if problems else []
     parts: dict[str, list[Part]] = {
         "students": [
             *(
                 [texts.text("class", "demo")]
-                if any(each.machine.startswith(DEMO) for each in entries)
+                if any(entry.machine.startswith(DEMO) for entry in entries)
                 else []
             ),
             _summary(entries, texts),
             *(
-                [texts.text("class", "ignored", count=len(others), files=", ".join(others[:20]))]
-                if others
+                [texts.text("class", "ignored", count=len(ignored), files=", ".join(ignored[:20]))]
+                if ignored
                 else []
             ),
             texts.table("class_students", rows),
@@ -127,7 +127,7 @@ def page(
         ],
         "class_predictions": _predictions(entries, texts),
         "speedups": _speedups(rows, texts, drawn),
-        "copies": _copied(found, texts),
+        "copies": _copied(groups, texts),
     }
     return document_of(texts, "class_title", sections_of(texts, parts)), rows
 
@@ -138,13 +138,13 @@ def _complaint(entry: Entry) -> Text:
 
 
 def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
-    count = Counter(each.state for each in entries)
+    count = Counter(entry.state for entry in entries)
     return texts.text(
         "class", "summary", count=len(entries), **{state: count[state] for state in STATES}
     )
 
 
-def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[Entry]]:
+def _columns(entries: Sequence[Entry], groups: Sequence[Copies]) -> list[Column[Entry]]:
     """Return the columns of the students.
 
     Those with a key are in the CSV file, those with a heading are on the page.
@@ -156,7 +156,7 @@ def _columns(entries: Sequence[Entry], found: Sequence[Copies]) -> list[Column[E
         return ClassWord(calibration(sum(row.judged), len(row.judged))) if row.judged else None
 
     def in_copies(row: Entry) -> str:
-        return "; ".join(group.names for group in found if row in group.entries)
+        return "; ".join(group.names for group in groups if row in group.entries)
 
     return [
         Column("student", lambda row: row.name, key="student"),
@@ -189,21 +189,22 @@ def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Part]:
 
     Inconsistent submissions do not count.
     """
-    counted = [each for each in entries if each.judged and each.state in STATES[2:]]
-    judged = [one for each in counted for one in each.judged]
+    counted = [entry for entry in entries if entry.judged and entry.state in STATES[2:]]
+    judged = [inside for entry in counted for inside in entry.judged]
     rows = list[Any]()
     if not judged:
         return [texts.text("class", "no_predictions")]
     for key in ASKED:
-        if found := [
-            one
-            for each in counted
-            for one in each.outcomes
-            if one.question.key == key and one.inside is not None
-        ]:
-            share = units.percent(sum(bool(one.inside) for one in found) / len(found))
-            spreads = (_spread(key, found, guesses=guesses) for guesses in (True, False))
-            rows.append((texts.text("class", f"ask_{key}"), str(len(found)), share, *spreads))
+        outcomes = [
+            outcome
+            for entry in counted
+            for outcome in entry.outcomes
+            if outcome.question.key == key and outcome.inside is not None
+        ]
+        if outcomes:
+            share = units.percent(sum(bool(outcome.inside) for outcome in outcomes) / len(outcomes))
+            spreads = (_spread(key, outcomes, guesses=guesses) for guesses in (True, False))
+            rows.append((texts.text("class", f"ask_{key}"), str(len(outcomes)), share, *spreads))
     heads = [
         texts.plain("column", key)
         for key in ("question", "judged", "inside", "guesses", "measured_values")
@@ -218,19 +219,23 @@ def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Part]:
     whole = texts.text(
         "predictions", calibration(sum(judged), len(judged)), level=f"{100 * LEVEL:g} %", **words
     )
-    own = Counter(calibration(sum(each.judged), len(each.judged)) for each in counted)
+    own = Counter(calibration(sum(entry.judged), len(entry.judged)) for entry in counted)
     students = texts.text(
         "class", "calibrations", **{key: own[key] for key in ("narrow", "right", "wide")}
     )
     return [texts.text("class", "spread"), table, [whole, students]]
 
 
-def _spread(key: str, found: Sequence[Outcome], *, guesses: bool) -> str:
+def _spread(key: str, outcomes: Sequence[Outcome], *, guesses: bool) -> str:
     """Return the median and the quartiles of numbers, or how often each operation occurs."""
     if ASKED[key] == OPERATION:
-        names = Counter(str(one.predicted[0] if guesses else one.operation) for one in found)
+        names = Counter(
+            str(outcome.predicted[0] if guesses else outcome.operation) for outcome in outcomes
+        )
         return ", ".join(f"{name} {count}" for name, count in names.most_common())
-    numbers = [float((one.predicted[1] if guesses else one.number) or 0) for one in found]
+    numbers = [
+        float((outcome.predicted[1] if guesses else outcome.number) or 0) for outcome in outcomes
+    ]
     first, median, third = statistics.quantiles(
         numbers if len(numbers) > 1 else numbers * 2, n=4, method="inclusive"
     )
@@ -240,7 +245,7 @@ def _spread(key: str, found: Sequence[Outcome], *, guesses: bool) -> str:
 def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Part]:
     """Return the figure, and the places of each machine family, with columns of the students."""
     ranked = [
-        each for members in rankings(students.rows, by_machine=True).values() for each in members
+        entry for members in rankings(students.rows, by_machine=True).values() for entry in members
     ]
     by = {column.heading or column.key: column for column in students.columns}
     if not ranked:
@@ -267,10 +272,10 @@ def _speedups(students: Sheet, texts: Texts, drawn: Sequence[str]) -> list[Part]
     ]
 
 
-def _copied(found: Sequence[Copies], texts: Texts) -> list[Part]:
-    if not found:
+def _copied(groups: Sequence[Copies], texts: Texts) -> list[Part]:
+    if not groups:
         return [texts.text("class", "no_copies")]
-    rows = [(group.names, str(group.number)) for group in found]
+    rows = [(group.names, str(group.number)) for group in groups]
     heads = [texts.plain("column", key) for key in ("students", "count")]
     return [
         texts.text("class", "copies"),

@@ -72,16 +72,15 @@ def run(settings: Settings) -> int:
     output = settings.output or settings.submissions.absolute().parent / "rerun.json"
     check(output)
     gathered, _ = gather(settings.submissions)
-    for each in gathered:
-        if each.state == UNREADABLE:
-            print_error(f"{settings.submissions / each.file}: {each.complaint}")
+    for entry in gathered:
+        if entry.state == UNREADABLE:
+            print_error(f"{settings.submissions / entry.file}: {entry.complaint}")
     entries = chosen(gathered, settings)
     print("The code of these students will run on this machine, with all rights of your account:")
-    for each in entries:
-        code = each.score.text.expandtabs().splitlines() if each.score else ()
-        print(
-            "\n".join((f"\n{each.name} ({each.file}):", *(f"  {printable(line)}" for line in code)))
-        )
+    for entry in entries:
+        code = entry.score.text.expandtabs().splitlines() if entry.score else ()
+        lines = (f"  {printable(line)}" for line in code)
+        print("\n".join((f"\n{entry.name} ({entry.file}):", *lines)))
     if not (settings.yes or sys.stdin.isatty()):
         raise UsageError(
             "--yes: there is no terminal to ask in; read the code, then add --yes to run it"
@@ -99,13 +98,13 @@ def run(settings: Settings) -> int:
     headings = ("student", "CPU", "own speed-up (95 %)", "speed-up here (95 %)", "agrees")
     cells = [
         (
-            each["student"],
-            each["machine"],
-            interval(each["own"]),
-            each["problem"] or interval(each["here"]),
-            each["agrees"],
+            row["student"],
+            row["machine"],
+            interval(row["own"]),
+            row["problem"] or interval(row["here"]),
+            row["agrees"],
         )
-        for each in rows
+        for row in rows
     ]
     print(
         f"{draw(text_table('', headings, cells, numbers_from=len(headings))).strip()}\n"
@@ -119,22 +118,23 @@ def chosen(entries: Sequence[Entry], settings: Settings) -> list[Entry]:
 
     UsageError if there are none, or a named student has no score.
     """
-    named = [each for each in entries if each.speedup and each.student in settings.student]
-    if missing := set(settings.student) - {each.student for each in named}:
+    named = [entry for entry in entries if entry.speedup and entry.student in settings.student]
+    if missing := set(settings.student) - {entry.student for entry in named}:
         raise UsageError(
             f"--student: {min(missing)!r} has no score in {settings.submissions}; see mnistbench "
             "class merge"
         )
-    ranked = [
-        sorted(each, key=lambda one: -one.speedup["low"])[: settings.top]
-        for each in rankings(entries).values()
+    fastest = [
+        entry
+        for ranked in rankings(entries).values()
+        for entry in sorted(ranked, key=lambda entry: -entry.speedup["low"])[: settings.top]
     ]
-    if not (found := named or [each for best in ranked for each in best]):
+    if not (named or fastest):
         raise UsageError(
             f"SUBMISSIONS: {settings.submissions} has no score that counts; see mnistbench class "
             "merge"
         )
-    return found
+    return named or fastest
 
 
 def measured(
@@ -167,8 +167,8 @@ def measured(
                     raise RefusedError(f"its batch size is {own.batch_size}, more than 4096")
                 score = score_command.measure(again, own.text, here, progress)
                 score.check()
-                row["here"] = found = score.speedup
-                if low <= found["high"] and found["low"] <= high:
+                row["here"] = speedup_here = score.speedup
+                if low <= speedup_here["high"] and speedup_here["low"] <= high:
                     row["agrees"] = "yes"
                 elif entry.machine != here.cpu_model:  # where they may differ
                     row["agrees"] = "no, another CPU"

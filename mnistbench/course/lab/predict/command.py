@@ -83,9 +83,9 @@ def run(settings: Settings) -> int:
             f"--output: the lab in {directory} has begun, too late for predictions; name another "
             "directory"
         )
-    made = datetime.now(UTC).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     kept = directory / PREDICTIONS
-    found = empty = Predictions(settings.student, made, settings.dataset, cores, {})
+    predictions = empty = Predictions(settings.student, now, settings.dataset, cores, {})
     to_ask = {
         question.key: str(asked(question, texts))
         for question in questions(settings.student, settings.dataset, cores)
@@ -99,8 +99,8 @@ def run(settings: Settings) -> int:
         # The lab does not begin while it has no answers: afterwards no prediction counts.
         keep(empty)
     try:
-        for found in answered(empty, to_ask, settings.file, kept, texts):
-            keep(found)
+        for predictions in answered(empty, to_ask, settings.file, kept, texts):
+            keep(predictions)
     except (KeyboardInterrupt, EOFError):
         print_error(
             f"interrupted; your answers are kept in {kept}; run the same command again to go on"
@@ -111,7 +111,7 @@ def run(settings: Settings) -> int:
             "predictions",
             "done",
             file=printable(str(kept)),
-            answered=len(found.answers),
+            answered=len(predictions.answers),
             asked=len(to_ask),
         )
     )
@@ -137,17 +137,18 @@ def answered(
             "--from: there is no terminal to ask in; name a file of answers, or a new file for "
             "the questions"
         )
-    found = read(kept, known) if read(kept).answers else empty
+    predictions = read(kept, known) if read(kept).answers else empty
     if file:
-        yield replace(found, answers={**found.answers, **read(file, known).answers})
+        yield replace(predictions, answers={**predictions.answers, **read(file, known).answers})
         return
     print(texts.plain("predictions", "intro"))
     for number, (key, text) in enumerate(to_ask.items(), 1):
         print(f"\n[{number}/{len(to_ask)}] {text}")
-        found = replace(
-            found, answers={**found.answers, key: _ask(key, found.answers.get(key), texts)}
+        predictions = replace(
+            predictions,
+            answers={**predictions.answers, key: _ask(key, predictions.answers.get(key), texts)},
         )
-        yield found
+        yield predictions
 
 
 def _ask(key: str, before: Answer | None, texts: Texts) -> Answer:

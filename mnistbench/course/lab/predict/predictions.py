@@ -216,26 +216,26 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
     key and what it needs.
     """
     content = load(path, _plain_numbers)
-    if known and (other := content.get("student", known["student"])) != known["student"]:
+    if known and (named_student := content.get("student", known["student"])) != known["student"]:
         raise UsageError(
-            f"{path}: student: is {other!r}, not {known['student']!r}; their questions are not "
-            "the same"
+            f"{path}: student: is {named_student!r}, not {known['student']!r}; their questions are "
+            "not the same"
         )
     try:
-        found = Reader({**content, **(known or {})}).read(Predictions)
-        for key, answer in found.answers.items():
+        predictions = Reader({**content, **(known or {})}).read(Predictions)
+        for key, answer in predictions.answers.items():
             Reader(answer, f"answers.{key}").convert(partial(check, key))
     except RecordError as error:
         raise UsageError(f"{path}: {error}") from None
-    return found
+    return predictions
 
 
-def toml(found: Predictions, questions: Mapping[str, str]) -> str:
+def toml(predictions: Predictions, questions: Mapping[str, str]) -> str:
     """Return the text of the file, with the text of each question as a comment.
 
     So is a question without an answer.
     """
-    head = {name: getattr(found, name) for name in ("student", "made", "dataset", "cores")}
+    head = {name: getattr(predictions, name) for name in ("student", "made", "dataset", "cores")}
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()
     ] + ["", "[answers]"]
@@ -243,8 +243,8 @@ def toml(found: Predictions, questions: Mapping[str, str]) -> str:
         blank = _BLANKS[ASKED[key]]
         lines += [
             f"# {text}",
-            f"{key} = {json.dumps(found.answers[key])}"
-            if key in found.answers
+            f"{key} = {json.dumps(predictions.answers[key])}"
+            if key in predictions.answers
             else f"# {key} = {blank}",
         ]
     return "\n".join(lines) + "\n"

@@ -57,7 +57,7 @@ def questions(student: str, dataset: str, cores: int) -> tuple[Question, ...]:
     """Return the questions of a student; none about threads for a machine with one core."""
     size, draw = drawn(student)
     phases = ("forward", "step")
-    found = (
+    drawn_questions = (
         Question("operation_small", "forward", SMALL, _RANKS[0]),
         Question("operation_large", "forward", LARGE, _RANKS[0]),
         Question("image", size=SMALL),
@@ -70,7 +70,7 @@ def questions(student: str, dataset: str, cores: int) -> tuple[Question, ...]:
         Question("image_drawn", draw.choice(phases), size),
         Question("layer_drawn", "step", size, Code(draw.choice(_LAYERS))),
     )
-    return tuple(each for each in found if cores > 1 or each.key != "threads")
+    return tuple(question for question in drawn_questions if cores > 1 or question.key != "threads")
 
 
 def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
@@ -83,7 +83,10 @@ def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
     if kind == "image":
         at: dict[str, Cell] = {"device": CPU, "threads": place.threads, "phase": phase}
         return ratio(
-            *(sheets.iterations.total("sample_ns", **at, batch_size=each) for each in (size, LARGE))
+            *(
+                sheets.iterations.total("sample_ns", **at, batch_size=compared)
+                for compared in (size, LARGE)
+            )
         )
     if kind == "accuracy":
         is_same = findings.settings.dataset == question.what
@@ -100,7 +103,8 @@ def answer(question: Question, findings: Findings, sheets: Sheets) -> Measured:
     if kind == "threads":
         at = {"device": CPU, "phase": phase, "batch_size": size}
         times = (
-            sheets.iterations.total("median_ns", **at, threads=each) for each in (1, place.threads)
+            sheets.iterations.total("median_ns", **at, threads=compared)
+            for compared in (1, place.threads)
         )
         return ratio(*times) if place.threads > 1 else None
     if not table:
@@ -126,10 +130,10 @@ class Outcome:
     @property
     def number(self) -> float | None:
         """The measured number as it was asked for, shares in percent."""
-        found = self.measured
+        measured = self.measured
         return (
-            (found.value * (100 if found.kind == "share" else 1))
-            if isinstance(found, CitedNumber)
+            (measured.value * (100 if measured.kind == "share" else 1))
+            if isinstance(measured, CitedNumber)
             else None
         )
 
@@ -176,15 +180,16 @@ _COLUMNS: tuple[Column[Outcome], ...] = (
 
 def with_predictions(findings: Findings, sheets: Sheets) -> Sheets:
     """Return the tables with that of the predictions."""
-    found = findings.predictions
-    if not found:
+    predictions = findings.predictions
+    if not predictions:
         return sheets
     asked = [
-        each
-        for each in questions(found.student, found.dataset, found.cores)
-        if each.key in found.answers
+        question
+        for question in questions(predictions.student, predictions.dataset, predictions.cores)
+        if question.key in predictions.answers
     ]
     rows = [
-        Outcome(each, found.answers[each.key], answer(each, findings, sheets)) for each in asked
+        Outcome(question, predictions.answers[question.key], answer(question, findings, sheets))
+        for question in asked
     ]
     return replace(sheets, predictions=Sheet(sheets.predictions.file, _COLUMNS, rows))

@@ -94,10 +94,10 @@ def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[s
     """
     if path.exists():
         try:
-            found: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
+            explanations: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
         except RecordError as error:
             raise UsageError(f"{path}: {error}") from None
-        return found
+        return explanations
     if failed:
         lines = [f'# {asked(question, texts)}\n{question.key} = ""' for question in failed]
         content = "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode()

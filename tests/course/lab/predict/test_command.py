@@ -72,12 +72,12 @@ def test_every_question_is_asked_and_the_answers_are_kept(typed, tmp_path, capsy
         "mnistbench-lab/predictions.toml: 11 of 11 questions are answered. Next, run mnistbench "
         "lab."
     )
-    found = read(tmp_path / "mnistbench-lab" / PREDICTIONS)
-    assert (found.student, found.dataset, found.cores) == ("s1", "digits", 2)
-    assert dt.datetime.fromisoformat(found.made) >= before
-    assert found.answers["image"] == (2, 5, 12)
-    assert found.answers["operation_drawn"] == ("convolution", "addmm")
-    assert list(found.answers) == list(ASKED)
+    predictions = read(tmp_path / "mnistbench-lab" / PREDICTIONS)
+    assert (predictions.student, predictions.dataset, predictions.cores) == ("s1", "digits", 2)
+    assert dt.datetime.fromisoformat(predictions.made) >= before
+    assert predictions.answers["image"] == (2, 5, 12)
+    assert predictions.answers["operation_drawn"] == ("convolution", "addmm")
+    assert list(predictions.answers) == list(ASKED)
 
 
 def test_questions_are_asked_in_chinese(typed, capsys):
@@ -111,13 +111,17 @@ def test_an_interrupted_session_goes_on_with_its_answers(typed, tmp_path, capsys
     code, terminal = typed("", "mm", "", *GIVEN[3:])
     assert code == 0
     assert terminal.prompts[:4] == ["[relu] > ", "[addmm] > ", "[2.0 5.0 12.0] > ", "> "]
-    found = read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers
-    assert (found["operation_small"], found["operation_large"], found["image"]) == (
+    kept_answers = read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers
+    assert (
+        kept_answers["operation_small"],
+        kept_answers["operation_large"],
+        kept_answers["image"],
+    ) == (
         ("relu",),
         ("mm",),
         (2, 5, 12),
     )
-    assert len(found) == 11
+    assert len(kept_answers) == 11
 
 
 def test_a_machine_with_one_core_has_ten_questions(typed, monkeypatch, capsys):

@@ -37,16 +37,16 @@ names = st.text(st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1
 @st.composite
 def answers(draw):
     """Answers to some questions."""
-    found = {}
+    answers_by_key = {}
     for key in draw(st.sets(st.sampled_from(sorted(ASKED)))):
         if ASKED[key] == OPERATION:
-            found[key] = tuple(
+            answers_by_key[key] = tuple(
                 draw(st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, unique=True))
             )
         else:
             number = st.floats(0, 100 if ASKED[key] == PERCENT else 1e6)
-            found[key] = tuple(sorted(draw(st.tuples(number, number, number))))
-    return found
+            answers_by_key[key] = tuple(sorted(draw(st.tuples(number, number, number))))
+    return answers_by_key
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def written(folder, text):
 
 @many(1500)
 @given(student=names, found=answers())
-def test_a_file_is_read_as_it_was_written(folder, student, found):
-    made = dataclasses.replace(NONE, student=student, answers=found)
+def test_a_file_is_read_as_it_was_written(folder, student, predictions):
+    made = dataclasses.replace(NONE, student=student, answers=predictions)
     assert read(written(folder, toml(made, TEXTS))) == made
 
 
@@ -90,14 +90,14 @@ def test_any_text_is_predictions_or_one_line(folder, text):
     path = folder / "predictions.toml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
-        found = read(path, HEAD)
+        predictions = read(path, HEAD)
     except UsageError as error:
-        found = NONE
+        predictions = NONE
         said = str(error)
     else:
         said = f"{path}: "
     assert said.startswith(f"{path}: ")
-    for key, answer in found.answers.items():
+    for key, answer in predictions.answers.items():
         check(key, answer)
 
 
@@ -180,8 +180,8 @@ def test_a_percentage_in_a_file_may_have_its_unit(tmp_path, values):
         tmp_path,
         f"student = '5 % [1 %]'\n[answers]\nconvolutions = {values}\nimage = [2x, '5', 12]\n",
     )
-    found = read(path, {**HEAD, "student": "5 % [1 %]"})
-    assert found.answers == {"convolutions": (30, 60, 80.5), "image": (2, 5, 12)}
+    predictions = read(path, {**HEAD, "student": "5 % [1 %]"})
+    assert predictions.answers == {"convolutions": (30, 60, 80.5), "image": (2, 5, 12)}
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ def measured_too(findings, size):
 def answers(findings, student="s123", cores=2):
     sheets = sheets_of(findings)
     return {
-        each.key: answer(each, findings, sheets) for each in questions(student, "digits", cores)
+        question.key: answer(question, findings, sheets)
+        for question in questions(student, "digits", cores)
     }
 
 
@@ -83,10 +84,12 @@ def test_the_batch_size_of_predictions_is_that_of_the_questions():
 
 
 def test_the_run_answers_the_questions():
-    found = answers(laptop())
-    assert (found["operation_small"], found["operation_large"]) == ("aten::mkldnn_convolution",) * 2
+    measured = answers(laptop())
+    assert (measured["operation_small"], measured["operation_large"]) == (
+        "aten::mkldnn_convolution",
+    ) * 2
     numbers = {
-        key: number.value for key, number in found.items() if isinstance(number, CitedNumber)
+        key: number.value for key, number in measured.items() if isinstance(number, CitedNumber)
     }
     conv = 9600
     addmm = 600
@@ -102,7 +105,7 @@ def test_the_run_answers_the_questions():
             "threads": 1.6,
         }
     )
-    assert [key for key, value in found.items() if value is None] == [
+    assert [key for key, value in measured.items() if value is None] == [
         "operation_drawn",
         "image_drawn",
         "layer_drawn",
@@ -110,13 +113,13 @@ def test_the_run_answers_the_questions():
 
 
 def test_the_run_answers_the_drawn_questions_if_it_measured_their_batch_size():
-    found = answers(measured_too(laptop(), 41))
+    measured = answers(measured_too(laptop(), 41))
     # A step: convolution_backward 8 ms, mm 6 ms, mkldnn_convolution 4 ms.
-    assert found["operation_drawn"] == "aten::mm"
-    assert found["image_drawn"].value == pytest.approx(2 * 64 / 13, rel=1e-3)
-    assert found["layer_drawn"] is None  # relu2: the made-up network has one relu
-    found = answers(measured_too(laptop(), PREDICTED.batch_size), "s123")
-    assert {found[key] is None for key in ("operation_drawn", "image_drawn")} == {False}
+    assert measured["operation_drawn"] == "aten::mm"
+    assert measured["image_drawn"].value == pytest.approx(2 * 64 / 13, rel=1e-3)
+    assert measured["layer_drawn"] is None  # relu2: the made-up network has one relu
+    measured = answers(measured_too(laptop(), PREDICTED.batch_size), "s123")
+    assert {measured[key] is None for key in ("operation_drawn", "image_drawn")} == {False}
 
 
 def test_what_was_not_measured_has_no_answer():

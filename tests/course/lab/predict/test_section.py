@@ -62,7 +62,11 @@ def chapter(directory, findings, language="en"):
 
 def test_the_section_follows_the_aims_and_has_each_prediction_beside_the_number(tmp_path):
     document, _, _ = report(tmp_path, predicted())
-    assert [each.name for each in document.sections][:3] == ["aims", "predictions", "environment"]
+    assert [section.name for section in document.sections][:3] == [
+        "aims",
+        "predictions",
+        "environment",
+    ]
     text = chapter(tmp_path, predicted())
     assert (
         "s\\_1 made these predictions before the lab measured anything (finished at "
@@ -127,7 +131,7 @@ def test_both_languages_have_the_same_table(tmp_path):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_report_without_predictions_has_no_section(tmp_path, language):
     document, _, _ = report(tmp_path, laptop(), language)
-    assert "predictions" not in [each.name for each in document.sections]
+    assert "predictions" not in [section.name for section in document.sections]
     assert "predictions" not in markdown_document(document)
     assert list(tmp_path.iterdir()) == []
 
@@ -228,12 +232,12 @@ def test_an_explanation_that_cannot_be_read_is_one_line(tmp_path, content):
 
 
 def test_predictions_are_kept_with_the_findings(tmp_path):
-    found = predicted({key: tuple(answer) for key, answer in ANSWERS.items()})
-    write_file(tmp_path / FILE, stored(found))
-    assert Findings.from_directory(tmp_path) == found
+    findings = predicted({key: tuple(answer) for key, answer in ANSWERS.items()})
+    write_file(tmp_path / FILE, stored(findings))
+    assert Findings.from_directory(tmp_path) == findings
     write_file(
         tmp_path / FILE,
-        {key: value for key, value in stored(found).items() if key != "predictions"},
+        {key: value for key, value in stored(findings).items() if key != "predictions"},
     )
     assert Findings.from_directory(tmp_path).predictions is None  # of an earlier version
 
@@ -251,8 +255,8 @@ def test_the_report_is_written_with_the_table_of_predictions(tmp_path, monkeypat
 
 
 def test_a_page_has_the_section_and_no_markup_of_a_student(tmp_path):
-    found = dataclasses.replace(predicted().predictions, student="<script>x</script>")
-    document, _, _ = report(tmp_path, laptop(predictions=found))
+    changed = dataclasses.replace(predicted().predictions, student="<script>x</script>")
+    document, _, _ = report(tmp_path, laptop(predictions=changed))
     assert "<script>x" not in html_document(
         dataclasses.replace(document, sections=document.sections[:2]), tmp_path
     )
