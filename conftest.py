@@ -1,4 +1,10 @@
-"""Load the plug-in from a checkout, which need not be installed."""
+"""Load the plug-in from a checkout, which need not be installed, and attach to every record.
+
+Copy the second hook into a project of your own to change what is attached.
+"""
+
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -8,3 +14,11 @@ PLUGIN = "mnistbench.pytest_plugin.plugin"
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     if not pluginmanager.has_plugin("mnistbench") and not pluginmanager.is_blocked("mnistbench"):
         pluginmanager.import_plugin(PLUGIN)
+
+
+@pytest.hookimpl(optionalhook=True)  # so that pytest -p no:mnistbench still runs
+def pytest_mnistbench_attach(config: pytest.Config, case: Any, record: Any) -> Mapping[str, Any]:
+    # Not above, because they import torch.
+    from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
+
+    return {**operation_tables(config, case, record), **training_scalars(config, case, record)}

@@ -1,14 +1,15 @@
 """The value of the fixture ``op_benchmark``: measures and records one case of a workload.
 
-``_measure`` is the sequence: first iteration, timed rounds, profiled iterations, scalars,
-attachments of a conftest.py.
+``OpBenchmark._measure`` is the sequence: first iteration, timed rounds, attachments. The hook of a
+conftest.py returns the attachments; :func:`operation_tables` and :func:`training_scalars` are the
+standard ones.
 """
 
 from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -141,14 +142,12 @@ class OpBenchmark:
         )
         if not self._benchmark.enabled:
             return None
-        record = self._record(case, timed)
-        record = _after(record, partial(self._with_warm_tables, case))
-        record = _after(record, partial(self._with_scalars, case, timed))
-        record = _after(record, partial(self._with_attachments, case))
+        self._session.timed = timed
+        record = self._attached(case, self._record(case, timed))
         return _with_note_of_unattributed(record)
 
     def _record(self, case: Case, timed: Timed) -> CaseRecord:
-        """Return the record of the timed pass, with the table of the first iteration."""
+        """Return the record of the timed pass."""
         op_fail, case_fail = thresholds_of(self._request.node)
         return CaseRecord(
             test=_test_identity(self._request.node),
@@ -159,49 +158,82 @@ class OpBenchmark:
             first_call_ns=timed.first_call.iteration_ns[0] if timed.first_call else None,
             device_ns=timed.device_ns,
             rounds_ns=thin(timed.rounds_ns),
-            tables=(timed.first_call,) if timed.first_call else (),
             tables_in=case.tables_in,
             op_fail=op_fail,
             case_fail=case_fail,
             timing=Timing.from_stats(self._benchmark.stats.stats.as_dict()),
         )
 
-    def _with_warm_tables(self, case: Case, record: CaseRecord) -> CaseRecord:
-        """Add the tables of warm iterations: host alone and, on an accelerator, with the device.
+    def _attached(self, case: Case, record: CaseRecord) -> CaseRecord:
+        """Add what the hooks of the test's conftest.py files return.
 
-        None for cases that are not profiled per operation, and with ``--no-op-profile``.
+        If there are none, add the standard attachments.
         """
-        options = self._session.options
-        if case.runner is None or options.no_op_profile:
-            return record
-        views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
-        tables = [
-            profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
-            for view in views
-        ]
-        return replace(record, tables=(*record.tables, *tables))
-
-    def _with_scalars(self, case: Case, timed: Timed, record: CaseRecord) -> CaseRecord:
-        """Add loss and accuracy of a short training run.
-
-        For a case that does not train, the times of its rounds. They are written to TensorBoard
-        too, unless that is off.
-        """
-        tracker = self._session.tracker
-        if not case.params.trains:
-            scalars = tracker.rounds(case.params, timed.rounds_ns, case.samples)
-            return replace(record, scalars=scalars)
-        scalars, notes = tracker.training(case.params, case.workload)
-        return replace(record, scalars=scalars, notes=(*record.notes, *notes))
-
-    def _with_attachments(self, case: Case, record: CaseRecord) -> CaseRecord:
-        """Add what the hooks of the test's conftest.py files return."""
         item = self._request.node
-        for attachments in item.ihook.pytest_mnistbench_attach(
-            config=item.config, case=case, record=record
-        ):
-            record = record.with_attachments(attachments or {})
+        hook = item.ihook.pytest_mnistbench_attach
+        if hook.get_hookimpls():
+            return _with(record, lambda: hook(config=item.config, case=case, record=record))
+        for standard in (operation_tables, training_scalars):
+            record = _with(record, partial(_only, standard, item.config, case, record))
         return record
+
+
+def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001  # as the hook
+    """Profile iterations of a case, and return its tables as an attachment.
+
+    The table of the first iteration and those of warm ones: host alone and, on an accelerator, with
+    the device. Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
+    """
+    session = config.stash[SESSION]
+    options = session.options
+    if case.runner is None or options.no_op_profile:
+        return {}
+    first_call = session.timed.first_call
+    views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
+    warm = [
+        profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
+        for view in views
+    ]
+    return {"operation_tables": [first_call, *warm] if first_call else warm}
+
+
+def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001  # as the hook
+    """Train for a short time, and return loss and accuracy as an attachment.
+
+    For a case that does not train, the times of its rounds. They are written to TensorBoard too,
+    unless that is off.
+    """
+    session = config.stash[SESSION]
+    tracker = session.tracker
+    if not case.params.trains:
+        rounds_ns = session.timed.rounds_ns
+        return {"training_scalars": tracker.rounds(case.params, rounds_ns, case.samples)}
+    scalars, notes = tracker.training(case.params, case.workload)
+    return {"training_scalars": scalars, "notes": list(notes)}
+
+
+#: An attachment of a case: as the hook ``pytest_mnistbench_attach``.
+Attachment = Callable[[pytest.Config, Case, CaseRecord], Mapping[str, Any]]
+
+
+def _only(
+    attachment: Attachment, config: pytest.Config, case: Case, record: CaseRecord
+) -> list[Mapping[str, Any]]:
+    return [attachment(config, case, record)]
+
+
+def _with(
+    record: CaseRecord, attach: Callable[[], Iterable[Mapping[str, Any] | None]]
+) -> CaseRecord:
+    """Return the record with attachments, or with a note of the exception that they raised."""
+    try:
+        for attachments in attach():
+            record = record.with_attachments(attachments or {})
+    # A user's hook, a tracer, a full disk: the timing is kept.
+    except Exception as error:  # noqa: BLE001
+        note = f"not attached: {type(error).__name__}: {first_line(error)}"
+        record = replace(record, notes=(*record.notes, note))
+    return record
 
 
 def _title(case: Case) -> str:
@@ -211,16 +243,6 @@ def _title(case: Case) -> str:
         f", {case.samples:,} of {case.whole_set:,} samples" if case.samples < case.whole_set else ""
     )
     return f"{params.phase} {params.workload} on {params.dataset}{part}"
-
-
-def _after(record: CaseRecord, add_part: Callable[[CaseRecord], CaseRecord]) -> CaseRecord:
-    """Return the record with another part, or with a note of the exception that it raised."""
-    try:
-        return add_part(record)
-    # A user's hook, a tracer, a full disk: the timing is kept.
-    except Exception as error:  # noqa: BLE001
-        note = f"not attached: {type(error).__name__}: {first_line(error)}"
-        return replace(record, notes=(*record.notes, note))
 
 
 def _with_note_of_unattributed(record: CaseRecord) -> CaseRecord:

@@ -45,12 +45,13 @@ def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  #
 def pytest_mnistbench_attach(
     config: pytest.Config, case: Case, record: CaseRecord
 ) -> Mapping[str, Any] | None:
-    """Return more data for the record of a case that was just measured.
+    """Return attachments for the record of a case that was just measured.
 
-    Each value needs to be JSON and is saved under its key, except of two keys: the OpTable objects
-    of ``operation_tables`` are added to those of the record, and the Scalars object of
-    ``training_scalars`` replaces that of the record. What several conftest.py files return is
-    merged. An exception becomes a note in the record; the timing is kept.
+    The keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars object) set
+    the fields of these names; the functions of these names in ``mnistbench.pytest_plugin.fixture``
+    return them. Any other key needs a JSON value and is saved as it is. The attachments of several
+    conftest.py files are merged. If no conftest.py implements this hook, the record gets both
+    standard attachments. An exception becomes a note in the record; the timing is kept.
     """
 
 

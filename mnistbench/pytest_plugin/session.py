@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.measuring.tensorboard import Tracker
+    from mnistbench.measuring.timing import Timed
     from mnistbench.saved_runs.summary import RunSummary
     from mnistbench.workloads.data import Batch
     from mnistbench.workloads.workload import Workload
@@ -67,6 +68,7 @@ class Session:
         self.usage_error: MnistbenchError | None = None
         self.measures_workloads = False  # a collected test uses op_benchmark
         self.case_has_run = False
+        self.timed: Timed  # the timed pass of the newest case
         self._known_workloads: set[str] = set()
         self._config = config
 

@@ -8,21 +8,37 @@ from projects import only_record, records
 pytestmark = pytest.mark.versions
 
 
-def test_what_a_conftest_returns_is_merged_with_what_was_measured(project):
+def test_what_a_conftest_returns_is_merged_and_takes_the_place_of_the_standard_attachments(project):
     project.append(
         "conftest.py",
         """
 
         def pytest_mnistbench_attach(config, case, record):
             assert record.params == case.params
-            return {"tables": len(record.tables), "nested": {"layers": [8, 16, 2]}}
+            return {"lines_of_code": 12, "nested": {"layers": [8, 16, 2]}}
         """,
     )
     record = only_record(project.run_saved()[1])
-    assert json.loads(record["attached"]) == {"tables": 2, "nested": {"layers": [8, 16, 2]}}
+    assert json.loads(record["attached"]) == {"lines_of_code": 12, "nested": {"layers": [8, 16, 2]}}
+    assert (record["tables"], record["scalars"], record["notes"]) == ([], None, [])
+
+
+def test_the_standard_functions_can_be_called_beside_the_users_own(project):
+    project.append(
+        "conftest.py",
+        """
+
+        def pytest_mnistbench_attach(config, case, record):
+            from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
+
+            tables = operation_tables(config, case, record)
+            return {**tables, **training_scalars(config, case, record), "mine": 1}
+        """,
+    )
+    record = only_record(project.run_saved()[1])
+    assert json.loads(record["attached"]) == {"mine": 1}
     assert len(record["tables"]) == 2
     assert record["scalars"]
-    assert record["notes"] == []
 
 
 def test_only_the_conftests_above_a_test_are_asked_and_may_return_nothing(project):
@@ -35,11 +51,14 @@ def test_only_the_conftests_above_a_test_are_asked_and_may_return_nothing(projec
             f"{name}/test_{name}.py",
             f"def test_{name}(op_benchmark):\n    op_benchmark('forward')\n",
         )
-    record_of = records(project.run_saved()[1])
-    assert {name: json.loads(record["attached"]) for name, record in record_of.items()} == {
-        "test_forward[tiny-b4-cpu]": {},
-        "test_other[tiny-b4-cpu]": {"other": 1},
-        "test_nothing[tiny-b4-cpu]": {},
+    found = records(project.run_saved()[1])
+    assert {
+        name: (json.loads(record["attached"]), len(record["tables"]))
+        for name, record in found.items()
+    } == {
+        "test_forward[tiny-b4-cpu]": ({}, 2),
+        "test_other[tiny-b4-cpu]": ({"other": 1}, 0),
+        "test_nothing[tiny-b4-cpu]": ({}, 0),
     }
 
 
