@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,9 @@ _COST_CALLS = 300
 
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Return the operations of a case's first iteration, host activities only."""
-    recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
+    recorded = profile_iterations(
+        case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False
+    )
     events = host_events(recorded)
     device = case.params.device
     return table(
@@ -57,32 +59,55 @@ def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = F
 
     ``shapes`` records the distinct input shapes of each operation.
     """
-    return warm_table(
-        record_warm(case, iterations=iterations, view=view, shapes=shapes), case.params.device, view
-    )
+    return profile_warm(case, iterations=iterations, view=view, shapes=shapes).table()
 
 
-def record_warm(
+@dataclass(frozen=True)
+class WarmProfile:
+    """A profile of iterations of a warm case."""
+
+    profiler: torch.profiler.profile  # has ended
+    device: str  # of the case
+    view: str  # host or device
+    # Overhead of the profiler per operation call. It was measured before the profile: the events
+    # of an accelerator are in the trace of the last profile only.
+    profiler_ns: int
+
+    def table(self) -> OpTable:
+        """Return the operations, one sample per iteration."""
+        with gc_paused():  # its searches take longer the more events there are
+            events = host_events(self.profiler) if self.view == "host" else events_of(self.profiler)
+            return replace(
+                table(events, temperature="warm", view=self.view, device=self.device),
+                profiler_ns=self.profiler_ns,
+            )
+
+    def export_trace(self, path: Path) -> None:
+        """Write a Chrome trace, as long as no other profile has started."""
+        export_trace(self.profiler, path)
+
+
+def profile_warm(
     case: Case,
     *,
     iterations: int,
     view: str = "host",
     shapes: bool = False,
     communicates: bool = False,
-) -> torch.profiler.profile:
-    """Profile iterations of a warm case.
-
-    :func:`warm_table` and the profiler's trace export read the result.
+) -> WarmProfile:
+    """Profile iterations of a warm case, from its initial state.
 
     If it ``communicates`` with other ranks, another iteration follows that is dropped: the ranges
     of the communication end on threads of their own, shortly after the iteration, and the profiler
     loses those that have not ended.
     """
+    device = case.params.device
+    activities = activities_of(device, view)
+    profiler_ns = cost_per_call(tuple(activities))
     case.reset()
     for _ in range(WARMUP_ITERATIONS):
         case()
-    activities = activities_of(case.params.device, view)
-    return record(
+    profiler = profile_iterations(
         case,
         iterations=iterations,
         activities=activities,
@@ -90,16 +115,7 @@ def record_warm(
         dropped=1,
         dropped_after=int(communicates),
     )
-
-
-def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTable:
-    """Return the operations of a profile that :func:`record_warm` made."""
-    cost = cost_per_call(tuple(activities_of(device, view)))
-    with gc_paused():  # its searches take longer the more events there are
-        events = host_events(recorded) if view == "host" else events_of(recorded)
-        return replace(
-            table(events, temperature="warm", view=view, device=device), profiler_ns=cost
-        )
+    return WarmProfile(profiler, device, view, profiler_ns)
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
@@ -134,8 +150,10 @@ def profile_call(
         return []
     tables = []
     for view in ("host", "device") if has_device_view(device) else ("host",):
+        activities = activities_of(device, view)
+        profiler_ns = cost_per_call(tuple(activities))
         profiler = torch.profiler.profile(
-            activities=activities_of(device, view), record_shapes=shapes, profile_memory=True
+            activities=activities, record_shapes=shapes, profile_memory=True
         )
         with started(profiler), contextlib.nullcontext() if is_compiled else marked_calls():
             for number in range(1 + iterations):
@@ -144,7 +162,7 @@ def profile_call(
                     for _ in range(loops):
                         run()
                     synchronizer(torch.device(device))()
-        tables.append(warm_table(profiler, device, view).of_one_call(loops))
+        tables.append(WarmProfile(profiler, device, view, profiler_ns).table().of_one_call(loops))
     return tables
 
 
@@ -188,7 +206,7 @@ def has_device_view(device: str) -> bool:
     return torch.device(device).type in ("cuda", "xpu")
 
 
-def record(
+def profile_iterations(
     case: Case,
     *,
     iterations: int,

@@ -20,7 +20,7 @@ from mnistbench.core.operation import OWN_SHARE, OpKey
 from mnistbench.core.roofline import Cost, total_cost
 from mnistbench.measuring.case import Case
 from mnistbench.measuring.events_to_table import Event, events_of, placed
-from mnistbench.measuring.profiling import activities_of, record
+from mnistbench.measuring.profiling import activities_of, profile_iterations
 from mnistbench.profile.result import Layer
 
 #: Profiled iterations: several, because the times of the shortest operations vary.
@@ -73,7 +73,7 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
     case()  # the optimizer makes its state
     counted = _Counting()
     with counted:
-        recorded = record(
+        recorded = profile_iterations(
             case,
             iterations=ITERATIONS,
             activities=activities_of(case.params.device, "host"),

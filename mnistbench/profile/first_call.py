@@ -286,7 +286,7 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
 
     from mnistbench.measuring.case import build
     from mnistbench.measuring.events_to_table import events_of, table
-    from mnistbench.measuring.profiling import profile_first_call, record
+    from mnistbench.measuring.profiling import profile_first_call, profile_iterations
     from mnistbench.workloads.step import Step
     from mnistbench.workloads.workload import builtin_workloads
 
@@ -319,7 +319,9 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         torch.save(case.model.state_dict(), job["weights"])
         case.model.train(mode)
         activities = [torch.profiler.ProfilerActivity.CPU]
-        recorded = record(case, iterations=LATER_CALLS, activities=activities, shapes=False)
+        recorded = profile_iterations(
+            case, iterations=LATER_CALLS, activities=activities, shapes=False
+        )
         after = table(events_of(recorded), temperature="warm", view="host", device=params.device)
         calls.append({"trained": True, "first": False, "table": table_to_json(after)})
     return calls

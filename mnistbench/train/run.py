@@ -33,7 +33,7 @@ from mnistbench.measuring.case import (
     thread_count,
 )
 from mnistbench.measuring.environment import read
-from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
+from mnistbench.measuring.profiling import has_device_view, profile_warm
 from mnistbench.showing.table import csv_text
 from mnistbench.train import result as trained
 from mnistbench.train.captured import CapturedSteps, captures
@@ -473,16 +473,16 @@ class _Run:
         """
         case = build(self._params, self._workload, self._settings.data_dir)
         view = "device" if has_device_view(self._settings.device) else "host"
-        recorded = record_warm(case, iterations=PROFILED_STEPS, view=view)
+        profiled = profile_warm(case, iterations=PROFILED_STEPS, view=view)
         if self._output:
-            recorded.export_chrome_trace(os.fspath(self._output / trained.TRACE))
+            profiled.profiler.export_chrome_trace(os.fspath(self._output / trained.TRACE))
         return CaseRecord(
             test="mnistbench train",
             node_id=self._params.label,
             params=self._params,
             parameter_count=case.parameter_count,
             samples=case.samples,
-            tables=(warm_table(recorded, self._settings.device, view),),
+            tables=(profiled.table(),),
         )
 
 

@@ -16,7 +16,7 @@ from mnistbench.core.record import CaseRecord
 from mnistbench.events.analysis import analyse
 from mnistbench.measuring.case import build
 from mnistbench.measuring.events_to_table import events_of, table
-from mnistbench.measuring.profiling import record_warm, warm_table
+from mnistbench.measuring.profiling import profile_warm
 from mnistbench.workloads.workload import builtin_workloads
 
 pytestmark = pytest.mark.versions
@@ -35,10 +35,10 @@ def by_key(found):
 @pytest.mark.parametrize(("phase", "shapes"), [("step", False), ("step", True), ("forward", False)])
 def test_a_saved_record_and_its_trace_have_the_same_table(tmp_path, phase, shapes):
     case = build(builders.params(phase=phase, batch_size=4), builtin_workloads("digits", None)[0])
-    recorded = record_warm(case, iterations=3, shapes=shapes)
+    profiled = profile_warm(case, iterations=3, shapes=shapes)
     path = tmp_path / "trace.json.gz"
-    recorded.export_chrome_trace(str(path))
-    record = builders.case_record(params=case.params, tables=(warm_table(recorded, "cpu", "host"),))
+    profiled.export_trace(path)
+    record = builders.case_record(params=case.params, tables=(profiled.table(),))
     saved = CaseRecord.from_json(json.loads(json.dumps(record.to_json()))).table("warm", "host")
     found = analyse(path)
     assert by_key(found.host) == by_key(saved)

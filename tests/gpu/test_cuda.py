@@ -24,7 +24,7 @@ from mnistbench.events.analysis import analyse
 from mnistbench.gate.sides.workload_case import WorkloadCase, columns
 from mnistbench.measuring.case import Case, build, fork_random
 from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times
-from mnistbench.measuring.profiling import export_trace, record_warm, warm_table
+from mnistbench.measuring.profiling import profile_warm
 from mnistbench.profile import ceilings
 from mnistbench.workloads.workload import builtin_workloads
 
@@ -95,9 +95,9 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
     file: Path = tmp_path_factory.mktemp("trace") / "trace.json"
     with fork_random(torch.device(DEVICE)):
         case = convnet()
-        recorded = record_warm(case, iterations=ITERATIONS, view="device")
-        table = warm_table(recorded, DEVICE, "device")
-        export_trace(recorded, file)
+        profiled = profile_warm(case, iterations=ITERATIONS, view="device")
+        table = profiled.table()
+        profiled.export_trace(file)
     events = [
         event for event in json.loads(file.read_text())["traceEvents"] if event.get("ph") == "X"
     ]
@@ -203,9 +203,7 @@ def test_both_views_have_the_memory_of_the_device() -> None:
     for view in ("host", "device"):
         gc.collect()
         torch.cuda.empty_cache()
-        tables.append(
-            warm_table(record_warm(convnet(), iterations=ITERATIONS, view=view), DEVICE, view)
-        )
+        tables.append(profile_warm(convnet(), iterations=ITERATIONS, view=view).table())
     host, device = (
         {row.key: row.memory_bytes for row in table.rows if row.is_operation} for table in tables
     )

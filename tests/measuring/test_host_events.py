@@ -14,7 +14,7 @@ from torch_builders import tiny_params, tiny_workload
 from mnistbench.measuring.case import build
 from mnistbench.measuring.events_to_table import events_of, table
 from mnistbench.measuring.host_events import allocations, host_events
-from mnistbench.measuring.profiling import record_warm
+from mnistbench.measuring.profiling import profile_warm
 
 pytestmark = pytest.mark.versions
 
@@ -46,9 +46,9 @@ def check(recorded: profile) -> list[Any]:
 @pytest.mark.parametrize("shapes", [True, False])
 @pytest.mark.parametrize("phase", ["step", "forward"])
 def test_a_case(phase: str, shapes: bool) -> None:
-    recorded = record_warm(
+    recorded = profile_warm(
         build(tiny_params(phase=phase), tiny_workload()), iterations=3, shapes=shapes
-    )
+    ).profiler
     found = check(recorded)
     assert any(event.self_cpu_memory_usage for event in found)
     assert any(event.input_shapes for event in found) == shapes

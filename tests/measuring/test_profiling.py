@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch_builders import CPU, LossSpy, digit_batch, tiny_params, tiny_workload
 
 from mnistbench.core.operation import NO_MODULE
 from mnistbench.core.record import OpRow, OpTable
+from mnistbench.events.analysis import analyse
 from mnistbench.measuring import host_events, profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
 from mnistbench.measuring.events_to_table import events_of
@@ -25,7 +27,7 @@ from mnistbench.measuring.profiling import (
     has_device_view,
     profile,
     profile_first_call,
-    record_warm,
+    profile_warm,
 )
 from mnistbench.workloads.workload import ConvNet, LeNet5, Workload
 
@@ -232,7 +234,7 @@ def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(
     case.model.register_forward_hook(lambda *_: collecting.append(gc.isenabled()))
     profile(case, iterations=3)
     assert (set(collecting), parsing) == ({True}, [False])
-    events_of(record_warm(case, iterations=3))
+    events_of(profile_warm(case, iterations=3).profiler)
     assert (set(collecting), parsing) == ({True}, [False, False])
     assert gc.isenabled()
 
@@ -399,6 +401,22 @@ def test_only_a_warm_table_has_the_cost_of_the_profiler(monkeypatch: pytest.Monk
     case = build(tiny_params(), tiny_workload())
     assert profile_first_call(case, first_of_process=False).profiler_ns == 0
     assert profile(case, iterations=1).profiler_ns == 250
+
+
+def test_no_profiler_starts_between_a_warm_profile_and_its_trace(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next profiler takes the events of an accelerator from the trace of the one before."""
+    profiling.cost_per_call.cache_clear()
+    warm = profile_warm(build(tiny_params(), tiny_workload()), iterations=1)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("another profiler starts")
+
+    monkeypatch.setattr(torch.profiler.profile, "start", refuse)
+    table = warm.table()
+    warm.export_trace(tmp_path / "trace.json")
+    assert analyse(tmp_path / "trace.json").host.iteration_ns == table.iteration_ns
 
 
 def test_the_events_of_the_cost_per_call_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

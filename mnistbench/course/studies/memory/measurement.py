@@ -42,7 +42,7 @@ from mnistbench.measuring.case import (
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.events_to_table import placed
 from mnistbench.measuring.host_events import allocations, host_events
-from mnistbench.measuring.profiling import WARMUP_ITERATIONS, in_ranges, record_warm
+from mnistbench.measuring.profiling import WARMUP_ITERATIONS, in_ranges, profile_warm
 from mnistbench.profile.run import too_large
 from mnistbench.workloads.workload import Workload, builtin_workloads
 
@@ -250,7 +250,7 @@ def held(case: Case) -> int:
 
 
 def _by_profiler(case: Case) -> tuple[Peak, Mapping[str, int]]:
-    recorded = record_warm(case, iterations=1)
+    recorded = profile_warm(case, iterations=1).profiler
     before = held(case)
     ledger = Ledger(before)
     events = host_events(recorded)
