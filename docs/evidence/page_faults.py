@@ -21,8 +21,7 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build
-from mnistbench.measuring.events_to_table import table
-from mnistbench.measuring.profiling import marked
+from mnistbench.measuring.profiling import marked, operation_table
 from mnistbench.workloads.workload import builtin_workloads
 
 
@@ -45,9 +44,7 @@ def main() -> None:
         counted = []
         activities = [ProfilerActivity.CPU]
         with (
-            torch.profiler.profile(
-                activities=activities, profile_memory=True, acc_events=True
-            ) as profiler,
+            torch.profiler.profile(activities=activities, profile_memory=True) as profiler,
             marked(case),
         ):
             case()
@@ -56,7 +53,7 @@ def main() -> None:
                 with record_function(ITERATION):
                     case()
                 counted.append(faults() - before)
-        rows = table(profiler.events(), temperature="warm", view="host").rows
+        rows = operation_table(profiler, "cpu", "host").rows
         print(f"build {number}: page faults {counted}")
         for name, module in (("aten::add", ""), ("aten::threshold_backward", "relu2")):
             [row] = [

@@ -18,9 +18,8 @@ from mnistbench.core.operation import UNATTRIBUTED, OpKey, covered, is_communica
 from mnistbench.core.record import OpTable
 from mnistbench.events.content.formats import NoTraceError
 from mnistbench.events.from_file import ENDINGS, read
-from mnistbench.events.impossible import mark_device_times
 from mnistbench.events.launches import Launches, unrecorded_launches
-from mnistbench.events.links import link_calls, link_kernels, set_scopes
+from mnistbench.events.links import link
 from mnistbench.events.model import (
     COPY,
     KERNEL,
@@ -135,7 +134,9 @@ def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysi
 def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
     with gc_paused():
         steps = steps_of(trace)
-        host, device, memory_bytes = tables(trace, steps)
+        host, device, memory_bytes = tables(
+            trace, steps, has_device=bool(trace.device), memory_of_host=not trace.device
+        )
         launches = unrecorded_launches(trace)
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
         ran = timelines(trace)
@@ -211,10 +212,7 @@ def linked_processes(path: Path) -> tuple[Trace, ...]:
     """
     traces = split(read(path))
     for trace in traces:
-        link_calls(trace)
-        link_kernels(trace)
-        mark_device_times(trace)
-        set_scopes(trace)
+        link(trace)
     return traces
 
 

@@ -43,7 +43,7 @@ from mnistbench.core.operation import (
     Scope,
     runs_beside,
 )
-from mnistbench.events.impossible import is_exclusive, overlaps
+from mnistbench.events.impossible import is_exclusive, mark_device_times, overlaps
 from mnistbench.events.model import (
     NOWHERE,
     OPERATION,
@@ -60,6 +60,19 @@ from mnistbench.events.model import (
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
+
+
+def link(trace: Trace) -> None:
+    """Set all links between the events, their scopes, and which times cannot be.
+
+    Raises:
+        RecordError: a device event may be that of several launches.
+    """
+    link_calls(trace)
+    if trace.device:
+        link_kernels(trace)
+        mark_device_times(trace)
+    set_scopes(trace)
 
 
 def link_calls(trace: Trace) -> None:
@@ -358,9 +371,12 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
     links = _by_flows(trace)
     # Number -> last operation of each thread.
     of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)
-    threads = {
-        event.forward_thread: links[id(event)].thread for event in trace.host if id(event) in links
-    }
+    threads: dict[int | None, Hashable] = dict(trace.autograd_threads.items())
+    threads.update(
+        (event.forward_thread, links[id(event)].thread)
+        for event in trace.host
+        if id(event) in links
+    )
     for event in trace.host:
         if event.kind != OPERATION or event.sequence is None:
             continue

@@ -26,10 +26,12 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION, MODULE, PHASE
 from mnistbench.core.record import OpTable
+from mnistbench.events import from_profiler
+from mnistbench.events.links import link
+from mnistbench.events.model import Trace, steps_of
+from mnistbench.events.table import tables
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import Case, synchronizer
-from mnistbench.measuring.events_to_table import events_of, table
-from mnistbench.measuring.host_events import host_events
 from mnistbench.workloads.step import Inference, Step
 
 #: Iterations between a reset and profiling: the optimizer creates its state in the first. The
@@ -44,14 +46,11 @@ _COST_CALLS = 300
 
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Return the operations of a case's first iteration, host activities only."""
-    recorded = profile_iterations(
+    profiler = profile_iterations(
         case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False
     )
-    events = host_events(recorded)
-    device = case.params.device
-    return table(
-        events, temperature="cold", view="host", device=device, first_of_process=first_of_process
-    )
+    operations = operation_table(profiler, case.params.device, "host")
+    return replace(operations, temperature="cold", first_of_process=first_of_process)
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -75,12 +74,8 @@ class WarmProfile:
 
     def table(self) -> OpTable:
         """Return the operations, one sample per iteration."""
-        with gc_paused():  # its searches take longer the more events there are
-            events = host_events(self.profiler) if self.view == "host" else events_of(self.profiler)
-            return replace(
-                table(events, temperature="warm", view=self.view, device=self.device),
-                profiler_ns=self.profiler_ns,
-            )
+        operations = operation_table(self.profiler, self.device, self.view)
+        return replace(operations, profiler_ns=self.profiler_ns)
 
     def export_trace(self, path: Path) -> None:
         """Write a Chrome trace, as long as no other profile has started."""
@@ -126,10 +121,38 @@ def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
     profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
     with started(profiler):
         run()
-    names = [event.name for event in host_events(profiler)]
+    names = {event.name for event in trace_of(profiler).host}
     return any("::" in name for name in names), any(
         name.startswith(("Torch-Compiled", "CompiledFunction")) for name in names
     )
+
+
+def trace_of(profiler: torch.profiler.profile) -> Trace:
+    """Return the events of a profile that has ended, with their links."""
+    assert profiler.profiler is not None, "the profile has ended"
+    with gc_paused():  # its searches take longer the more events there are
+        trace = from_profiler.read(profiler.profiler)
+        link(trace)
+    return trace
+
+
+def operation_table(profiler: torch.profiler.profile, device: str, view: str) -> OpTable:
+    """Return the operations of a profile with marked iterations, one sample per iteration.
+
+    Args:
+        profiler: has ended.
+        device: of the case; the memory of the rows is its memory.
+        view: ``host`` or ``device``; only the latter has device times.
+    """
+    trace = trace_of(profiler)
+    with gc_paused():
+        both = tables(
+            trace,
+            steps_of(trace),
+            has_device=view == "device",
+            memory_of_host=torch.device(device).type == "cpu",
+        )
+    return both.device or both.host
 
 
 def profile_call(

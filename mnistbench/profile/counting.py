@@ -6,7 +6,7 @@ From the shapes of the tensors that the dispatcher sees.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from mnistbench.core.operation import OWN_SHARE, OpKey
 from mnistbench.core.roofline import Cost, total_cost
+from mnistbench.events.model import Trace
 from mnistbench.measuring.case import Case
-from mnistbench.measuring.events_to_table import Event, events_of, placed
-from mnistbench.measuring.profiling import activities_of, profile_iterations
+from mnistbench.measuring.profiling import activities_of, profile_iterations, trace_of
 from mnistbench.profile.result import Layer
 
 #: Profiled iterations: several, because the times of the shortest operations vary.
@@ -79,9 +79,9 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
             activities=activities_of(case.params.device, "host"),
             shapes=False,
         )
-    events: list[Event] = events_of(recorded)
+    trace = trace_of(recorded)
     case.reset()
-    return _by_doer(events, counted.costs)
+    return _by_doer(trace, counted.costs)
 
 
 def moved_bytes(call: Callable[[], object]) -> int:
@@ -95,35 +95,29 @@ def moved_bytes(call: Callable[[], object]) -> int:
     return sum(cost.n_bytes for _, cost in counted.costs)
 
 
-def _by_doer(events: Sequence[Event], counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, Cost]:
+def _by_doer(trace: Trace, counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, Cost]:
     """Assign the costs of ITERATIONS iterations to the operations that do the work."""
     per_iteration = len(counted) // ITERATIONS
     if list(counted) != list(counted[:per_iteration]) * ITERATIONS:
         return {}
-    self_us: list[dict[OpKey, float]] = [defaultdict(float) for _ in range(per_iteration)]
-    for event, place in placed(events):
-        if event.name.startswith(_COST):
-            number = int(event.name.removeprefix(_COST)) % per_iteration
-            for inner in _below(event):
-                self_us[number][inner.name, place.phase, place.module] += inner.self_cpu_time_total
+    self_ns: list[dict[OpKey, int]] = [defaultdict(int) for _ in range(per_iteration)]
+    for event in trace.kept_host:
+        counted_range = event.enclosing(_COST)
+        if counted_range is not None and counted_range is not event:
+            number = int(counted_range.name.removeprefix(_COST)) % per_iteration
+            self_ns[number][event.name, *counted_range.scope] += event.self_ns
     found: dict[OpKey, list[Cost]] = defaultdict(list)
-    for (name, cost), by_key in zip(counted[:per_iteration], self_us, strict=True):
+    for (name, cost), by_key in zip(counted[:per_iteration], self_ns, strict=True):
         if by_key and (cost.flops or cost.n_bytes):  # a view has neither
             found[_doer(name, by_key)].append(cost)
     return {key: total_cost(costs) for key, costs in found.items()}
 
 
-def _doer(name: str, self_us: Mapping[OpKey, float]) -> OpKey:
-    own = next((key for key in self_us if key[0] == name), None)
-    if own and self_us[own] >= OWN_SHARE * sum(self_us.values()):
+def _doer(name: str, self_ns: Mapping[OpKey, int]) -> OpKey:
+    own = next((key for key in self_ns if key[0] == name), None)
+    if own and self_ns[own] >= OWN_SHARE * sum(self_ns.values()):
         return own
-    return max(self_us, key=lambda key: self_us[key])
-
-
-def _below(event: Event) -> Iterator[Event]:
-    for child in event.cpu_children:
-        yield child
-        yield from _below(child)
+    return max(self_ns, key=lambda key: self_ns[key])
 
 
 class _Counting(TorchDispatchMode):

@@ -285,8 +285,11 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     import torch
 
     from mnistbench.measuring.case import build
-    from mnistbench.measuring.events_to_table import events_of, table
-    from mnistbench.measuring.profiling import profile_first_call, profile_iterations
+    from mnistbench.measuring.profiling import (
+        operation_table,
+        profile_first_call,
+        profile_iterations,
+    )
     from mnistbench.workloads.step import Step
     from mnistbench.workloads.workload import builtin_workloads
 
@@ -322,7 +325,7 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         recorded = profile_iterations(
             case, iterations=LATER_CALLS, activities=activities, shapes=False
         )
-        after = table(events_of(recorded), temperature="warm", view="host", device=params.device)
+        after = operation_table(recorded, params.device, "host")
         calls.append({"trained": True, "first": False, "table": table_to_json(after)})
     return calls
 

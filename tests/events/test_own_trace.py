@@ -15,8 +15,7 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.record import CaseRecord
 from mnistbench.events.analysis import analyse
 from mnistbench.measuring.case import build
-from mnistbench.measuring.events_to_table import events_of, table
-from mnistbench.measuring.profiling import profile_warm
+from mnistbench.measuring.profiling import operation_table, profile_warm
 from mnistbench.workloads.workload import builtin_workloads
 
 pytestmark = pytest.mark.versions
@@ -56,15 +55,14 @@ def test_a_table_of_a_profile_of_a_users_own_code_is_that_of_its_trace(tmp_path)
         torch.relu(torch.ones(2, 4) @ weight).to(torch.float64).sum().backward()
     path = tmp_path / "trace.json"
     recorded.export_chrome_trace(str(path))
-    own = table(events_of(recorded), temperature="warm", view="host", iteration="ProfilerStep*")
+    own = operation_table(recorded, "cpu", "host")
     found = analyse(path).host
 
     def numbers(rows):
         sums = {}
         for row in rows:
-            name = row.name.replace("ProfilerStep#1", "ProfilerStep*")
-            calls, own_ns, memory = sums.get(name, (0, 0, 0))
-            sums[name] = (
+            calls, own_ns, memory = sums.get(row.name, (0, 0, 0))
+            sums[row.name] = (
                 calls + row.calls,
                 own_ns + sum(row.self_cpu_ns),
                 memory + row.memory_bytes,

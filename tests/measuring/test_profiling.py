@@ -17,10 +17,10 @@ from torch_builders import CPU, LossSpy, digit_batch, tiny_params, tiny_workload
 
 from mnistbench.core.operation import NO_MODULE
 from mnistbench.core.record import OpRow, OpTable
+from mnistbench.events import from_profiler
 from mnistbench.events.analysis import analyse
-from mnistbench.measuring import host_events, profiling
+from mnistbench.measuring import profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
-from mnistbench.measuring.events_to_table import events_of
 from mnistbench.measuring.profiling import (
     LOSS,
     MODEL,
@@ -215,27 +215,17 @@ def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(
 ) -> None:
     collecting = []
     parsing = []
-    link = host_events._link
-    events = torch.profiler.profile.events
+    read = from_profiler.read
 
-    def link_and_note(*arguments: Any) -> None:
+    def read_and_note(profiler: Any) -> Any:
         parsing.append(gc.isenabled())
-        link(*arguments)
+        return read(profiler)
 
-    def events_and_note(*arguments: Any) -> Any:
-        parsing.append(gc.isenabled())
-        return events(*arguments)
-
-    # Has profiles of its own, once.
-    profiling.cost_per_call(tuple(profiling.activities_of("cpu", "host")))
-    monkeypatch.setattr(host_events, "_link", link_and_note)
-    monkeypatch.setattr(torch.profiler.profile, "events", events_and_note)
+    monkeypatch.setattr(from_profiler, "read", read_and_note)
     case = build(tiny_params(), tiny_workload())
     case.model.register_forward_hook(lambda *_: collecting.append(gc.isenabled()))
     profile(case, iterations=3)
     assert (set(collecting), parsing) == ({True}, [False])
-    events_of(profile_warm(case, iterations=3).profiler)
-    assert (set(collecting), parsing) == ({True}, [False, False])
     assert gc.isenabled()
 
 
