@@ -77,7 +77,7 @@ def _key(event: ThreadEvent) -> OpKey:
 def _table(
     view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
 ) -> OpTable:
-    rows = tuple(row.op_row(key, view, 1) for key, row in sums.items())
+    rows = tuple(row.op_row(key, view) for key, row in sums.items())
     return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
 
 
