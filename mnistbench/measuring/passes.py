@@ -16,13 +16,9 @@ import torch
 from mnistbench.core.record import nanoseconds
 from mnistbench.measuring.case import Case, on_device, seed
 from mnistbench.measuring.profiling import profile_first_call
-from mnistbench.measuring.timing import Timed, clocked, event_ns, times_ns
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Timed, clocked, event_ns, times_ns
 from mnistbench.workloads.ranks import Alone, seed_of_masks
 from mnistbench.workloads.step import Step
-
-#: Iterations after the first one and before the rounds, at every batch size: memory is allocated,
-#: algorithms are chosen.
-WARMUP_CALLS = 2
 
 #: Iterations timed by events on an accelerator, after the rounds; fewer for a whole epoch.
 EVENT_CALLS = 20
@@ -34,8 +30,8 @@ CALLS = (10, 1_000)
 
 #: Timed steps of a block of steps of ranks.
 BLOCK_STEPS = 10
-#: Untimed steps before the timed ones: the first step creates the optimizer's state.
-WARMUP_STEPS = 3
+#: Warm-up iterations of ranks, before each block.
+WARMUP_ITERATIONS_OF_RANKS = 3
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
@@ -51,7 +47,7 @@ def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -
     if case.runner is not None:
         if cold:
             first_call = profile_first_call(case, first_of_process=first_of_process)
-        for _ in range(WARMUP_CALLS):
+        for _ in range(WARMUP_ITERATIONS):
             case()
         case.reset()
     try:
@@ -69,7 +65,7 @@ def time_calls(case: Case) -> tuple[int, ...]:
 
     They begin with the case's initial state.
     """
-    for _ in range(WARMUP_CALLS):
+    for _ in range(WARMUP_ITERATIONS):
         case()
     case.reset()
     least, most = CALLS
@@ -124,7 +120,7 @@ def time_steps(
             case.reset()
             seed(torch.device(case.params.device), seed_of_masks(case.params.seed, ranks.rank))
             with nullcontext() if synced else ranks.no_sync(case.runner.model):
-                for number in range(-WARMUP_STEPS, min(left, BLOCK_STEPS)):
+                for number in range(-WARMUP_ITERATIONS_OF_RANKS, min(left, BLOCK_STEPS)):
                     ranks.barrier()
                     ns = clocked(work[number % len(work)]).wall_ns
                     if number >= 0:

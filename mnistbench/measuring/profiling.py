@@ -32,11 +32,8 @@ from mnistbench.events.model import Trace, steps_of
 from mnistbench.events.table import tables
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import Case, synchronizer
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.workloads.step import Inference, Step
-
-#: Iterations between a reset and profiling: the optimizer creates its state in the first. The
-#: profiler then creates its buffers in one more iteration, which is profiled and dropped.
-WARMUP_ITERATIONS = 2
 
 #: Blocks of each kind, and calls per block. Disturbances only add time, so the fastest block is the
 #: best estimate.
@@ -107,7 +104,7 @@ def profile_warm(
         iterations=iterations,
         activities=activities,
         shapes=shapes,
-        dropped=1,
+        dropped=1,  # in which the profiler creates its buffers
         dropped_after=int(communicates),
     )
     return WarmProfile(profiler, device, view, profiler_ns)

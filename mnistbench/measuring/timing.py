@@ -20,6 +20,10 @@ from mnistbench.core.record import OpTable
 if TYPE_CHECKING:
     import torch
 
+#: Warm-up iterations of a case, at every batch size: memory is allocated, algorithms are chosen,
+#: and the optimizer creates its state.
+WARMUP_ITERATIONS = 2
+
 
 def _queued_ns() -> int:
     """Return how long this thread could run while another one had its core.

@@ -23,8 +23,9 @@ from mnistbench.core.record import OpTable, median_ns
 from mnistbench.events.analysis import analyse
 from mnistbench.gate.sides.workload_case import WorkloadCase, columns
 from mnistbench.measuring.case import Case, build, fork_random
-from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times
+from mnistbench.measuring.passes import EVENT_CALLS, device_times
 from mnistbench.measuring.profiling import profile_warm
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.profile import ceilings
 from mnistbench.workloads.workload import builtin_workloads
 
@@ -147,11 +148,11 @@ def test_the_operations_of_two_runs_are_held_against_busy_time(profile: Profile)
 def test_device_times_begin_at_the_initial_state() -> None:
     losses = LossSpy()
     case = build(tiny_params(device=DEVICE), tiny_workload(loss=losses))
-    for _ in range(WARMUP_CALLS + 7):
+    for _ in range(WARMUP_ITERATIONS + 7):
         case()
     device_times(case)
     assert losses.values[-EVENT_CALLS] == pytest.approx(losses.values[0], rel=1e-3)
-    assert losses.values[WARMUP_CALLS + 6] != pytest.approx(losses.values[0], rel=1e-3)
+    assert losses.values[WARMUP_ITERATIONS + 6] != pytest.approx(losses.values[0], rel=1e-3)
 
 
 # ---- Rows ----------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def test_both_views_have_the_memory_of_the_device() -> None:
 def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
     case = WorkloadCase(convnet, DEVICE, 1)
     case.build()
-    for _ in range(WARMUP_CALLS):
+    for _ in range(WARMUP_ITERATIONS):
         case()
     sample = case.clocked()
     assert sample.device_ns

@@ -333,7 +333,7 @@ class FailsOnce(nn.Module):
 
 def test_the_range_of_a_layer_that_raised_ends_before_the_next_one() -> None:
     case = build(tiny_params(), tiny_workload(make_model=FailsOnce))
-    work = case._work
+    work = case._run
 
     def work_again_after_a_failure() -> None:
         try:
@@ -341,7 +341,7 @@ def test_the_range_of_a_layer_that_raised_ends_before_the_next_one() -> None:
         except RuntimeError:
             work()
 
-    case = replace(case, _work=work_again_after_a_failure)
+    case = replace(case, _run=work_again_after_a_failure)
     found = profile_first_call(case, first_of_process=False)
     assert {module: row.calls for module, row in rows_of(found, "aten::linear").items()} == {
         "hidden": 2,

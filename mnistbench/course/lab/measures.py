@@ -16,8 +16,7 @@ import torch
 from mnistbench.core.params import Params, default_step
 from mnistbench.course.lab.findings import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.passes import WARMUP_CALLS
-from mnistbench.measuring.timing import timed
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, timed
 from mnistbench.profile.first_call import Processes, cold_calls
 from mnistbench.profile.result import Profiled
 from mnistbench.profile.run import profile_case, too_large
@@ -162,7 +161,7 @@ class Measures:
                             self._data_dir,
                         )
                     )
-                    for _ in range(WARMUP_CALLS):
+                    for _ in range(WARMUP_ITERATIONS):
                         cases[-1]()
             in_block = []
             for case in cases:

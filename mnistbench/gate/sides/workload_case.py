@@ -20,7 +20,7 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION
 from mnistbench.core.record import OpTable, finite
 from mnistbench.events import from_profiler
-from mnistbench.gate.sides.case import WARMUP_CALLS, Outcome, SideCase, seed_all
+from mnistbench.gate.sides.case import Outcome, SideCase, seed_all
 from mnistbench.measuring.case import on_device
 from mnistbench.measuring.profiling import (
     activities_of,
@@ -29,7 +29,7 @@ from mnistbench.measuring.profiling import (
     operation_table,
     started,
 )
-from mnistbench.measuring.timing import Sample, timed
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, timed
 
 
 class WorkloadCase(SideCase):
@@ -150,7 +150,7 @@ class WorkloadCase(SideCase):
         return self._peak_of_device()
 
     def _warm_up(self) -> None:
-        for _ in range(WARMUP_CALLS):
+        for _ in range(WARMUP_ITERATIONS):
             self()
 
     def _peak_of_device(self) -> int | None:

@@ -28,10 +28,9 @@ from mnistbench.measuring.profiling import (
     started,
     trace_of,
 )
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.profile.counting import moved_bytes
 
-#: Untimed steps before the timed ones.
-_WARMUP = 2
 #: Fewest timed steps.
 _LEAST = 5
 #: Most timed steps.
@@ -104,13 +103,13 @@ def timed_steps(
     """
     found: dict[str, list[StepTimes]] = {way: [] for way in computes}
     program.zero_grad()
-    for number in range(_WARMUP + _MOST):
+    for number in range(WARMUP_ITERATIONS + _MOST):
         for way, compute in computes.items():
             step = timed_step(program, compute)
-            if number >= _WARMUP:
+            if number >= WARMUP_ITERATIONS:
                 found[way].append(step)
         spent = sum(step.total_ns for steps in found.values() for step in steps)
-        if number >= _WARMUP + _LEAST and spent > seconds * 1e9:
+        if number >= WARMUP_ITERATIONS + _LEAST and spent > seconds * 1e9:
             break
     return {way: tuple(steps) for way, steps in found.items()}
 

@@ -41,7 +41,8 @@ from mnistbench.measuring.case import (
     thread_count,
 )
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.profiling import WARMUP_ITERATIONS, in_ranges, profile_warm, trace_of
+from mnistbench.measuring.profiling import in_ranges, profile_warm, trace_of
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.profile.run import too_large
 from mnistbench.workloads.workload import Workload, builtin_workloads
 
