@@ -98,7 +98,7 @@ def _profiled(
     """Profile each case; of several ranks, rank 0 writes the traces."""
     import torch
 
-    from mnistbench.profile.first_call import TRAINING_STEPS, Processes, cold_calls
+    from mnistbench.profile.first_call import TRAINING_STEPS, cold_calls
     from mnistbench.profile.run import profile_case
     from mnistbench.workloads.workload import builtin_workloads
 
@@ -138,10 +138,8 @@ def _profiled(
             workload.load(torch.device(devices[0]))
     found = []
     is_first = ranks is None or ranks.rank == 0
-    with (
-        Processes() as processes,
-        Progress(sys.stderr if is_first else None, total=len(cases), quiet=True) as progress,
-    ):
+    stream = sys.stderr if is_first else None
+    with Progress(stream, total=len(cases), quiet=True) as progress:
         for params, trace in progress.over(zip(cases, traces, strict=True)):
             progress.step(params.label)
             case = profile_case(
@@ -154,7 +152,7 @@ def _profiled(
                 trace=trace if is_first else None,
             )
             if settings.cold:
-                calls = cold_calls(params, settings.data_dir, processes)
+                calls = cold_calls(params, settings.data_dir)
                 case = replace(case, cold=calls, trained_steps=TRAINING_STEPS)
             found.append(case)
     return found
