@@ -267,9 +267,9 @@ class _Reading:
         }
 
     def _versions(self) -> dict[str, str]:
-        found = {name: self._document.get(name) for name in _VERSIONS}
+        recorded = {name: self._document.get(name) for name in _VERSIONS}
         return {
-            name: str(value) for name, value in found.items() if type(value) in (int, float, str)
+            name: str(value) for name, value in recorded.items() if type(value) in (int, float, str)
         }
 
     def _ranks(self) -> tuple[int | None, int | None]:

@@ -369,9 +369,9 @@ class Steps:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     thread: Hashable  # that ran them
-    # What the accelerator ran for no step is left out; else it counts to the step before, or to the
+    # Drop kernels launched outside all steps; otherwise count them to the step before, or to the
     # first.
-    is_exclusive: bool
+    drops_outside: bool
     are_marked: bool  # False: the only step is the whole trace
 
     def slot_of(self, ns: int) -> int:
@@ -385,7 +385,7 @@ class Steps:
         Without a link, of the step in which it ran.
         """
         ns = event.launch.start if event.launch is not None else event.start
-        return self.slot_of(ns) if self.is_exclusive else max(0, bisect_right(self.starts, ns) - 1)
+        return self.slot_of(ns) if self.drops_outside else max(0, bisect_right(self.starts, ns) - 1)
 
     @property
     def ns(self) -> tuple[int, ...]:
@@ -402,15 +402,15 @@ def steps_of(trace: Trace) -> Steps:
     """
     ranges = [event for event in trace.host if event.kind == RANGE]
     marked = [event for event in ranges if event.name == ITERATION]
-    if found := marked or _with_operations(
+    if steps := marked or _with_operations(
         [event for event in ranges if event.name.startswith(STEP)], trace
     ):
         return Steps(
-            names=tuple(event.name for event in found),
-            starts=tuple(event.start for event in found),
-            ends=tuple(event.end for event in found),
-            thread=found[0].thread,
-            is_exclusive=bool(marked),
+            names=tuple(event.name for event in steps),
+            starts=tuple(event.start for event in steps),
+            ends=tuple(event.end for event in steps),
+            thread=steps[0].thread,
+            drops_outside=bool(marked),
             are_marked=True,
         )
     ran = [(event.start, event.end) for event in trace.host]
@@ -423,7 +423,7 @@ def steps_of(trace: Trace) -> Steps:
         if event.caller is None and event.kind in (OPERATION, RANGE):
             busy[event.thread] += event.ns
     thread = max(busy, key=lambda thread: busy[thread], default="")
-    return Steps(("whole trace",), (start,), (end,), thread, is_exclusive=False, are_marked=False)
+    return Steps(("whole trace",), (start,), (end,), thread, drops_outside=False, are_marked=False)
 
 
 def _with_operations(steps: list[ThreadEvent], trace: Trace) -> list[ThreadEvent]:

@@ -299,8 +299,10 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
     """
     if device.type in ("cpu", "mps"):
         return nullcontext()
-    made: AbstractContextManager[object] = torch.get_device_module(device).device(device.index or 0)
-    return made
+    context: AbstractContextManager[object] = torch.get_device_module(device).device(
+        device.index or 0
+    )
+    return context
 
 
 def seed(device: torch.device, number: int) -> None:

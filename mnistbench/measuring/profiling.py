@@ -169,7 +169,7 @@ def profile_call(
     if not has_operations:
         return []
     tables = []
-    for view in ("host", "device") if has_device_view(device) else ("host",):
+    for view in views_of(device):
         activities = activities_of(device, view)
         profiler_ns = cost_per_call(tuple(activities))
         profiler = torch.profiler.profile(
@@ -219,6 +219,11 @@ def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
     pairs = [(block(), profiled()) for _ in range(_COST_BLOCKS)]
     quickest, quickest_profiled = (min(pair[side] for pair in pairs) for side in (0, 1))
     return max(0, round((quickest_profiled - quickest) / _COST_CALLS))
+
+
+def views_of(device: str) -> tuple[str, ...]:
+    """Return the views of a warm case: ``host`` and, if the profiler supports it, ``device``."""
+    return ("host", "device") if has_device_view(device) else ("host",)
 
 
 def has_device_view(device: str) -> bool:

@@ -159,12 +159,12 @@ def times_ns(
     """
     for _ in range(untimed):
         work()
-    found: list[int] = []
+    iterations_ns: list[int] = []
     left_ns = seconds * 1e9
-    while len(found) < least or (left_ns > 0 and len(found) < most):
-        found.append(clocked(work).wall_ns)
-        left_ns -= found[-1]
-    return tuple(found)
+    while len(iterations_ns) < least or (left_ns > 0 and len(iterations_ns) < most):
+        iterations_ns.append(clocked(work).wall_ns)
+        left_ns -= iterations_ns[-1]
+    return tuple(iterations_ns)
 
 
 def _events(device: torch.device) -> tuple[Any, Any]:

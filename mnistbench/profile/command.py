@@ -136,7 +136,7 @@ def _profiled(
     if ranks and workload.load:
         with ranks.rank_0_first():
             workload.load(torch.device(devices[0]))
-    found = []
+    profiled = []
     is_first = ranks is None or ranks.rank == 0
     stream = sys.stderr if is_first else None
     with Progress(stream, total=len(cases), quiet=True) as progress:
@@ -154,8 +154,8 @@ def _profiled(
             if settings.cold:
                 calls = cold_calls(params, settings.data_dir)
                 case = replace(case, cold=calls, trained_steps=TRAINING_STEPS)
-            found.append(case)
-    return found
+            profiled.append(case)
+    return profiled
 
 
 def _traces(trace: Path | None, cases: Sequence[Params]) -> list[Path | None]:

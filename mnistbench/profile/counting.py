@@ -106,11 +106,11 @@ def _by_doer(trace: Trace, counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, C
         if counted_range is not None and counted_range is not event:
             number = int(counted_range.name.removeprefix(_COST)) % per_iteration
             self_ns[number][event.name, *counted_range.scope] += event.self_ns
-    found: dict[OpKey, list[Cost]] = defaultdict(list)
+    costs_by_doer: dict[OpKey, list[Cost]] = defaultdict(list)
     for (name, cost), by_key in zip(counted[:per_iteration], self_ns, strict=True):
         if by_key and (cost.flops or cost.n_bytes):  # a view has neither
-            found[_doer(name, by_key)].append(cost)
-    return {key: total_cost(costs) for key, costs in found.items()}
+            costs_by_doer[_doer(name, by_key)].append(cost)
+    return {key: total_cost(costs) for key, costs in costs_by_doer.items()}
 
 
 def _doer(name: str, self_ns: Mapping[OpKey, int]) -> OpKey:
@@ -179,16 +179,20 @@ def _bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
     ]
     # out= and the like.
     only_written = {argument.name for argument in changed if argument.kwarg_only}
-    given = {
+    arguments_by_name = {
         **{argument.name: value for argument, value in zip(schema.arguments, args, strict=False)},
         **kwargs,
     }
     read = [
         value
-        for position, (name, value) in enumerate(given.items())
+        for position, (name, value) in enumerate(arguments_by_name.items())
         if name not in only_written and not (position == 0 and schema.name in FIRST_NOT_READ)
     ]
-    written = [given[argument.name] for argument in changed if argument.name in given]
+    written = [
+        arguments_by_name[argument.name]
+        for argument in changed
+        if argument.name in arguments_by_name
+    ]
     return _size(read) + _size((out, written))
 
 
@@ -203,7 +207,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
 
     For one sample of a batch [B, ...].
     """
-    found: list[Layer] = []
+    in_order: list[Layer] = []
     before: list[int] = []
     counter = FlopCounterMode(display=False)
 
@@ -215,7 +219,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
             flops = counter.get_total_flops() - before.pop()
             first = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
             if first is not None:
-                found.append(_layer(name, module, first, flops))
+                in_order.append(_layer(name, module, first, flops))
 
         return hook
 
@@ -236,7 +240,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
             model.train(training)
             for hook in hooks:
                 hook.remove()
-    return tuple(found)
+    return tuple(in_order)
 
 
 def _layer(name: str, module: nn.Module, output: Tensor, flops: int) -> Layer:

@@ -13,7 +13,7 @@ import torch
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import time_calls, time_steps
-from mnistbench.measuring.profiling import has_device_view, profile_warm
+from mnistbench.measuring.profiling import profile_warm, views_of
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.profile.counting import layers, operation_costs
 from mnistbench.profile.result import Profiled, RankTimes
@@ -86,7 +86,7 @@ def profile_case(
             if parts := ranks.gather((calls_ns, no_sync_ns)):
                 of_ranks = RankTimes(*zip(*parts, strict=True))
         tables = []
-        views = ("host", "device") if has_device_view(params.device) else ("host",)
+        views = views_of(params.device)
         for view in views:
             profiled = profile_warm(
                 case,

@@ -24,10 +24,10 @@ from mnistbench.events.analysis import analyse
 from mnistbench.gate.sides.workload_case import WorkloadCase, columns
 from mnistbench.measuring.case import Case, build, fork_random
 from mnistbench.measuring.passes import EVENT_CALLS, device_times
-from mnistbench.measuring.profiling import profile_warm
+from mnistbench.measuring.profiling import cost_per_call, profile_warm
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.profile import ceilings
-from mnistbench.workloads.workload import builtin_workloads
+from mnistbench.profile import ceilings, run
+from mnistbench.workloads.workload import Workload, builtin_workloads
 
 pytestmark = [
     pytest.mark.gpu,
@@ -53,8 +53,12 @@ def _own_random_numbers() -> Iterator[None]:
 
 def convnet(**changes: Any) -> Case:
     """A training step of ConvNet at batch 1, which is limited by launches."""
-    [workload] = [one for one in builtin_workloads("digits", None) if one.name == "convnet"]
-    return build(on_cuda(batch_size=1, **changes), workload)
+    return build(on_cuda(batch_size=1, **changes), workload())
+
+
+def workload() -> Workload:
+    by_name = {workload.name: workload for workload in builtin_workloads("digits", None)}
+    return by_name["convnet"]
 
 
 def on_cuda(**changes: Any) -> Params:
@@ -106,15 +110,33 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
 
 
 def test_the_trace_of_a_profile_has_the_table_of_the_profile(profile: Profile) -> None:
-    """Device time of each operation, phase and module, to the nanosecond, and the busy time."""
-    found = analyse(profile.trace).device
-    assert found is not None
-    times = [
-        {row.key: row.self_device_ns for row in table.rows if any(row.self_device_ns)}
-        for table in (profile.table, found)
-    ]
-    assert times[0] == times[1]
-    assert found.busy_ns == profile.table.busy_ns
+    """Device time of each operation, phase and module, to the nanosecond, and the busy time.
+
+    And calls, host times and kernels.
+    """
+    exported = analyse(profile.trace).device
+    assert exported is not None
+    assert device_times_of(exported) == device_times_of(profile.table)
+    assert exported.busy_ns == profile.table.busy_ns
+    assert {row.key: row for row in exported.rows} == {row.key: row for row in profile.table.rows}
+
+
+def device_times_of(table: OpTable) -> dict[tuple[str, str, str], tuple[int, ...]]:
+    return {row.key: row.self_device_ns for row in table.rows if any(row.self_device_ns)}
+
+
+def test_the_trace_of_mnistbench_profile_has_its_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is exported after the profiles of both views, the second of which has the kernels."""
+    monkeypatch.setattr(run, "ceilings_of", lambda *_: None)
+    cost_per_call.cache_clear()
+    trace = tmp_path / "trace.json"
+    case = run.profile_case(on_cuda(batch_size=1), workload(), iterations=2, trace=trace)
+    _, device = case.tables
+    exported = analyse(trace).device
+    assert exported is not None
+    assert device_times_of(exported) == device_times_of(device)
 
 
 # ---- Busy and elapsed time -----------------------------------------------------------------------
