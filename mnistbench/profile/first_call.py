@@ -76,7 +76,6 @@ def calls_of_process(job: Job, *, forks: bool = True) -> list[ColdCall]:
     # An accelerator may not be usable after a fork.
     if forks and sys.platform == "linux" and job.params.device == "cpu":
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([_PRELOADED])
         # Else numpy starts a thread on import.
         calls = _measured(context, job, {"OPENBLAS_NUM_THREADS": "1"})
     if calls is None:
@@ -91,6 +90,8 @@ def _measured(
     """Run a job in a new process; None if it is a fork whose first iteration would differ."""
     receiving, sending = context.Pipe(duplex=False)
     is_fork = context.get_start_method() == "forkserver"
+    if is_fork:
+        context.set_forkserver_preload([_PRELOADED])
     process = context.Process(  # type: ignore[attr-defined]  # each context has its own
         target=_serve, args=(job, sending, is_fork), daemon=True
     )

@@ -8,14 +8,13 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
-import signal
+import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sleeping
 from torch_builders import CPU, tiny_params
 
 from mnistbench.core.errors import UsageError
@@ -115,50 +114,59 @@ def test_this_process_is_no_fork_of_a_server() -> None:
     assert not first_call._is_like_a_started_process()
 
 
+#: In a process of its own: one process has one fork server, and that of the tests imports others.
+PROGRAM = """
+import multiprocessing
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from mnistbench.core.errors import UsageError
+from mnistbench.core.params import Params
+from mnistbench.profile import first_call
+
+params = Params("lenet5", "forward", 1, "cpu", "float32", 1, False, 1, "mnist")
+job = first_call.Job(params, sys.argv[1], Path(sys.argv[1], "weights.pt"), trained=False)
+try:
+    first_call.calls_of_process(job)
+except UsageError as error:
+    print(error)
+context = multiprocessing.get_context("forkserver")
+calls = first_call._measured(context, replace(job, params=replace(params, dataset="digits")), {})
+print([(call.first, call.table.temperature) for call in calls])
+"""
+
+
 @on_linux
 def test_forks_are_served_one_after_another_and_an_error_ends_none(tmp_path: Path) -> None:
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"not MNIST")
-    params = tiny_params(workload="lenet5", phase="forward", batch_size=1, dataset="mnist")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([first_call._PRELOADED])
-    with pytest.raises(UsageError, match="train-images-idx3-ubyte"):
-        calls_of_process(job(tmp_path, params=params, data_dir=tmp_path))
-    calls = first_call._measured(context, job(tmp_path), {})  # None if it were no fork
-    assert calls is not None
-    first, later = calls
-    assert (first.first, first.table.temperature, later.first) == (True, "cold", False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    error, calls = done.stdout.splitlines()
+    assert "train-images-idx3-ubyte" in error
+    assert calls == "[(True, 'cold'), (False, 'warm')]"  # an unfit fork has none
 
 
-def waits(*_: object) -> None:
-    """In place of a process that measures."""
-    time.sleep(100)
+SPAWN = multiprocessing.get_context("spawn")
 
 
-@on_linux
 def test_a_process_that_exceeds_the_time_limit_is_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(first_call, "_serve", waits)
+    monkeypatch.setattr(first_call, "_serve", sleeping.sleep)
     monkeypatch.setattr(first_call, "_TIMEOUT_S", 0.1)
     message = r"^first iteration: its process failed \(it took longer than 0.1 s\); try again$"
     with pytest.raises(UsageError, match=message):
-        calls_of_process(job(tmp_path))
+        first_call._measured(SPAWN, job(tmp_path), {})
     assert multiprocessing.active_children() == []
 
 
-@on_linux
-def test_a_fork_that_is_killed_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(first_call, "_serve", waits)
-
-    def kill() -> None:
-        while not (children := multiprocessing.active_children()):
-            time.sleep(0.01)
-        os.kill(children[0].pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
+def test_a_process_that_is_killed_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(first_call, "_serve", sleeping.end_by_signal)
     message = r"^first iteration: its process failed \(killed by signal 9\); try again$"
     with pytest.raises(UsageError, match=message):
-        calls_of_process(job(tmp_path))
-    killer.join()
+        first_call._measured(SPAWN, job(tmp_path), {})
