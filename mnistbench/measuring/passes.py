@@ -24,9 +24,12 @@ from mnistbench.workloads.step import Step
 EVENT_CALLS = 20
 EVENT_CALLS_OF_AN_EPOCH = 3
 
-#: Outside pytest: seconds to fill with timed iterations; the fewest iterations and the most.
+#: Outside pytest: seconds to fill with timed iterations.
 CALLS_S = 1.0
-CALLS = (10, 1_000)
+#: Fewest timed iterations, even if they take longer.
+LEAST_CALLS = 10
+#: Most timed iterations, even if they do not fill the time.
+MOST_CALLS = 1_000
 
 #: Timed steps of a block of steps of ranks.
 BLOCK_STEPS = 10
@@ -68,8 +71,7 @@ def time_calls(case: Case) -> tuple[int, ...]:
     for _ in range(WARMUP_ITERATIONS):
         case()
     case.reset()
-    least, most = CALLS
-    return times_ns(case, seconds=CALLS_S, least=least, most=most)
+    return times_ns(case, seconds=CALLS_S, least=LEAST_CALLS, most=MOST_CALLS)
 
 
 def device_times(case: Case) -> tuple[int, ...]:

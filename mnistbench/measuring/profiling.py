@@ -162,8 +162,8 @@ def profile_call(
     A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input
     shapes of each operation.
     """
-    may_be_repeated = call.setup is None and call.teardown is None
-    loops = max(1, round(PROFILED_NS / max(1.0, duration_ns))) if may_be_repeated else 1
+    can_loop = call.setup is None and call.teardown is None  # nothing between two calls
+    loops = max(1, round(PROFILED_NS / max(1.0, duration_ns))) if can_loop else 1
     with call.prepared() as run:
         has_operations, is_compiled = operations_of(run)
     if not has_operations:
