@@ -13,11 +13,11 @@ import random
 import statistics
 import sys
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mnistbench.core.params import Params
-from mnistbench.profile.first_call import Processes
+from mnistbench.profile.first_call import Job, calls_of_process
 
 PARAMS = Params(
     workload="convnet",
@@ -36,12 +36,10 @@ LARGE = 0.1
 
 def main():
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    ways = {"fresh": Processes(fork=False), "forked": Processes()}
-    with tempfile.TemporaryDirectory() as folder, ways["fresh"], ways["forked"]:
-        weights = str(Path(folder) / "weights.pt")
-        ways["fresh"].run(
-            {"params": asdict(PARAMS), "data_dir": None, "weights": weights, "trained": False}
-        )
+    ways = {"fresh": False, "forked": True}
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder) / "weights.pt"
+        calls_of_process(Job(PARAMS, None, weights, trained=False), forks=False)
         found = {}
         print(
             "| case | time, ms: median (minimum; IQR) | fresh | forked | ratio of medians |",
@@ -55,14 +53,9 @@ def main():
         ]
         for _ in range(pairs):
             for params in random.sample(cases, len(cases)):
-                job = {
-                    "params": asdict(params),
-                    "data_dir": None,
-                    "weights": weights,
-                    "trained": True,
-                }
+                job = Job(params, None, weights, trained=True)
                 for way in random.sample(sorted(ways), 2):
-                    (call,) = ways[way].run(job)
+                    (call,) = calls_of_process(job, forks=ways[way])
                     found.setdefault(params, {}).setdefault(way, []).append(call)
         for params in cases:
             show(params, found[params])

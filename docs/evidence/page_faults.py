@@ -22,8 +22,7 @@ from mnistbench.core.machine import pin_allocator
 from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build
-from mnistbench.measuring.events_to_table import table
-from mnistbench.measuring.profiling import marked
+from mnistbench.measuring.profiling import marked, operation_table
 from mnistbench.workloads.workload import builtin_workloads
 
 
@@ -48,9 +47,7 @@ def main() -> None:
         counted = []
         activities = [ProfilerActivity.CPU]
         with (
-            torch.profiler.profile(
-                activities=activities, profile_memory=True, acc_events=True
-            ) as profiler,
+            torch.profiler.profile(activities=activities, profile_memory=True) as profiler,
             marked(case),
         ):
             case()
@@ -59,7 +56,7 @@ def main() -> None:
                 with record_function(ITERATION):
                     case()
                 counted.append(faults() - before)
-        rows = table(profiler.events(), temperature="warm", view="host").rows
+        rows = operation_table(profiler, "cpu", "host").rows
         allocator = "pinned" if number >= 2 else "default"
         print(f"build {number}, {allocator}: page faults {counted}")
         for name, module in (("aten::add", ""), ("aten::threshold_backward", "relu2")):

@@ -29,8 +29,7 @@ NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
 #: run.
 REORDER = "reorder"
 
-#: Module of an operation that cannot be attributed to a module; ``measuring/profiling`` explains
-#: why.
+#: Module of an operation that cannot be attributed to a module; ``events/links`` explains why.
 NO_MODULE = ""
 
 #: (operation, phase, module)

@@ -33,25 +33,25 @@ def own_rank(environ: Mapping[str, str]) -> Rank:
     def number(name: str, otherwise: str | None = None) -> int:
         text = environ.get(name) or otherwise
         if text is None or not text.isdecimal():
-            given = "is not set" if text is None else f"is {text!r}"
+            problem = "is not set" if text is None else f"is {text!r}"
             raise UsageError(
-                f"RANK is set, but {name} {given}: start the ranks with torchrun, which sets all "
+                f"RANK is set, but {name} {problem}: start the ranks with torchrun, which sets all "
                 "variables"
             )
         return int(text)
 
-    found = Rank(
+    own = Rank(
         rank=number("RANK"),
         world_size=number("WORLD_SIZE"),
         local_rank=number("LOCAL_RANK"),
         local_world_size=number("LOCAL_WORLD_SIZE"),
         restarts=number("TORCHELASTIC_RESTART_COUNT", "0"),
     )
-    if found.world_size > 1:
+    if own.world_size > 1:
         number("MASTER_PORT")
         if not environ.get("MASTER_ADDR"):
             raise UsageError(
                 "RANK is set, but MASTER_ADDR is not: start the ranks with torchrun, which sets "
                 "all variables"
             )
-    return found
+    return own

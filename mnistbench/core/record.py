@@ -591,18 +591,18 @@ def check_schema(data: object) -> None:
         )
 
 
-# ---- Sums over the events of a profile or a trace, which become the rows of an operation table ---
+# ---- Sums over the events of a trace, which become the rows of an operation table ----------------
 
 
 @dataclass
 class RowSums:
-    """Sums over the events of a row, one slot per iteration. All times have one unit."""
+    """Sums over the events of a row, one slot per iteration. Times are nanoseconds."""
 
     slots: int
     calls: int = 0
-    self_cpu: list[float] = field(default_factory=list)
-    total_cpu: list[float] = field(default_factory=list)
-    self_device: list[float] = field(default_factory=list)
+    self_cpu: list[int] = field(default_factory=list)
+    total_cpu: list[int] = field(default_factory=list)
+    self_device: list[int] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     shapes: set[str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
@@ -612,15 +612,12 @@ class RowSums:
             times.extend([0] * self.slots)
         self.memory.extend([0] * self.slots)
 
-    def op_row(self, key: OpKey, view: str, unit_ns: int) -> OpRow:
-        """Return the row of a table of the view ``host`` or ``device``.
+    def op_row(self, key: OpKey, view: str) -> OpRow:
+        """Return the row of a table of the view ``host`` or ``device``."""
 
-        ``unit_ns`` is the length of the unit of the times.
-        """
-
-        def whole_ns(times: list[float]) -> tuple[int, ...]:
-            # A difference of rounded times can be below 0.
-            return tuple(max(0, round(value * unit_ns)) for value in times)
+        def possible(times: list[int]) -> tuple[int, ...]:
+            # Where calls of a thread overlap, a self time can be below 0.
+            return tuple(max(0, ns) for ns in times)
 
         name, phase, module = key
         on_device = view == "device"
@@ -629,9 +626,9 @@ class RowSums:
             phase=phase,
             module=module,
             calls=self.calls / self.slots,
-            self_cpu_ns=whole_ns(self.self_cpu),
-            total_cpu_ns=whole_ns(self.total_cpu),
-            self_device_ns=whole_ns(self.self_device) if on_device else (),
+            self_cpu_ns=possible(self.self_cpu),
+            total_cpu_ns=possible(self.total_cpu),
+            self_device_ns=possible(self.self_device) if on_device else (),
             memory_bytes=median_ns(self.memory),
             shapes=tuple(sorted(self.shapes)),
             kernels=tuple(sorted(self.kernels)) if on_device else (),
@@ -639,7 +636,7 @@ class RowSums:
 
 
 def subtract_waiting(
-    rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], float]
+    rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], int]
 ) -> None:
     """Subtract what other threads ran from the time outside operations.
 

@@ -7,6 +7,7 @@ A folder with the trace of each rank -> one distributed run.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,8 @@ from mnistbench.core.operation import UNATTRIBUTED, OpKey, covered, is_communica
 from mnistbench.core.record import OpTable
 from mnistbench.events.content.formats import NoTraceError
 from mnistbench.events.from_file import ENDINGS, read
-from mnistbench.events.impossible import mark_device_times
 from mnistbench.events.launches import Launches, unrecorded_launches
-from mnistbench.events.links import link_calls, link_kernels, set_scopes
+from mnistbench.events.links import link
 from mnistbench.events.model import (
     COPY,
     KERNEL,
@@ -66,8 +66,6 @@ class Analysis:
     kernels: tuple[Kernel, ...]  # the longest first
     launches: Launches  # of kernels, and how many of them have none in the trace
     timelines: tuple[Timeline, ...]  # of each accelerator that ran something
-    # Shares of the time whose phase or module is not recorded; see :func:`_unplaced`.
-    unplaced: Mapping[str, float | None]
     machine: tuple[tuple[str, int], ...]  # name and bytes of memory of these accelerators
     versions: Mapping[str, str]  # of CUDA or HIP, its driver and its profiling library
     rank: int | None  # None: the run was not distributed
@@ -79,14 +77,23 @@ class Analysis:
     # Host self time of operations and runtime calls that started in no step, which is left out.
     outside_ns: int
     outside_device_ns: int  # device time that was launched in no step, if that is left out
-    # From the first to the last event of the accelerator; without one, the sum of the steps.
-    elapsed_ns: int
-    collectives_ns: int  # of that, time in which communication between ranks ran
+    collectives_ns: int  # of ``elapsed_ns``, time in which communication between ranks ran
 
     @property
     def table(self) -> OpTable:
         """The device table, or the host table without an accelerator."""
         return self.device or self.host
+
+    @property
+    def elapsed_ns(self) -> int:
+        """From the first to the last event of the accelerator; without one, the steps."""
+        spans = (timeline.span_ns for timeline in self.timelines)
+        return max(spans, default=sum(self.host.iteration_ns))
+
+    @functools.cached_property
+    def unplaced(self) -> Mapping[str, float | None]:
+        """Shares of the time whose phase or module is not recorded; see :func:`_unplaced`."""
+        return _unplaced(self.host, self.device)
 
     @property
     def ranges(self) -> frozenset[str]:
@@ -135,7 +142,9 @@ def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysi
 def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
     with gc_paused():
         steps = steps_of(trace)
-        host, device, memory_bytes = tables(trace, steps)
+        host, device, memory_bytes = tables(
+            trace, steps, has_device=bool(trace.device), memory_of_host=not trace.device
+        )
         launches = unrecorded_launches(trace)
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
         ran = timelines(trace)
@@ -151,7 +160,8 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             if is_communication(event.name) and steps.slot_of(event.start) >= 0
         )
         host_communication = (
-            (one.start, min(one.end, steps.ends[steps.slot_of(one.start)])) for one in of_backends
+            (call.start, min(call.end, steps.ends[steps.slot_of(call.start)]))
+            for call in of_backends
         )
         return Analysis(
             source=trace.source,
@@ -164,8 +174,7 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             kernels=_kernels(launched),
             launches=launches.in_steps(steps),
             timelines=ran,
-            unplaced=_unplaced(host, device),
-            machine=tuple((each.name, memory.get(each.name, 0)) for each in ran),
+            machine=tuple((timeline.name, memory.get(timeline.name, 0)) for timeline in ran),
             versions=trace.versions,
             rank=trace.rank,
             ranks=trace.ranks,
@@ -176,9 +185,8 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
             outside_device_ns=sum(event.ns for event in trace.device)
             - sum(event.ns for event in launched),
-            elapsed_ns=max((each.span_ns for each in ran), default=sum(steps.ns)),
             collectives_ns=max(
-                (each.communication_ns for each in ran), default=covered(host_communication)
+                (timeline.communication_ns for timeline in ran), default=covered(host_communication)
             ),
         )
 
@@ -211,10 +219,7 @@ def linked_processes(path: Path) -> tuple[Trace, ...]:
     """
     traces = split(read(path))
     for trace in traces:
-        link_calls(trace)
-        link_kernels(trace)
-        mark_device_times(trace)
-        set_scopes(trace)
+        link(trace)
     return traces
 
 
@@ -222,8 +227,8 @@ def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
     times: dict[tuple[OpKey, str, str], list[int]] = defaultdict(list)
     for event in launched:
         times[key_of(event), event.name, event.kind].append(event.ns)
-    found = [Kernel(*which, len(ns), sum(ns), min(ns), max(ns)) for which, ns in times.items()]
-    return tuple(sorted(found, key=lambda kernel: (-kernel.ns, kernel.key, kernel.name)))
+    kernels = [Kernel(*which, len(ns), sum(ns), min(ns), max(ns)) for which, ns in times.items()]
+    return tuple(sorted(kernels, key=lambda kernel: (-kernel.ns, kernel.key, kernel.name)))
 
 
 def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
@@ -234,7 +239,7 @@ def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
     ``device_phase`` and ``device_module`` are of the time of all kernels, copies and fills; None
     without any.
     """
-    found: dict[str, float | None] = {}
+    shares: dict[str, float | None] = {}
     for view, rows in (
         ("host", [row for row in host.rows if row.is_operation]),
         ("device", device.rows if device else ()),
@@ -246,8 +251,8 @@ def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
             ]
             whole = sum(ns for ns, _ in times)
             unknown = sum(ns for ns, known in times if not known)
-            found[f"{view}_{name}"] = unknown / whole if whole else 0.0 if view == "host" else None
-    return found
+            shares[f"{view}_{name}"] = unknown / whole if whole else 0.0 if view == "host" else None
+    return shares
 
 
 # ---- Timelines: busy and idle time, and copies and communication beside which nothing else ran ---
@@ -289,13 +294,13 @@ def timelines(trace: Trace) -> tuple[Timeline, ...]:
     for event in trace.device:
         of_device[event.device].append(event)
     return tuple(
-        _timeline(number, trace.name_of(number), found)
-        for number, found in sorted(of_device.items())
+        _timeline(number, trace.name_of(number), events)
+        for number, events in sorted(of_device.items())
     )
 
 
-def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
-    timed = [event for event in found if event.is_timed]
+def _timeline(number: str, name: str, events: list[DeviceEvent]) -> Timeline:
+    timed = [event for event in events if event.is_timed]
     copies = [event for event in timed if event.kind == COPY]
     communication = [event for event in timed if event.is_communication]
     computation = [event for event in timed if event.kind != COPY and not event.is_communication]
@@ -309,7 +314,7 @@ def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
             *((max(first, launched), began) for launched, began in waiting),
         ]
     )
-    unlinked = [event for event in found if event.launch is None]
+    unlinked = [event for event in events if event.launch is None]
     return Timeline(
         device=number,
         name=name,
@@ -321,16 +326,16 @@ def _timeline(number: str, name: str, found: list[DeviceEvent]) -> Timeline:
         copies_ns=_ran_ns(copies),
         exposed_copies_ns=busy_ns - _ran_ns([*communication, *computation]),
         starved_ns=span_ns - queued_ns,
-        kernels=sum(event.kind == KERNEL for event in found),
-        copies=sum(event.kind != KERNEL for event in found),
-        launches=len({id(event.launch) for event in found if event.launch is not None}),
+        kernels=sum(event.kind == KERNEL for event in events),
+        copies=sum(event.kind != KERNEL for event in events),
+        launches=len({id(event.launch) for event in events if event.launch is not None}),
         unlinked=len(unlinked),
         unlinked_ns=sum(event.ns for event in unlinked),
     )
 
 
-def _ran_ns(found: Iterable[DeviceEvent]) -> int:
-    return covered((event.start, event.ran_until) for event in found)
+def _ran_ns(events: Iterable[DeviceEvent]) -> int:
+    return covered((event.start, event.ran_until) for event in events)
 
 
 # ---- Ranks ---------------------------------------------------------------------------------------

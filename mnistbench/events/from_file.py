@@ -7,7 +7,6 @@ in nanoseconds is exact.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
@@ -22,7 +21,10 @@ from mnistbench.events import model
 from mnistbench.events.content.document import ADVICE, read_document
 from mnistbench.events.content.formats import NoTraceError
 from mnistbench.events.model import (
+    HOST_MEMORY,
+    NO_WORK,
     OPERATION,
+    OVERHEAD,
     RANGE,
     RUNTIME,
     DeviceEvent,
@@ -30,34 +32,19 @@ from mnistbench.events.model import (
     Place,
     ThreadEvent,
     Trace,
+    awaited_overhead,
+    device_kind,
+    host_kind,
 )
 
-#: Category -> kind. Those in capitals are the names of torch 1.8 to 1.11.
-_HOST_KINDS = {
-    "cpu_op": OPERATION,
-    "user_annotation": RANGE,
-    "python_function": model.PYTHON,
-    "Operator": OPERATION,
-    "Runtime": RUNTIME,
-}
-_DEVICE_KINDS = {
-    "kernel": model.KERNEL,
-    "gpu_memcpy": model.COPY,
-    "gpu_memset": model.FILL,
-    "Kernel": model.KERNEL,
-    "Memcpy": model.COPY,
-    "Memset": model.FILL,
-}
-#: Of the profiler: of its buffers, which have a thread of their own, or of loading a kernel.
-_OVERHEAD = "overhead"
-#: cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
-_RUNTIME_ENDS = ("_runtime", "_driver", _OVERHEAD)
+#: Category -> kind of host events in files of torch 1.8 to 1.11.
+_EARLIER_HOST_KINDS = {"Operator": OPERATION, "Runtime": RUNTIME}
+
+#: Category -> kind of device events in files of torch 1.8 to 1.11.
+_EARLIER_DEVICE_KINDS = {"Kernel": model.KERNEL, "Memcpy": model.COPY, "Memset": model.FILL}
 
 #: Categories of earlier versions have no ranges: these names are ranges all the same.
 _RANGES = ("ProfilerStep#", "Optimizer.")
-
-#: Values of c10::DeviceType that are memory of the host: CPU, MKLDNN, IDEEP.
-_HOST_MEMORY = (0, 2, 5)
 
 _VERSIONS = (
     "cuda_runtime_version",
@@ -79,21 +66,6 @@ _LEGACY_HOST = "CPU functions"
 #: Functions of Python in such a list: ``torch/nn/modules/module.py(12): call``, ``<built-in method
 #: t>``, ``nn.Module: ReLU_0``.
 _PYTHON_FUNCTION = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ", re.DOTALL)
-
-#: Categories of Kineto that are no work: copies of ranges, marks, and waiting that has an event of
-#: the runtime, too.
-_NO_WORK = frozenset(
-    (
-        "gpu_user_annotation",
-        "Trace",
-        "cpu_instant_event",
-        "external_correlation",
-        "cuda_sync",
-        "xpu_sync",
-        "cuda_event",
-        "cuda_profiler_range",
-    )
-)
 
 #: torch_npu writes times as texts, so that no digit is lost.
 _TIME_IN_TEXT = re.compile(r"\s*[-+]?\d{1,20}(\.\d{1,20})?\s*", re.ASCII)
@@ -149,13 +121,7 @@ class _Reading:
                 f"{self._source}: has no operation and no kernel of PyTorch; profile while "
                 f"operations run, or {ADVICE}"
             )
-        # Nothing waits for overhead on another thread.
-        threads = {event.thread for event in self._host}
-        self._host += [event for event in self._overhead if event.thread in threads]
-        self._host.sort(key=lambda event: (event.start, -event.end))
-        self._device.sort(key=lambda event: (event.start, event.end))
-        # Without processes: numbers and texts have no order.
-        self._memory.sort(key=operator.itemgetter(0, 1, 2))
+        self._host += awaited_overhead(self._host, self._overhead)
         rank, ranks = self._ranks()
         return Trace(
             source=self._source,
@@ -180,14 +146,10 @@ class _Reading:
                 self._left_out[_without_category(raw)] += 1
                 return
             category = self._legacy_category(raw)
-        of_device = _DEVICE_KINDS.get(category)
-        kind = (
-            of_device
-            or _HOST_KINDS.get(category)
-            or (RUNTIME if category.endswith(_RUNTIME_ENDS) else None)
-        )
+        of_device = device_kind(category) or _EARLIER_DEVICE_KINDS.get(category)
+        kind = of_device or host_kind(category) or _EARLIER_HOST_KINDS.get(category)
         if kind is None:
-            if category not in _NO_WORK:
+            if category not in NO_WORK:
                 self._left_out[f"the category {category}"] += 1
             return
         name = raw.get("name")
@@ -204,14 +166,23 @@ class _Reading:
         args = raw.get("args")
         args = args if type(args) is dict else {}
         if of_device:
-            self._device.append(
-                DeviceEvent(name, kind, raw.get("pid"), raw.get("tid"), start, end, args)
-            )
+            self._device.append(_device_event(name, kind, raw, start, end, args))
             return
         if kind is OPERATION and name.startswith(_RANGES):
             kind = RANGE
-        found = ThreadEvent(name, kind, self._thread(raw), start, end, args)
-        (self._overhead if category == _OVERHEAD else self._host).append(found)
+        event = ThreadEvent(
+            name,
+            kind,
+            self._thread(raw),
+            start,
+            end,
+            external=_whole(args.get("External id")),
+            correlation=_whole(args.get("correlation")),
+            sequence=_whole(args.get("Sequence number")),
+            forward_thread=_whole(args.get("Fwd thread id")),
+            args=args,
+        )
+        (self._overhead if category == OVERHEAD else self._host).append(event)
 
     def _legacy_category(self, raw: Mapping[str, Any]) -> str:
         """Return the category of an event in a list that has none.
@@ -247,11 +218,9 @@ class _Reading:
             return
         n_bytes = args.get("Bytes")
         if type(n_bytes) is int and abs(n_bytes) <= LARGEST:
-            of_host = args.get("Device Type") in _HOST_MEMORY
-            process = model.process_of(self._thread(raw))
-            self._memory.append(
-                MemoryRecord(self._ns(position, raw, "ts"), n_bytes, of_host, process)
-            )
+            of_host = args.get("Device Type") in HOST_MEMORY
+            ns = self._ns(position, raw, "ts")
+            self._memory.append(MemoryRecord(ns, n_bytes, of_host, self._thread(raw)))
 
     def _ns(self, position: int, raw: Mapping[str, Any], field: str) -> int:
         value: Any = raw.get(field)
@@ -298,9 +267,9 @@ class _Reading:
         }
 
     def _versions(self) -> dict[str, str]:
-        found = {name: self._document.get(name) for name in _VERSIONS}
+        recorded = {name: self._document.get(name) for name in _VERSIONS}
         return {
-            name: str(value) for name, value in found.items() if type(value) in (int, float, str)
+            name: str(value) for name, value in recorded.items() if type(value) in (int, float, str)
         }
 
     def _ranks(self) -> tuple[int | None, int | None]:
@@ -311,6 +280,35 @@ class _Reading:
         ranks = distributed.get("world_size")
         is_number = type(ranks) is int and 1 <= ranks <= _MOST_RANKS
         return (rank if type(rank) is int else None), (ranks if is_number else None)
+
+
+def _device_event(
+    name: str, kind: str, raw: Mapping[str, Any], start: int, end: int, args: Mapping[str, Any]
+) -> DeviceEvent:
+    process = raw.get("pid")
+    numbers = (args.get("device"), process)
+    device = next((str(number) for number in numbers if type(number) in (int, str)), "")
+    stream = args.get("stream", raw.get("tid"))
+    # Streams of two processes or contexts may have one number.
+    unique_stream = f"{process} {device} {args.get('context')} {stream}"
+    return DeviceEvent(
+        name,
+        kind,
+        start,
+        end,
+        device=device,
+        stream=unique_stream if type(stream) in (int, str) else "",
+        external=_whole(args.get("External id")),
+        correlation=_whole(args.get("correlation")),
+        is_of_graph=bool(_whole(args.get("graph id"))),
+        process=process if type(process) in (int, str) else "",
+        rank=_whole(args.get("rank")),
+    )
+
+
+def _whole(value: object) -> int | None:
+    """Return a whole number from 0 as it is; None for anything else."""
+    return value if type(value) is int and value >= 0 else None
 
 
 def _without_category(raw: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ from mnistbench.core.operation import (
     Scope,
     runs_beside,
 )
-from mnistbench.events.impossible import is_exclusive, overlaps
+from mnistbench.events.impossible import is_exclusive, mark_device_times, overlaps
 from mnistbench.events.model import (
     NOWHERE,
     OPERATION,
@@ -60,6 +60,19 @@ from mnistbench.events.model import (
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
+
+
+def link(trace: Trace) -> None:
+    """Set all links between the events, their scopes, and which times cannot be.
+
+    Raises:
+        RecordError: a device event may be that of several launches.
+    """
+    link_calls(trace)
+    if trace.device:
+        link_kernels(trace)
+        mark_device_times(trace)
+    set_scopes(trace)
 
 
 def link_calls(trace: Trace) -> None:
@@ -287,16 +300,17 @@ def set_scopes(trace: Trace) -> None:
     # Ids of operations that have one of backward, and of the operations around them.
     forward: set[int] = set()
     for origin in () if by_marks else links.values():
-        each: ThreadEvent | None = origin
-        while each is not None and each.kind != RANGE and id(each) not in forward:
-            forward.add(id(each))
-            each = each.caller
-    shifted: set[Hashable] = set()  # threads whose hierarchies are those of other operations by now
+        operation: ThreadEvent | None = origin
+        while operation is not None and operation.kind != RANGE and id(operation) not in forward:
+            forward.add(id(operation))
+            operation = operation.caller
+    # Threads on which autograd has run: from then on, torch shifts their hierarchies (_HIERARCHY).
+    unreliable: set[Hashable] = set()
     for event in trace.host:
         around = event.parent.scope if event.parent is not None else NOWHERE
         if event.is_backward or event.name.startswith(ENGINE_NODE):
-            shifted.add(event.thread)
-        hierarchy = event.args.get(_HIERARCHY) if event.thread not in shifted else None
+            unreliable.add(event.thread)
+        hierarchy = event.args.get(_HIERARCHY) if event.thread not in unreliable else None
         # the qualified name of the innermost module, without the name of the outermost: A0
         module = (
             ".".join(_LEVEL.findall(hierarchy)[1:])
@@ -340,8 +354,8 @@ def _scope(
 @functools.lru_cache(maxsize=4096)
 def _phase_of(name: str) -> str:
     """Return the phase that the name of a range contains; empty for none, or more than one."""
-    found = {_PHASE_WORDS[word] for word in _PHASE_WORD.findall(name.lower())}
-    return found.pop() if len(found) == 1 else ""
+    phases = {_PHASE_WORDS[word] for word in _PHASE_WORD.findall(name.lower())}
+    return phases.pop() if len(phases) == 1 else ""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -358,9 +372,12 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
     links = _by_flows(trace)
     # Number -> last operation of each thread.
     of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)
-    threads = {
-        event.forward_thread: links[id(event)].thread for event in trace.host if id(event) in links
-    }
+    threads: dict[int | None, Hashable] = dict(trace.autograd_threads.items())
+    threads.update(
+        (event.forward_thread, links[id(event)].thread)
+        for event in trace.host
+        if id(event) in links
+    )
     for event in trace.host:
         if event.kind != OPERATION or event.sequence is None:
             continue
@@ -368,16 +385,16 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
             of_number[event.sequence][event.thread] = event
         elif id(event) not in links:
             process = process_of(event.thread)
-            found = {
+            same_process = {
                 thread: forward
                 for thread, forward in of_number.get(event.sequence, {}).items()
                 if process_of(thread) == process
             }
             thread = threads.get(
-                event.forward_thread, next(iter(found)) if len(found) == 1 else None
+                event.forward_thread, next(iter(same_process)) if len(same_process) == 1 else None
             )
-            if thread in found:
-                links[id(event)] = found[thread]
+            if thread in same_process:
+                links[id(event)] = same_process[thread]
     return links
 
 
@@ -396,16 +413,16 @@ def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
                 backward.setdefault(place, event)
             else:
                 forward[place] = event  # the last one made the node of the graph
-    found: dict[int, ThreadEvent] = {}
-    for of_forward, of_backward in trace.flows:
-        origin = forward.get(of_forward)
-        end = backward.get(of_backward)
+    origins: dict[int, ThreadEvent] = {}
+    for forward_place, backward_place in trace.flows:
+        origin = forward.get(forward_place)
+        end = backward.get(backward_place)
         while origin is not None and end is not None:
-            found[id(end)] = origin
+            origins[id(end)] = origin
             around = end.caller  # the engine's range around the operation has the same number
             is_same = around is not None and (around.sequence, around.forward_thread) == (
                 end.sequence,
                 end.forward_thread,
             )
             end = around if is_same else None
-    return found
+    return origins

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mnistbench.core.operation import ITERATION, Scope
@@ -27,10 +28,54 @@ COPY = "copy"
 #: Kind of a device event: memory that is filled.
 FILL = "fill"
 
+#: Category of the profiler's own work: on its buffers, which have a thread of their own, or loading
+#: a kernel.
+OVERHEAD = "overhead"
+
+#: Categories of Kineto that are no work: copies of ranges, marks, and waiting that has an event of
+#: the runtime, too.
+NO_WORK = frozenset(
+    (
+        "gpu_user_annotation",
+        "Trace",
+        "cpu_instant_event",
+        "external_correlation",
+        "cuda_sync",
+        "xpu_sync",
+        "cuda_event",
+        "cuda_profiler_range",
+    )
+)
+
+#: Values of c10::DeviceType that are memory of the host: CPU, MKLDNN, IDEEP.
+HOST_MEMORY = (0, 2, 5)
+
+_HOST_KINDS = {"cpu_op": OPERATION, "user_annotation": RANGE, "python_function": PYTHON}
+_DEVICE_KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": FILL}
+#: cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
+_RUNTIME_ENDS = ("_runtime", "_driver", OVERHEAD)
+
+
+def host_kind(category: str) -> str | None:
+    """Return the kind of the host events of a category of Kineto; None for others."""
+    return _HOST_KINDS.get(category) or (RUNTIME if category.endswith(_RUNTIME_ENDS) else None)
+
+
+def device_kind(category: str) -> str | None:
+    """Return the kind of the device events of a category of Kineto; None for others."""
+    return _DEVICE_KINDS.get(category)
+
+
 #: What a device is called where the trace has no name of it.
 UNNAMED = "an accelerator without a name"
 
 NOWHERE = Scope()
+
+#: Arguments of an event that has none.
+NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
+
+#: Argument of an operation: the shapes of its inputs.
+SHAPES = "Input Dims"
 
 
 class ThreadEvent:
@@ -57,19 +102,31 @@ class ThreadEvent:
     )
 
     def __init__(
-        self, name: str, kind: str, thread: Hashable, start: int, end: int, args: Mapping[str, Any]
+        self,
+        name: str,
+        kind: str,
+        thread: Hashable,
+        start: int,
+        end: int,
+        *,
+        external: int | None = None,
+        correlation: int | None = None,
+        sequence: int | None = None,
+        forward_thread: int | None = None,
+        args: Mapping[str, Any] = NO_ARGUMENTS,
     ) -> None:
         self.name = name
         self.kind = kind
         self.thread = thread
         self.start = start
         self.end = end
-        self.args = args  # as recorded, not checked
-        self.external = _whole(args.get("External id"))
-        self.correlation = _whole(args.get("correlation"))
-        self.sequence = _whole(args.get("Sequence number"))  # autograd's
+        # Of an operation, its number; of a call of the runtime, that of the operation around it.
+        self.external = external
+        self.correlation = correlation  # number that a launch shares with what it launches
+        self.sequence = sequence  # autograd's
         # Of an operation of backward; autograd's number of a thread.
-        self.forward_thread = _whole(args.get("Fwd thread id"))
+        self.forward_thread = forward_thread
+        self.args = args  # as recorded, not checked
         self.parent: ThreadEvent | None = None  # the innermost event around it
         # The innermost event around it that is no Python function.
         self.caller: ThreadEvent | None = None
@@ -101,6 +158,13 @@ class ThreadEvent:
     def is_backward(self) -> bool:
         """Whether autograd ran it for an operation of forward."""
         return bool(self.forward_thread) and self.sequence is not None
+
+    def enclosing(self, prefix: str) -> ThreadEvent | None:
+        """Return the innermost of this event and those around it whose name begins so."""
+        event: ThreadEvent | None = self
+        while event is not None and not event.name.startswith(prefix):
+            event = event.caller
+        return event
 
     @property
     def kept(self) -> ThreadEvent:
@@ -137,36 +201,31 @@ class DeviceEvent:
         self,
         name: str,
         kind: str,
-        process: Any,
-        stream: Any,
         start: int,
         end: int,
-        args: Mapping[str, Any],
+        *,
+        device: str,
+        stream: str,
+        external: int | None = None,
+        correlation: int | None = None,
+        is_of_graph: bool = False,
+        process: Hashable = "",
+        rank: int | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
         self.start = start
         self.end = end
-        self.device = next(
-            (str(number) for number in (args.get("device"), process) if type(number) in (int, str)),
-            "",
-        )
-        number = args.get("stream", stream)
-        # streams of two processes or contexts may have one number
-        self.stream = (
-            f"{process} {self.device} {args.get('context')} {number}"
-            if type(number) in (int, str)
-            else ""
-        )
-        # Known in newer files; see launch for others.
-        self.is_of_graph = bool(_whole(args.get("graph id")))
+        self.device = device  # number, as recorded; empty if there is none
+        self.stream = stream  # distinct for each stream of the trace; empty if there is none
+        self.external = external  # number of the operation that launched it
+        self.correlation = correlation  # number that it shares with its launch
+        self.is_of_graph = is_of_graph  # known in newer files; see launch for others
+        # As the file has it: mostly the number of the device.
+        self.process = process
+        self.rank = rank  # if a tool that merges files wrote it
         self.is_timed = True  # False: its time is impossible, so it is in no time line
         self.ran_until = end  # earlier, if it cannot have run so long
-        # As the file has it: mostly the number of the device.
-        self.process = process if type(process) in (int, str) else ""
-        self.rank = _whole(args.get("rank"))  # if a tool that merges files wrote it
-        self.external = _whole(args.get("External id"))
-        self.correlation = _whole(args.get("correlation"))
         self.launch: ThreadEvent | None = None  # the runtime call that launched it
         self.operation: ThreadEvent | None = None  # the innermost operation around that call
         # Without an operation: the innermost named range around that call.
@@ -206,7 +265,7 @@ class MemoryRecord(NamedTuple):
     ns: int
     n_bytes: int
     of_host: bool
-    process: Hashable  # of the host
+    thread: Hashable  # that allocated or freed it
 
 
 @dataclass
@@ -230,16 +289,18 @@ class Impossible:
 
 @dataclass
 class Trace:
-    """A whole file. ``host`` and ``device`` are sorted by start."""
+    """A whole file, or a whole profile. ``host``, ``device`` and ``memory`` are sorted by start."""
 
-    source: str  # the file
+    source: str  # the file; empty for a profile of this process
     host: list[ThreadEvent]
     device: list[DeviceEvent]
     # From an operation of forward to the one of backward that autograd ran for it.
     flows: list[tuple[Place, Place]]
     memory: list[MemoryRecord]
+    # Autograd's number of a thread -> the thread, where the events tell it.
+    autograd_threads: Mapping[int, Hashable] = field(default_factory=dict)
     # Number -> name and bytes of memory, 0 where they are not recorded.
-    devices: Mapping[str, tuple[str, int]]
+    devices: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     # Of CUDA or HIP, its driver and its profiling library.
     versions: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None  # None: the run was not distributed
@@ -250,6 +311,16 @@ class Trace:
     left_out: Mapping[str, int] = field(default_factory=dict)
     repairs: tuple[str, ...] = ()  # how a file that is no JSON was read
     impossible: Impossible = field(default_factory=Impossible)
+
+    def __post_init__(self) -> None:
+        self.host.sort(key=lambda event: (event.start, -event.end))
+        self.device.sort(key=lambda event: (event.start, event.end))
+        self.memory.sort(key=lambda record: record.ns)
+
+    @property
+    def kept_host(self) -> Iterator[ThreadEvent]:
+        """Events of the host that are counted: no Python functions, and no repetitions."""
+        return (event for event in self.host if event.kind != PYTHON and event.replaced_by is None)
 
     def name_of(self, number: str) -> str:
         """Return the name of an accelerator; empty where the trace does not describe it.
@@ -267,14 +338,17 @@ class Trace:
         )
 
 
+def awaited_overhead(
+    host: Iterable[ThreadEvent], overhead: Iterable[ThreadEvent]
+) -> list[ThreadEvent]:
+    """Return the profiler's own work on threads of other events; nothing waits for the rest."""
+    threads = {event.thread for event in host}
+    return [event for event in overhead if event.thread in threads]
+
+
 def process_of(thread: Hashable) -> Hashable:
     """Return the process of a thread; empty for a damaged one."""
     return thread[0] if isinstance(thread, tuple) else ""
-
-
-def _whole(value: object) -> int | None:
-    """Return a whole number from 0 as it is; None for anything else."""
-    return value if type(value) is int and value >= 0 else None
 
 
 # ---- Steps: ranges that mark iterations, or the whole trace --------------------------------------
@@ -295,9 +369,9 @@ class Steps:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     thread: Hashable  # that ran them
-    # What the accelerator ran for no step is left out; else it counts to the step before, or to the
+    # Drop kernels launched outside all steps; otherwise count them to the step before, or to the
     # first.
-    is_exclusive: bool
+    drops_outside: bool
     are_marked: bool  # False: the only step is the whole trace
 
     def slot_of(self, ns: int) -> int:
@@ -311,7 +385,7 @@ class Steps:
         Without a link, of the step in which it ran.
         """
         ns = event.launch.start if event.launch is not None else event.start
-        return self.slot_of(ns) if self.is_exclusive else max(0, bisect_right(self.starts, ns) - 1)
+        return self.slot_of(ns) if self.drops_outside else max(0, bisect_right(self.starts, ns) - 1)
 
     @property
     def ns(self) -> tuple[int, ...]:
@@ -328,15 +402,15 @@ def steps_of(trace: Trace) -> Steps:
     """
     ranges = [event for event in trace.host if event.kind == RANGE]
     marked = [event for event in ranges if event.name == ITERATION]
-    if found := marked or _with_operations(
+    if steps := marked or _with_operations(
         [event for event in ranges if event.name.startswith(STEP)], trace
     ):
         return Steps(
-            names=tuple(event.name for event in found),
-            starts=tuple(event.start for event in found),
-            ends=tuple(event.end for event in found),
-            thread=found[0].thread,
-            is_exclusive=bool(marked),
+            names=tuple(event.name for event in steps),
+            starts=tuple(event.start for event in steps),
+            ends=tuple(event.end for event in steps),
+            thread=steps[0].thread,
+            drops_outside=bool(marked),
             are_marked=True,
         )
     ran = [(event.start, event.end) for event in trace.host]
@@ -349,7 +423,7 @@ def steps_of(trace: Trace) -> Steps:
         if event.caller is None and event.kind in (OPERATION, RANGE):
             busy[event.thread] += event.ns
     thread = max(busy, key=lambda thread: busy[thread], default="")
-    return Steps(("whole trace",), (start,), (end,), thread, is_exclusive=False, are_marked=False)
+    return Steps(("whole trace",), (start,), (end,), thread, drops_outside=False, are_marked=False)
 
 
 def _with_operations(steps: list[ThreadEvent], trace: Trace) -> list[ThreadEvent]:

@@ -118,7 +118,7 @@ def _parts(trace: Trace, owners: _Owners) -> Iterable[Trace]:
     for start, end in trace.flows:
         flows[owners.of_host.get(process_of(start[0]))].append((start, end))
     for record in trace.memory:
-        memory[owners.of_host.get(record.process)].append(record)
+        memory[owners.of_host.get(process_of(record.thread))].append(record)
     for position, (owner, name) in enumerate(owners.names.items()):
         yield replace(
             trace,

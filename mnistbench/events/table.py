@@ -34,22 +34,24 @@ class Tables(NamedTuple):
     memory_bytes: Mapping[OpKey, int]
 
 
-def tables(trace: Trace, steps: Steps) -> Tables:
-    """Return the host table and, if an accelerator was recorded, the device table.
+def tables(trace: Trace, steps: Steps, *, has_device: bool, memory_of_host: bool) -> Tables:
+    """Return the host table and, with ``has_device``, the device table.
 
     The self host times of the host table add up to the steps, as those of a profiled case do, and
     the runtime has a row of its own. The device times of the device table add up to all kernels,
     copies and fills of the steps. A range with kernels has a row in the device table only: its host
-    time outside operations is in the row OUTSIDE of its phase.
+    time outside operations is in the row OUTSIDE of its phase. The memory of both is that of the
+    host or of the accelerators.
     """
+    memory = _Allocations(record for record in trace.memory if record.of_host == memory_of_host)
     rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
-    _add_host(rows, trace, steps)
+    _add_host(rows, trace, steps, memory)
     of_device = _ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
     _add_device(rows, trace, steps, of_device)
     host = _table(
         "host", {key: row for key, row in rows.items() if key not in of_device}, steps, ()
     )
-    device = _table("device", rows, steps, _busy_ns(trace, steps)) if trace.device else None
+    device = _table("device", rows, steps, _busy_ns(trace, steps)) if has_device else None
     return Tables(host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()})
 
 
@@ -75,7 +77,7 @@ def _key(event: ThreadEvent) -> OpKey:
 def _table(
     view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
 ) -> OpTable:
-    rows = tuple(row.op_row(key, view, 1) for key, row in sums.items())
+    rows = tuple(row.op_row(key, view) for key, row in sums.items())
     return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
 
 
@@ -120,8 +122,7 @@ def _add_device(
             row.total_cpu[slot] += counted_event.ns
 
 
-def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
-    memory = _Allocations(trace.memory, of_host=not trace.device)
+def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, memory: _Allocations) -> None:
     elsewhere: dict[tuple[str, int], int] = defaultdict(int)  # phase of the waiting thread, step
     ranges: list[ThreadEvent] = []  # of the thread of the steps, around the event
     for event in trace.host:
@@ -145,7 +146,7 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps) -> None:
             continue
         row.calls += 1
         row.total_cpu[slot] += event.ns
-        if shapes := event.args.get("Input Dims"):
+        if shapes := event.args.get(model.SHAPES):
             row.shapes.add(str(shapes))
     if trace.host and not steps.are_marked:
         of_steps = [
@@ -192,15 +193,12 @@ def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
 
 
 class _Allocations:
-    """Memory that was allocated and freed in an event.
+    """Memory that was allocated and freed in an event."""
 
-    On the accelerator if the trace has one, else on the host.
-    """
-
-    def __init__(self, records: Iterable[MemoryRecord], *, of_host: bool) -> None:
-        kept = [record for record in records if record.of_host == of_host]
-        self._starts = [record.ns for record in kept]
-        self._sums = [0, *accumulate(record.n_bytes for record in kept)]
+    def __init__(self, records: Iterable[MemoryRecord]) -> None:
+        in_order = list(records)
+        self._starts = [record.ns for record in in_order]
+        self._sums = [0, *accumulate(record.n_bytes for record in in_order)]
 
     def within(self, event: ThreadEvent) -> int:
         """Return the bytes allocated minus freed while the event ran."""

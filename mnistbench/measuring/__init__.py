@@ -2,8 +2,6 @@
 
 ``case`` builds it, ``passes`` times it, ``profiling`` makes its operation tables.
 
-``events_to_table`` gathers the profiler's events into rows.
-
 Question: how is one case measured? Input: a workload and ``Params`` (phase, batch size, device,
 dtype). Output: times in nanoseconds, operation tables, TensorBoard scalars, and the environment
 they were measured in.

@@ -39,12 +39,12 @@ class Call:
             TypeError: the setup returns arguments although the test gives some, as for
                 pytest-benchmark.
         """
-        made = self.setup() if self.setup else None
-        if not made:
+        arguments = self.setup() if self.setup else None
+        if not arguments:
             return self.args, self.kwargs
         if self.args or self.kwargs:
             raise TypeError("Can't use `args` or `kwargs` if `setup` returns the arguments.")
-        args, kwargs = made
+        args, kwargs = arguments
         return args, kwargs
 
     @contextlib.contextmanager
@@ -210,29 +210,29 @@ def intercept(
             )
 
         def pedantic(self, *args: Any, **kwargs: Any) -> Any:
-            given = inspect.signature(base.pedantic).bind(self, *args, **kwargs).arguments
-            warmup_rounds = given.get("warmup_rounds", 0)
-            once = given.get("rounds", 1) == given.get("iterations", 1) == 1 and not warmup_rounds
+            bound = inspect.signature(base.pedantic).bind(self, *args, **kwargs).arguments
+            warmup_rounds = bound.get("warmup_rounds", 0)
+            once = bound.get("rounds", 1) == bound.get("iterations", 1) == 1 and not warmup_rounds
             call = Call(
-                given["target"],
-                tuple(given.get("args", ())),
-                given.get("kwargs") or {},
-                given.get("setup"),
-                given.get("teardown"),
+                bound["target"],
+                tuple(bound.get("args", ())),
+                bound.get("kwargs") or {},
+                bound.get("setup"),
+                bound.get("teardown"),
                 warmup_rounds,
                 not self._disable_gc,
                 once,
             )
             teardown = call.teardown
             if tears_down and teardown is not None:
-                return around(self, call, lambda: _torn_down(base.pedantic, given, call, teardown))
+                return around(self, call, lambda: _torn_down(base.pedantic, bound, call, teardown))
             return around(self, call, lambda: base.pedantic(self, *args, **kwargs))
 
     fixture.__class__ = Intercepted
 
 
 def _torn_down(
-    pedantic: Callable[..., Any], given: Mapping[str, Any], call: Call, teardown: Callable[..., Any]
+    pedantic: Callable[..., Any], bound: Mapping[str, Any], call: Call, teardown: Callable[..., Any]
 ) -> Any:
     """Run ``pedantic`` and the teardown with the arguments of the last call.
 
@@ -243,10 +243,10 @@ def _torn_down(
 
     def remembering_setup() -> Any:
         nonlocal last_arguments, is_torn_down
-        made = call.setup() if call.setup else None
-        last_arguments = made or last_arguments
+        arguments = call.setup() if call.setup else None
+        last_arguments = arguments or last_arguments
         is_torn_down = False
-        return made
+        return arguments
 
     def remembering_teardown(*args: Any, **kwargs: Any) -> None:
         nonlocal is_torn_down
@@ -254,7 +254,7 @@ def _torn_down(
         teardown(*args, **kwargs)
 
     own = {"setup": remembering_setup} if call.setup else {}
-    result = pedantic(**{**given, **own, "teardown": remembering_teardown})
+    result = pedantic(**{**bound, **own, "teardown": remembering_teardown})
     if not is_torn_down:
         args, kwargs = last_arguments
         teardown(*args, **kwargs)

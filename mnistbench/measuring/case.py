@@ -48,13 +48,13 @@ class Case:
     # Samples that an epoch case processes at a larger batch size; for other cases the same as
     # samples.
     whole_set: int
-    _work: Callable[[], object]
+    _run: Callable[[], object]
     _synchronize: Callable[[], None]
     _restore: Callable[[], None]
 
     def __call__(self) -> None:
         """Run one iteration and wait for the device."""
-        self._work()
+        self._run()
         self._synchronize()
 
     def reset(self) -> None:
@@ -74,7 +74,10 @@ class Case:
 
     @property
     def tables_in(self) -> str:
-        """The label of the case that is profiled in place of this one; empty if this one is."""
+        """Label of the case whose operation tables stand for this one.
+
+        Empty if it has its own; whole epochs and data are not profiled.
+        """
         if self.runner is not None:
             return ""
         return replace(
@@ -111,7 +114,18 @@ def build(params: Params, workload: Workload) -> Case:
         generator.manual_seed(params.seed)
 
     work = _work(params, workload, model, optimizer, generator, device)
-    case = Case(params, workload, model, *work, synchronizer(device), restore)
+    case = Case(
+        params=params,
+        workload=workload,
+        model=model,
+        inputs=work.inputs,
+        runner=work.runner,
+        samples=work.samples,
+        whole_set=work.whole_set,
+        _run=work.run,
+        _synchronize=synchronizer(device),
+        _restore=restore,
+    )
     case.reset()  # make_batch of a user may have drawn from the global generator
     return case
 
@@ -152,7 +166,15 @@ def optimizer_maker(
     return fast or workload.make_optimizer
 
 
-_Work = tuple[torch.Tensor | None, Step | Inference | None, int, int, Callable[[], object]]
+@dataclass(frozen=True)
+class _Work:
+    """What one iteration of a case does. The fields are those of ``Case``."""
+
+    run: Callable[[], object]
+    samples: int
+    whole_set: int
+    inputs: torch.Tensor | None = None
+    runner: Step | Inference | None = None
 
 
 def _work(
@@ -163,10 +185,7 @@ def _work(
     generator: torch.Generator,
     device: torch.device,
 ) -> _Work:
-    """Return the batch, the runner, numbers of samples, and the iteration itself.
-
-    The samples are those per iteration and of the whole dataset.
-    """
+    """Return the iteration of a phase."""
     autocast = autocaster(device, params.dtype)
     measured = cast("nn.Module", torch.compile(model)) if params.compile else model
     size = params.batch_size
@@ -174,12 +193,12 @@ def _work(
         case "forward":
             inference = Inference(measured, autocast)
             inputs, _ = workload.make_batch(size, device, generator)
-            return inputs, inference, size, size, partial(inference, inputs)
+            return _Work(partial(inference, inputs), size, size, inputs, inference)
         case "step":
             assert optimizer is not None
             step = Step(measured, workload.loss, optimizer, autocast)
             inputs, targets = workload.make_batch(size, device, generator)
-            return inputs, step, size, size, partial(step, inputs, targets)
+            return _Work(partial(step, inputs, targets), size, size, inputs, step)
         case "train":
             assert optimizer is not None
             whole, fraction = _whole_set(workload, device, params)
@@ -189,7 +208,8 @@ def _work(
                 for inputs, targets in whole.epoch(whole.train, size, generator, fraction):
                     step(inputs, targets)
 
-            return None, None, math.ceil(fraction * len(whole.train)), len(whole.train), train_epoch
+            samples = len(whole.train)
+            return _Work(train_epoch, math.ceil(fraction * samples), samples)
         case "eval":
             whole, fraction = _whole_set(workload, device, params)
             inference = Inference(measured, autocast)
@@ -198,7 +218,8 @@ def _work(
                 batches = whole.epoch(whole.test, size, fraction=fraction)
                 evaluate(inference, batches, loss=workload.loss, metric=workload.metric)
 
-            return None, None, math.ceil(fraction * len(whole.test)), len(whole.test), eval_epoch
+            samples = len(whole.test)
+            return _Work(eval_epoch, math.ceil(fraction * samples), samples)
         case _:  # batch
             batches: Iterator[Batch]
             if workload.load is None:  # drawn one by one
@@ -208,7 +229,7 @@ def _work(
                 batches = itertools.chain.from_iterable(
                     whole.epoch(whole.train, size, generator) for _ in itertools.count()
                 )
-            return None, None, size, size, partial(next, batches)
+            return _Work(partial(next, batches), size, size)
 
 
 def _whole_set(
@@ -272,8 +293,10 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
     """
     if device.type in ("cpu", "mps"):
         return nullcontext()
-    made: AbstractContextManager[object] = torch.get_device_module(device).device(device.index or 0)
-    return made
+    context: AbstractContextManager[object] = torch.get_device_module(device).device(
+        device.index or 0
+    )
+    return context
 
 
 def seed(device: torch.device, number: int) -> None:

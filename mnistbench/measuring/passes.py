@@ -16,26 +16,25 @@ import torch
 from mnistbench.core.record import nanoseconds
 from mnistbench.measuring.case import Case, on_device, seed
 from mnistbench.measuring.profiling import profile_first_call
-from mnistbench.measuring.timing import Timed, clocked, event_ns, times_ns
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Timed, clocked, event_ns, times_ns
 from mnistbench.workloads.ranks import Ranks, seed_of_masks
 from mnistbench.workloads.step import Step
-
-#: Iterations after the first one and before the rounds, at every batch size: memory is allocated,
-#: algorithms are chosen.
-WARMUP_CALLS = 2
 
 #: Iterations timed by events on an accelerator, after the rounds; fewer for a whole epoch.
 EVENT_CALLS = 20
 EVENT_CALLS_OF_AN_EPOCH = 3
 
-#: Outside pytest: seconds to fill with timed iterations; the fewest iterations and the most.
+#: Outside pytest: seconds to fill with timed iterations.
 CALLS_S = 1.0
-CALLS = (10, 1_000)
+#: Fewest timed iterations, even if they take longer.
+LEAST_CALLS = 10
+#: Most timed iterations, even if they do not fill the time.
+MOST_CALLS = 1_000
 
 #: Timed steps of a block of steps of ranks.
 BLOCK_STEPS = 10
-#: Untimed steps before the timed ones: the first step creates the optimizer's state.
-WARMUP_STEPS = 3
+#: Warm-up iterations of ranks, before each block.
+WARMUP_ITERATIONS_OF_RANKS = 3
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
@@ -51,7 +50,7 @@ def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -
     if case.runner is not None:
         if cold:
             first_call = profile_first_call(case, first_of_process=first_of_process)
-        for _ in range(WARMUP_CALLS):
+        for _ in range(WARMUP_ITERATIONS):
             case()
         case.reset()
     try:
@@ -69,11 +68,10 @@ def time_calls(case: Case) -> tuple[int, ...]:
 
     They begin with the case's initial state.
     """
-    for _ in range(WARMUP_CALLS):
+    for _ in range(WARMUP_ITERATIONS):
         case()
     case.reset()
-    least, most = CALLS
-    return times_ns(case, seconds=CALLS_S, least=least, most=most)
+    return times_ns(case, seconds=CALLS_S, least=LEAST_CALLS, most=MOST_CALLS)
 
 
 def device_times(case: Case) -> tuple[int, ...]:
@@ -124,7 +122,7 @@ def time_steps(
             case.reset()
             seed(torch.device(case.params.device), seed_of_masks(case.params.seed, ranks.rank))
             with nullcontext() if synced else ranks.no_sync(case.runner.model):
-                for number in range(-WARMUP_STEPS, min(left, BLOCK_STEPS)):
+                for number in range(-WARMUP_ITERATIONS_OF_RANKS, min(left, BLOCK_STEPS)):
                     ranks.barrier()
                     ns = clocked(work[number % len(work)]).wall_ns
                     if number >= 0:

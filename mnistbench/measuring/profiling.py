@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,14 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION, MODULE, PHASE
 from mnistbench.core.record import OpTable
+from mnistbench.events import from_profiler
+from mnistbench.events.links import link
+from mnistbench.events.model import Trace, steps_of
+from mnistbench.events.table import tables
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import Case, synchronizer
-from mnistbench.measuring.events_to_table import events_of, table
-from mnistbench.measuring.host_events import host_events
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.workloads.step import Inference, Step
-
-#: Iterations between a reset and profiling: the optimizer creates its state in the first. The
-#: profiler then creates its buffers in one more iteration, which is profiled and dropped.
-WARMUP_ITERATIONS = 2
 
 #: Blocks of each kind, and calls per block. Disturbances only add time, so the fastest block is the
 #: best estimate.
@@ -44,12 +43,11 @@ _COST_CALLS = 300
 
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Return the operations of a case's first iteration, host activities only."""
-    recorded = record(case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False)
-    events = host_events(recorded)
-    device = case.params.device
-    return table(
-        events, temperature="cold", view="host", device=device, first_of_process=first_of_process
+    profiler = profile_iterations(
+        case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False
     )
+    operations = operation_table(profiler, case.params.device, "host")
+    return replace(operations, temperature="cold", first_of_process=first_of_process)
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -57,49 +55,59 @@ def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = F
 
     ``shapes`` records the distinct input shapes of each operation.
     """
-    return warm_table(
-        record_warm(case, iterations=iterations, view=view, shapes=shapes), case.params.device, view
-    )
+    return profile_warm(case, iterations=iterations, view=view, shapes=shapes).table()
 
 
-def record_warm(
+@dataclass(frozen=True)
+class WarmProfile:
+    """A profile of iterations of a warm case."""
+
+    profiler: torch.profiler.profile  # has ended
+    device: str  # of the case
+    view: str  # host or device
+    # Overhead of the profiler per operation call. It was measured before the profile: the events
+    # of an accelerator are in the trace of the last profile only.
+    profiler_ns: int
+
+    def table(self) -> OpTable:
+        """Return the operations, one sample per iteration."""
+        operations = operation_table(self.profiler, self.device, self.view)
+        return replace(operations, profiler_ns=self.profiler_ns)
+
+    def export_trace(self, path: Path) -> None:
+        """Write a Chrome trace, as long as no other profile has started."""
+        export_trace(self.profiler, path)
+
+
+def profile_warm(
     case: Case,
     *,
     iterations: int,
     view: str = "host",
     shapes: bool = False,
     communicates: bool = False,
-) -> torch.profiler.profile:
-    """Profile iterations of a warm case.
-
-    :func:`warm_table` and the profiler's trace export read the result.
+) -> WarmProfile:
+    """Profile iterations of a warm case, from its initial state.
 
     If it ``communicates`` with other ranks, another iteration follows that is dropped: the ranges
     of the communication end on threads of their own, shortly after the iteration, and the profiler
     loses those that have not ended.
     """
+    device = case.params.device
+    activities = activities_of(device, view)
+    profiler_ns = cost_per_call(tuple(activities))
     case.reset()
     for _ in range(WARMUP_ITERATIONS):
         case()
-    activities = activities_of(case.params.device, view)
-    return record(
+    profiler = profile_iterations(
         case,
         iterations=iterations,
         activities=activities,
         shapes=shapes,
-        dropped=1,
+        dropped=1,  # in which the profiler creates its buffers
         dropped_after=int(communicates),
     )
-
-
-def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTable:
-    """Return the operations of a profile that :func:`record_warm` made."""
-    cost = cost_per_call(tuple(activities_of(device, view)))
-    with gc_paused():  # its searches take longer the more events there are
-        events = host_events(recorded) if view == "host" else events_of(recorded)
-        return replace(
-            table(events, temperature="warm", view=view, device=device), profiler_ns=cost
-        )
+    return WarmProfile(profiler, device, view, profiler_ns)
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
@@ -110,10 +118,38 @@ def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
     profiler = torch.profiler.profile(activities=activities_of("cpu", "host"))
     with started(profiler):
         run()
-    names = [event.name for event in host_events(profiler)]
+    names = {event.name for event in trace_of(profiler).host}
     return any("::" in name for name in names), any(
         name.startswith(("Torch-Compiled", "CompiledFunction")) for name in names
     )
+
+
+def trace_of(profiler: torch.profiler.profile) -> Trace:
+    """Return the events of a profile that has ended, with their links."""
+    assert profiler.profiler is not None, "the profile has ended"
+    with gc_paused():  # its searches take longer the more events there are
+        trace = from_profiler.read(profiler.profiler)
+        link(trace)
+    return trace
+
+
+def operation_table(profiler: torch.profiler.profile, device: str, view: str) -> OpTable:
+    """Return the operations of a profile with marked iterations, one sample per iteration.
+
+    Args:
+        profiler: has ended.
+        device: of the case; the memory of the rows is its memory.
+        view: ``host`` or ``device``; only the latter has device times.
+    """
+    trace = trace_of(profiler)
+    with gc_paused():
+        both = tables(
+            trace,
+            steps_of(trace),
+            has_device=view == "device",
+            memory_of_host=torch.device(device).type == "cpu",
+        )
+    return both.device or both.host
 
 
 def profile_call(
@@ -126,16 +162,18 @@ def profile_call(
     A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input
     shapes of each operation.
     """
-    may_be_repeated = call.setup is None and call.teardown is None
-    loops = max(1, round(PROFILED_NS / max(1.0, duration_ns))) if may_be_repeated else 1
+    can_loop = call.setup is None and call.teardown is None  # nothing between two calls
+    loops = max(1, round(PROFILED_NS / max(1.0, duration_ns))) if can_loop else 1
     with call.prepared() as run:
         has_operations, is_compiled = operations_of(run)
     if not has_operations:
         return []
     tables = []
-    for view in ("host", "device") if has_device_view(device) else ("host",):
+    for view in views_of(device):
+        activities = activities_of(device, view)
+        profiler_ns = cost_per_call(tuple(activities))
         profiler = torch.profiler.profile(
-            activities=activities_of(device, view), record_shapes=shapes, profile_memory=True
+            activities=activities, record_shapes=shapes, profile_memory=True
         )
         with started(profiler), contextlib.nullcontext() if is_compiled else marked_calls():
             for number in range(1 + iterations):
@@ -144,7 +182,7 @@ def profile_call(
                     for _ in range(loops):
                         run()
                     synchronizer(torch.device(device))()
-        tables.append(warm_table(profiler, device, view).of_one_call(loops))
+        tables.append(WarmProfile(profiler, device, view, profiler_ns).table().of_one_call(loops))
     return tables
 
 
@@ -183,12 +221,17 @@ def cost_per_call(activities: tuple[ProfilerActivity, ...]) -> int:
     return max(0, round((quickest_profiled - quickest) / _COST_CALLS))
 
 
+def views_of(device: str) -> tuple[str, ...]:
+    """Return the views of a warm case: ``host`` and, if the profiler supports it, ``device``."""
+    return ("host", "device") if has_device_view(device) else ("host",)
+
+
 def has_device_view(device: str) -> bool:
     """Whether the profiler supports the device (not mps: Kineto has no support for it)."""
     return torch.device(device).type in ("cuda", "xpu")
 
 
-def record(
+def profile_iterations(
     case: Case,
     *,
     iterations: int,

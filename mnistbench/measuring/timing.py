@@ -20,6 +20,10 @@ from mnistbench.core.record import OpTable
 if TYPE_CHECKING:
     import torch
 
+#: Warm-up iterations of a case, at every batch size: memory is allocated, algorithms are chosen,
+#: and the optimizer creates its state.
+WARMUP_ITERATIONS = 2
+
 
 def _queued_ns() -> int:
     """Return how long this thread could run while another one had its core.
@@ -155,12 +159,12 @@ def times_ns(
     """
     for _ in range(untimed):
         work()
-    found: list[int] = []
+    iterations_ns: list[int] = []
     left_ns = seconds * 1e9
-    while len(found) < least or (left_ns > 0 and len(found) < most):
-        found.append(clocked(work).wall_ns)
-        left_ns -= found[-1]
-    return tuple(found)
+    while len(iterations_ns) < least or (left_ns > 0 and len(iterations_ns) < most):
+        iterations_ns.append(clocked(work).wall_ns)
+        left_ns -= iterations_ns[-1]
+    return tuple(iterations_ns)
 
 
 def _events(device: torch.device) -> tuple[Any, Any]:

@@ -62,16 +62,16 @@ def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
     Raises:
         torch.OutOfMemoryError: the free memory does not suffice for the smallest kernels.
     """
-    found = torch.device(device)
+    torch_device = torch.device(device)
     precision = dtype
     # Convolutions compute in TF32 by default in cuDNN, and then the matrix product does so, too.
     if (
         dtype == "float32"
-        and found.type == "cuda"
+        and torch_device.type == "cuda"
         and torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
     ):
         precision = "tf32"
-    return _measured(found, precision, threads if found.type == "cpu" else 1)
+    return _measured(torch_device, precision, threads if torch_device.type == "cpu" else 1)
 
 
 @functools.cache

@@ -97,7 +97,7 @@ def _profiled(
     """Profile each case; of several ranks, rank 0 writes the traces."""
     import torch
 
-    from mnistbench.profile.first_call import TRAINING_STEPS, Processes, cold_calls
+    from mnistbench.profile.first_call import TRAINING_STEPS, cold_calls
     from mnistbench.profile.run import profile_case
     from mnistbench.workloads.workload import builtin_workloads
 
@@ -135,12 +135,10 @@ def _profiled(
     if ranks and workload.load:
         with ranks.rank_0_first():
             workload.load(torch.device(devices[0]))
-    found = []
+    profiled = []
     is_first = ranks is None or ranks.rank == 0
-    with (
-        Processes() as processes,
-        Progress(sys.stderr if is_first else None, total=len(cases), quiet=True) as progress,
-    ):
+    stream = sys.stderr if is_first else None
+    with Progress(stream, total=len(cases), quiet=True) as progress:
         for params, trace in progress.over(zip(cases, traces, strict=True)):
             progress.step(params.label)
             case = profile_case(
@@ -152,10 +150,10 @@ def _profiled(
                 trace=trace if is_first else None,
             )
             if settings.cold:
-                calls = cold_calls(params, settings.data_dir, processes)
+                calls = cold_calls(params, settings.data_dir)
                 case = replace(case, cold=calls, trained_steps=TRAINING_STEPS)
-            found.append(case)
-    return found
+            profiled.append(case)
+    return profiled
 
 
 def _traces(trace: Path | None, cases: Sequence[Params]) -> list[Path | None]:

@@ -6,7 +6,7 @@ From the shapes of the tensors that the dispatcher sees.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from mnistbench.core.operation import OWN_SHARE, OpKey
 from mnistbench.core.roofline import Cost, total_cost
+from mnistbench.events.model import Trace
 from mnistbench.measuring.case import Case
-from mnistbench.measuring.events_to_table import Event, events_of, placed
-from mnistbench.measuring.profiling import activities_of, record
+from mnistbench.measuring.profiling import activities_of, profile_iterations, trace_of
 from mnistbench.profile.result import Layer
 
 #: Profiled iterations: several, because the times of the shortest operations vary.
@@ -73,15 +73,15 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
     case()  # the optimizer makes its state
     counted = _Counting()
     with counted:
-        recorded = record(
+        recorded = profile_iterations(
             case,
             iterations=ITERATIONS,
             activities=activities_of(case.params.device, "host"),
             shapes=False,
         )
-    events: list[Event] = events_of(recorded)
+    trace = trace_of(recorded)
     case.reset()
-    return _by_doer(events, counted.costs)
+    return _by_doer(trace, counted.costs)
 
 
 def moved_bytes(call: Callable[[], object]) -> int:
@@ -95,35 +95,29 @@ def moved_bytes(call: Callable[[], object]) -> int:
     return sum(cost.n_bytes for _, cost in counted.costs)
 
 
-def _by_doer(events: Sequence[Event], counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, Cost]:
+def _by_doer(trace: Trace, counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, Cost]:
     """Assign the costs of ITERATIONS iterations to the operations that do the work."""
     per_iteration = len(counted) // ITERATIONS
     if list(counted) != list(counted[:per_iteration]) * ITERATIONS:
         return {}
-    self_us: list[dict[OpKey, float]] = [defaultdict(float) for _ in range(per_iteration)]
-    for event, place in placed(events):
-        if event.name.startswith(_COST):
-            number = int(event.name.removeprefix(_COST)) % per_iteration
-            for inner in _below(event):
-                self_us[number][inner.name, place.phase, place.module] += inner.self_cpu_time_total
-    found: dict[OpKey, list[Cost]] = defaultdict(list)
-    for (name, cost), by_key in zip(counted[:per_iteration], self_us, strict=True):
+    self_ns: list[dict[OpKey, int]] = [defaultdict(int) for _ in range(per_iteration)]
+    for event in trace.kept_host:
+        counted_range = event.enclosing(_COST)
+        if counted_range is not None and counted_range is not event:
+            number = int(counted_range.name.removeprefix(_COST)) % per_iteration
+            self_ns[number][event.name, *counted_range.scope] += event.self_ns
+    costs_by_doer: dict[OpKey, list[Cost]] = defaultdict(list)
+    for (name, cost), by_key in zip(counted[:per_iteration], self_ns, strict=True):
         if by_key and (cost.flops or cost.n_bytes):  # a view has neither
-            found[_doer(name, by_key)].append(cost)
-    return {key: total_cost(costs) for key, costs in found.items()}
+            costs_by_doer[_doer(name, by_key)].append(cost)
+    return {key: total_cost(costs) for key, costs in costs_by_doer.items()}
 
 
-def _doer(name: str, self_us: Mapping[OpKey, float]) -> OpKey:
-    own = next((key for key in self_us if key[0] == name), None)
-    if own and self_us[own] >= OWN_SHARE * sum(self_us.values()):
+def _doer(name: str, self_ns: Mapping[OpKey, int]) -> OpKey:
+    own = next((key for key in self_ns if key[0] == name), None)
+    if own and self_ns[own] >= OWN_SHARE * sum(self_ns.values()):
         return own
-    return max(self_us, key=lambda key: self_us[key])
-
-
-def _below(event: Event) -> Iterator[Event]:
-    for child in event.cpu_children:
-        yield child
-        yield from _below(child)
+    return max(self_ns, key=lambda key: self_ns[key])
 
 
 class _Counting(TorchDispatchMode):
@@ -185,16 +179,20 @@ def _bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
     ]
     # out= and the like.
     only_written = {argument.name for argument in changed if argument.kwarg_only}
-    given = {
+    arguments_by_name = {
         **{argument.name: value for argument, value in zip(schema.arguments, args, strict=False)},
         **kwargs,
     }
     read = [
         value
-        for position, (name, value) in enumerate(given.items())
+        for position, (name, value) in enumerate(arguments_by_name.items())
         if name not in only_written and not (position == 0 and schema.name in FIRST_NOT_READ)
     ]
-    written = [given[argument.name] for argument in changed if argument.name in given]
+    written = [
+        arguments_by_name[argument.name]
+        for argument in changed
+        if argument.name in arguments_by_name
+    ]
     return _size(read) + _size((out, written))
 
 
@@ -209,7 +207,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
 
     For one sample of a batch [B, ...].
     """
-    found: list[Layer] = []
+    in_order: list[Layer] = []
     before: list[int] = []
     counter = FlopCounterMode(display=False)
 
@@ -221,7 +219,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
             flops = counter.get_total_flops() - before.pop()
             first = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
             if first is not None:
-                found.append(_layer(name, module, first, flops))
+                in_order.append(_layer(name, module, first, flops))
 
         return hook
 
@@ -242,7 +240,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
             model.train(training)
             for hook in hooks:
                 hook.remove()
-    return tuple(found)
+    return tuple(in_order)
 
 
 def _layer(name: str, module: nn.Module, output: Tensor, flops: int) -> Layer:

@@ -6,34 +6,29 @@ iteration, trains, and profiles later iterations; another process loads the trai
 profiles its first iteration.
 
 Importing torch takes longer than all of that. Therefore, on a CPU under Linux, the processes are
-forked from one server process that has imported the modules but has run no operation and has one
-thread. Their first iterations equal those of processes that import torch themselves:
-``docs/evidence/first_call_processes.py``.
+forked from the fork server of ``multiprocessing``, which has imported the modules but has run no
+operation and has one thread. Their first iterations equal those of processes that import torch
+themselves: ``docs/evidence/first_call_processes.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import json
+import multiprocessing
 import os
-import select
-import signal
 import sys
 import tempfile
-import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Any, Self
 
 import platformdirs
 
-from mnistbench.core.child import Child, ChildError, measuring_environment
-from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.child import measuring_environment
+from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.params import Params
-from mnistbench.core.reading import Reader
-from mnistbench.core.record import table_to_json
 from mnistbench.profile.result import ColdCall
 
 #: Training steps between the first iteration and the later ones.
@@ -42,288 +37,181 @@ TRAINING_STEPS = 20
 #: Profiled iterations after training; tables show their median.
 LATER_CALLS = 5
 
-#: Advice of madvise to populate pages for reading, from Linux 5.14; Python's mmap does not name it.
-_POPULATE_READ = 22
-#: Advice of madvise to populate pages for writing, from Linux 5.14; Python's mmap does not name it.
-_POPULATE_WRITE = 23
-
-#: Time limit of a job, in seconds.
+#: Time limit of a process, in seconds.
 _TIMEOUT_S = 600
 
+#: What the fork server imports before it forks.
+_PRELOADED = "mnistbench.profile.preloaded"
 
-def cold_calls(
-    params: Params, data_dir: str | Path | None = None, processes: Processes | None = None
-) -> tuple[ColdCall, ...]:
+
+@dataclass(frozen=True)
+class Job:
+    """What a process measures."""
+
+    params: Params  # of a case of a built-in workload
+    data_dir: str | Path | None  # of MNIST
+    weights: Path  # file that the process without trained weights writes, and the other one reads
+    trained: bool  # start with these weights
+
+
+def cold_calls(params: Params, data_dir: str | Path | None = None) -> tuple[ColdCall, ...]:
     """Return profiled iterations of a case of a built-in workload.
 
     In order: the first iteration of a process, later ones of that process after TRAINING_STEPS
-    steps, and the first iteration of a process with the trained weights. Open ``processes`` serve
-    several cases; by default they are started and ended here.
+    steps, and the first iteration of a process with the trained weights.
     """
-    with contextlib.ExitStack() as stack:
-        processes = processes or stack.enter_context(Processes())
-        weights = str(
-            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mnistbench-cold-")))
-            / "weights.pt"
-        )
-        job = {
-            "params": asdict(params),
-            "data_dir": str(data_dir) if data_dir else None,
-            "weights": weights,
-        }
-        return tuple(
-            call for trained in (False, True) for call in processes.run({**job, "trained": trained})
-        )
+    with tempfile.TemporaryDirectory(prefix="mnistbench-cold-") as folder:
+        weights = Path(folder) / "weights.pt"
+        untrained = calls_of_process(Job(params, data_dir, weights, trained=False))
+        trained = calls_of_process(Job(params, data_dir, weights, trained=True))
+    return (*untrained, *trained)
 
 
-class Processes:
-    """Runs each job in a new process.
+def calls_of_process(job: Job, *, forks: bool = True) -> list[ColdCall]:
+    """Return the iterations of a job, measured in a new process.
 
-    Forked from a server if ``fork`` and where that is possible, else started.
+    Forked from the fork server if ``forks`` and where that is possible, else started.
     """
-
-    def __init__(self, *, fork: bool = True) -> None:
-        self._fork = fork and sys.platform == "linux"
-        self._server: Child | None = None
-
-    def __enter__(self) -> Self:
-        """Return self."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the server."""
-        if self._server:
-            self._server.stop()
-            self._server = None
-
-    def run(self, job: dict[str, Any]) -> list[ColdCall]:
-        """Return the iterations of a job, measured in a new process."""
-        try:
-            # An accelerator may not be usable after a fork.
-            if self._fork and job["params"]["device"] == "cpu":
-                # Else numpy starts a thread on import.
-                self._server = self._server or _start({"OPENBLAS_NUM_THREADS": "1"})
-                try:
-                    answer = _ask(self._server, {**job, "fork": True})
-                except BaseException:
-                    self.__exit__()
-                    raise
-                if "unfit" not in answer.read(Mapping[str, Any]):
-                    return _calls(answer)
-                self.__exit__()
-                self._fork = False
-            with _start({}) as process:
-                return _calls(_ask(process, {**job, "fork": False}))
-        except (ChildError, RecordError, ValueError) as error:
-            raise UsageError(f"first iteration: its process failed ({error}); try again") from None
+    calls = None
+    # An accelerator may not be usable after a fork.
+    if forks and sys.platform == "linux" and job.params.device == "cpu":
+        context = multiprocessing.get_context("forkserver")
+        # Else numpy starts a thread on import.
+        calls = _measured(context, job, {"OPENBLAS_NUM_THREADS": "1"})
+    if calls is None:
+        calls = _measured(multiprocessing.get_context("spawn"), job, {})
+    assert calls is not None, "only a fork may be unfit"
+    return calls
 
 
-def _start(variables: dict[str, str]) -> Child:
-    """Start a process that runs ``main``.
-
-    It ends when its standard input is closed, so also when this process is killed.
-    """
-    environment = measuring_environment(
-        os.environ, platformdirs.user_cache_path("mnistbench") / "pycache"
+def _measured(
+    context: BaseContext, job: Job, variables: Mapping[str, str]
+) -> list[ColdCall] | None:
+    """Run a job in a new process; None if it is a fork whose first iteration would differ."""
+    receiving, sending = context.Pipe(duplex=False)
+    is_fork = context.get_start_method() == "forkserver"
+    if is_fork:
+        context.set_forkserver_preload([_PRELOADED])
+    process = context.Process(  # type: ignore[attr-defined]  # each context has its own
+        target=_serve, args=(job, sending, is_fork), daemon=True
     )
+    with _environment(variables):
+        process.start()
+    sending.close()
+    try:
+        if not receiving.poll(_TIMEOUT_S):
+            raise UsageError(_failure(f"it took longer than {_TIMEOUT_S} s"))
+        answer = receiving.recv()
+    except EOFError:
+        process.join()
+        code = process.exitcode
+        how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+        raise UsageError(_failure(how)) from None
+    finally:
+        process.kill()
+        process.join()
+        receiving.close()
+    if isinstance(answer, str):
+        raise UsageError(answer)
+    calls: list[ColdCall] | None = answer
+    return calls
+
+
+def _failure(how: str) -> str:
+    return f"first iteration: its process failed ({how}); try again"
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Give processes that start in the body the environment of processes that measure."""
+    before = dict(os.environ)
+    bytecode = platformdirs.user_cache_path("mnistbench") / "pycache"
     package = str(Path(__file__).parents[2])  # a checkout need not be installed
+    environment = measuring_environment(before, bytecode)
     path = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", "mnistbench.profile.first_call"]
-    return Child(command, {**environment, **variables, "PYTHONPATH": path})
-
-
-def _ask(process: Child, job: dict[str, Any]) -> Reader:
-    """Return the answer to a job.
-
-    Raises:
-        ChildError: the process or its fork failed, or exceeded the time limit.
-    """
-    process.tell(json.dumps(job))
-    answer = Reader(json.loads(process.next_line(_TIMEOUT_S)))
-    if "failed" in answer.read(Mapping[str, Any]):
-        raise ChildError(": ".join([answer["failed"].read(str), *process.errors()[-1:]]))
-    return answer
-
-
-def _calls(answer: Reader) -> list[ColdCall]:
-    if answer.read(Mapping[str, Any]).get("error"):
-        raise UsageError(answer["error"].read(str))
-    return list(answer["calls"].read(tuple[ColdCall, ...]))
+    os.environ.clear()
+    os.environ.update({**environment, **variables, "PYTHONPATH": path})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 # ---- The process ---------------------------------------------------------------------------------
 
 
-def main() -> None:
-    """Read jobs from standard input, a line of JSON each.
-
-    Write an answer to each to standard output, also a line of JSON.
-    """
-    from mnistbench.measuring.torch_import import import_torch
-
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    import_torch()
-    for line in iter(sys.stdin.readline, ""):
-        job = json.loads(line)
-        out.write(json.dumps(_forked(job) if job["fork"] else _answer(job)) + "\n")
-        out.flush()
-
-
-#: What ``_measure`` imports before a first iteration.
-_IMPORTED = (
-    "mnistbench.measuring.profiling",
-    "mnistbench.workloads.workload",
-    "torch._dynamo",  # by the constructor of an optimizer
-    "torch._inductor",  # by the start of the profiler
-)
-
-
-def _answer(job: dict[str, Any]) -> dict[str, Any]:
+def _serve(job: Job, sending: Connection, is_fork: bool) -> None:  # by position
+    """Send the iterations of a job, the message of an error, or None for an unfit fork."""
+    os.dup2(2, 1)  # the standard output is the report of the command
+    if is_fork and not _is_like_a_started_process():
+        sending.send(None)
+        return
     try:
-        return {"calls": _measure(job)}
+        sending.send(_calls(job))
     except MnistbenchError as error:
-        return {"error": str(error)}
+        sending.send(str(error))
 
 
-def _forked(job: dict[str, Any]) -> dict[str, Any]:
-    """Run a job in a fork of this process.
+def _is_like_a_started_process() -> bool:
+    """Map the pages of the fork server as if this fork had used them.
 
-    Return its answer, how it failed, or that its first iteration would differ.
-
-    Exit if standard input is closed.
-    """
-    for name in _IMPORTED:
-        importlib.import_module(name)
-    # A fork has one thread: libraries would wait for the others.
-    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
-        return {"unfit": True}
-    pages = _present_pages()
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        _exit_with_answer(job, pages, writing)
-    os.close(writing)
-    answer = b""
-    while True:
-        ready, _, _ = select.select([reading, sys.stdin], [], [])
-        if sys.stdin in ready:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            sys.exit()
-        part = os.read(reading, 2**16)
-        if not part:
-            break
-        answer += part
-    os.close(reading)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if code:
-        return {"failed": f"exit status {code}" if code > 0 else f"killed by signal {-code}"}
-    return dict(json.loads(answer))
-
-
-def _present_pages() -> list[tuple[int, int, int]]:
-    """Return the private memory that this process has used.
-
-    The address, the number of bytes and the advice for madvise.
-
-    A fork maps these pages again when it first uses them, and copies those that it writes. That
-    would happen in its first iteration, but a process that has imported the modules itself has the
-    pages.
-    """
-    import mmap
-
-    import numpy as np
-
-    found = []
-    with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            addresses, rights = line.split()[:2]
-            first, last = (int(address, 16) // mmap.PAGESIZE for address in addresses.split("-"))
-            # [vdso] and the like belong to the kernel.
-            if rights[0] != "r" or rights[3] != "p" or "[v" in line:
-                continue
-            pagemap.seek(8 * first)
-            present = np.frombuffer(pagemap.read(8 * (last - first)), np.uint64) >> np.uint64(63)
-            edges = np.flatnonzero(np.diff(present.astype(np.int8), prepend=0, append=0)).tolist()
-            advice = _POPULATE_WRITE if rights[1] == "w" else _POPULATE_READ
-            for begin, end in zip(edges[::2], edges[1::2], strict=True):
-                found.append(
-                    ((first + begin) * mmap.PAGESIZE, (end - begin) * mmap.PAGESIZE, advice)
-                )
-    return found
-
-
-def _exit_with_answer(
-    job: dict[str, Any], pages: Sequence[tuple[int, int, int]], writing: int
-) -> None:
-    """Map the pages as if they had been used, run the job, and end the fork.
-
-    Without the clean-up of its parent.
+    Return whether that succeeds, and the server is fit to fork.
     """
     import ctypes
 
-    code = 1
-    try:
-        madvise = ctypes.CDLL(None).madvise
-        are_mapped = all(
-            madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0
-            for start, size, advice in pages
-        )
-        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            json.dump(_answer(job) if are_mapped else {"unfit": True}, pipe)
-        code = 0
-    except BaseException:  # noqa: BLE001  # nothing may return into the server's loop
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(code)
+    from mnistbench.profile import preloaded
+
+    if os.getppid() != preloaded.SERVER or preloaded.THREADS > 1:
+        return False
+    madvise = ctypes.CDLL(None).madvise
+    return all(
+        madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0
+        for start, size, advice in preloaded.PAGES
+    )
 
 
-def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
+def _calls(job: Job) -> list[ColdCall]:
+    from mnistbench.measuring.torch_import import import_torch
+
+    import_torch()
     import torch
 
     from mnistbench.measuring.case import build
-    from mnistbench.measuring.events_to_table import events_of, table
-    from mnistbench.measuring.profiling import profile_first_call, record
+    from mnistbench.measuring.profiling import (
+        operation_table,
+        profile_first_call,
+        profile_iterations,
+    )
     from mnistbench.workloads.step import Step
     from mnistbench.workloads.workload import builtin_workloads
 
-    params = Params(**job["params"])
-    trained = bool(job["trained"])
+    params = job.params
     torch.set_num_threads(params.threads)
     workloads = {
-        workload.name: workload for workload in builtin_workloads(params.dataset, job["data_dir"])
+        workload.name: workload for workload in builtin_workloads(params.dataset, job.data_dir)
     }
     workload = workloads[params.workload]
     case = build(params, workload)
-    if trained:
+    if job.trained:
         case.model.load_state_dict(
-            torch.load(job["weights"], map_location=params.device, weights_only=True)
+            torch.load(job.weights, map_location=params.device, weights_only=True)
         )
-    calls = [
-        {
-            "trained": trained,
-            "first": True,
-            "table": table_to_json(profile_first_call(case, first_of_process=True)),
-        }
-    ]
-    if not trained:
+    first = profile_first_call(case, first_of_process=True)
+    calls = [ColdCall(trained=job.trained, first=True, table=first)]
+    if not job.trained:
         mode = case.model.training
         device = torch.device(params.device)
         generator = torch.Generator().manual_seed(params.seed)
         step = Step(case.model, workload.loss, workload.make_optimizer(case.model.parameters()))
         for _ in range(TRAINING_STEPS):
             step(*workload.make_batch(params.batch_size, device, generator))
-        torch.save(case.model.state_dict(), job["weights"])
+        torch.save(case.model.state_dict(), job.weights)
         case.model.train(mode)
         activities = [torch.profiler.ProfilerActivity.CPU]
-        recorded = record(case, iterations=LATER_CALLS, activities=activities, shapes=False)
-        after = table(events_of(recorded), temperature="warm", view="host", device=params.device)
-        calls.append({"trained": True, "first": False, "table": table_to_json(after)})
+        profiler = profile_iterations(
+            case, iterations=LATER_CALLS, activities=activities, shapes=False
+        )
+        later = operation_table(profiler, params.device, "host")
+        calls.append(ColdCall(trained=True, first=False, table=later))
     return calls
-
-
-if __name__ == "__main__":
-    main()

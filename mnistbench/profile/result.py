@@ -281,7 +281,7 @@ class Profiled:
         Records in them are left as they are.
         """
         costs = [[*key, cost.flops, cost.n_bytes] for key, cost in self.costs.items()]
-        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "costs": costs}
+        return {**{field.name: getattr(self, field.name) for field in fields(self)}, "costs": costs}
 
     @classmethod
     def from_stored(cls, stored: Any) -> Profiled:
@@ -293,6 +293,6 @@ class Profiled:
         case = Reader(stored)
         costs = {cells[:3]: Cost(*cells[3:]) for cells in case["costs"].read(tuple[_COST, ...])}
         return cls(
-            **case.members(cls, [each.name for each in fields(cls) if each.name != "costs"]),
+            **case.members(cls, [field.name for field in fields(cls) if field.name != "costs"]),
             costs=costs,
         )

@@ -13,7 +13,7 @@ import torch
 from mnistbench.core.params import Params
 from mnistbench.measuring.case import build, fork_random, memory_suffices, thread_count
 from mnistbench.measuring.passes import time_calls, time_steps
-from mnistbench.measuring.profiling import export_trace, has_device_view, record_warm, warm_table
+from mnistbench.measuring.profiling import profile_warm, views_of
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.profile.counting import layers, operation_costs
 from mnistbench.profile.result import Profiled, RankTimes
@@ -84,17 +84,19 @@ def profile_case(
             if parts := ranks.gather((calls_ns, no_sync_ns)):
                 of_ranks = RankTimes(*zip(*parts, strict=True))
         tables = []
-        for view in ("host", "device") if has_device_view(params.device) else ("host",):
-            recorded = record_warm(
+        views = views_of(params.device)
+        for view in views:
+            profiled = profile_warm(
                 case,
                 iterations=iterations,
                 view=view,
                 shapes=shapes,
                 communicates=ranks is not None,
             )
-            tables.append(warm_table(recorded, params.device, view))
-        if trace:
-            export_trace(recorded, trace)
+            # The next profile takes the events of an accelerator from this one's trace.
+            if trace and view == views[-1]:
+                profiled.export_trace(trace)
+            tables.append(profiled.table())
         return Profiled(
             params=params,
             parameter_count=case.parameter_count,

@@ -22,7 +22,7 @@ from mnistbench.measuring.case import (
     thread_count,
 )
 from mnistbench.measuring.environment import read
-from mnistbench.measuring.profiling import has_device_view, record_warm, warm_table
+from mnistbench.measuring.profiling import has_device_view, profile_warm
 from mnistbench.train.checkpoint import Checkpoint
 from mnistbench.train.files import curves, tensorboard_file, write_result, write_weights
 from mnistbench.train.result import (
@@ -169,14 +169,14 @@ def _profiled(
     """Profile training steps from the initial weights, in a case of their own."""
     case = build(params, workload)
     view = "device" if has_device_view(settings.device) else "host"
-    recorded = record_warm(case, iterations=PROFILED_STEPS, view=view)
+    profiled = profile_warm(case, iterations=PROFILED_STEPS, view=view)
     if output:
-        recorded.export_chrome_trace(os.fspath(output / TRACE))
+        profiled.profiler.export_chrome_trace(os.fspath(output / TRACE))
     return CaseRecord(
         test="mnistbench train",
         node_id=params.label,
         params=params,
         parameter_count=case.parameter_count,
         samples=case.samples,
-        tables=(warm_table(recorded, settings.device, view),),
+        tables=(profiled.table(),),
     )

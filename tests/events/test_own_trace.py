@@ -15,8 +15,7 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.record import CaseRecord
 from mnistbench.events.analysis import analyse
 from mnistbench.measuring.case import build
-from mnistbench.measuring.events_to_table import events_of, table
-from mnistbench.measuring.profiling import record_warm, warm_table
+from mnistbench.measuring.profiling import operation_table, profile_warm
 from mnistbench.workloads.workload import builtin_workloads
 
 pytestmark = pytest.mark.versions
@@ -35,10 +34,10 @@ def by_key(found):
 @pytest.mark.parametrize(("phase", "shapes"), [("step", False), ("step", True), ("forward", False)])
 def test_a_saved_record_and_its_trace_have_the_same_table(tmp_path, phase, shapes):
     case = build(builders.params(phase=phase, batch_size=4), builtin_workloads("digits", None)[0])
-    recorded = record_warm(case, iterations=3, shapes=shapes)
+    profiled = profile_warm(case, iterations=3, shapes=shapes)
     path = tmp_path / "trace.json.gz"
-    recorded.export_chrome_trace(str(path))
-    record = builders.case_record(params=case.params, tables=(warm_table(recorded, "cpu", "host"),))
+    profiled.export_trace(path)
+    record = builders.case_record(params=case.params, tables=(profiled.table(),))
     saved = CaseRecord.from_json(json.loads(json.dumps(record.to_json()))).table("warm", "host")
     found = analyse(path)
     assert by_key(found.host) == by_key(saved)
@@ -56,15 +55,14 @@ def test_a_table_of_a_profile_of_a_users_own_code_is_that_of_its_trace(tmp_path)
         torch.relu(torch.ones(2, 4) @ weight).to(torch.float64).sum().backward()
     path = tmp_path / "trace.json"
     recorded.export_chrome_trace(str(path))
-    own = table(events_of(recorded), temperature="warm", view="host", iteration="ProfilerStep*")
+    own = operation_table(recorded, "cpu", "host")
     found = analyse(path).host
 
     def numbers(rows):
         sums = {}
         for row in rows:
-            name = row.name.replace("ProfilerStep#1", "ProfilerStep*")
-            calls, own_ns, memory = sums.get(name, (0, 0, 0))
-            sums[name] = (
+            calls, own_ns, memory = sums.get(row.name, (0, 0, 0))
+            sums[row.name] = (
                 calls + row.calls,
                 own_ns + sum(row.self_cpu_ns),
                 memory + row.memory_bytes,

@@ -18,12 +18,15 @@ from collections import defaultdict
 
 import pytest
 import real_traces
+from kineto_builders import OPERATION, RANGE, KinetoEvent, fields, profiled
 from real_traces import needs_traces
+from torch.autograd import DeviceType
 
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.events import analysis
 from mnistbench.events.analysis import timelines
-from mnistbench.events.model import KERNEL
+from mnistbench.events.model import KERNEL, steps_of
+from mnistbench.events.table import tables
 
 pytestmark = needs_traces
 
@@ -214,3 +217,81 @@ def test_busy_and_idle_time_are_those_of_tracelens(name):
         "total_comm_time": found.communication_ns,
         "total_memcpy_time": found.copies_ns,
     } == pytest.approx(theirs, rel=1e-3)
+
+
+# ---- The same events from the profiler -----------------------------------------------------------
+
+
+#: Traces whose kernels have the number of their operation, as those of a profile do.
+NAME_OPERATIONS = (
+    "b200_eager",
+    "h100_bert_small",
+    "h100_qwen_0.5b",
+    "mi250_mlp_training",
+    "mi300_bert_small",
+    "mi300_qwen_0.5b",
+    "mi300_resnet_training",
+    "torch_compile_triton",
+)
+
+DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
+
+#: Categories of events that a profile of ours has.
+PROFILED_CATEGORIES = (
+    "cpu_op",
+    "user_annotation",
+    "cuda_runtime",
+    "cuda_driver",
+    "overhead",
+    "gpu_user_annotation",
+    *DEVICE_CATEGORIES,
+)
+
+
+def kineto_event(event, *, has_types):
+    """An event of a file as the profiler gives it."""
+    category = event["cat"]
+    args = event.get("args", {})
+    of_device = category in (*DEVICE_CATEGORIES, "gpu_user_annotation")
+    is_operation = category == "cpu_op"
+    start_ns = round(event["ts"] * 1000)
+    values = {
+        "scope": RANGE if category == "user_annotation" else OPERATION,
+        "device_type": DeviceType.CUDA if of_device else DeviceType.CPU,
+        "device_index": args.get("device", 0),
+        "device_resource_id": args.get("stream") if of_device else event["tid"],
+        "is_user_annotation": category == "gpu_user_annotation",
+        "fwd_thread_id": args.get("Fwd thread id", 0),
+        "sequence_nr": args.get("Sequence number", -1),
+        "correlation_id": args.get("External id" if is_operation else "correlation", 0),
+        "linked_correlation_id": 0 if is_operation else args.get("External id", 0),
+        "shapes": args.get("Input Dims", []),
+        **({"activity_type": category} if has_types else {}),
+    }
+    end_ns = start_ns + round(event["dur"] * 1000)
+    return KinetoEvent(**fields(event["name"], start_ns, end_ns, 1, **values))
+
+
+@pytest.mark.parametrize("has_types", [True, False])
+@pytest.mark.parametrize("name", NAME_OPERATIONS)
+def test_a_profile_with_the_events_of_a_trace_has_its_device_times(name, has_types):
+    """Of each operation, and the host time of all but what only the file tells: links of autograd.
+
+    torch 2.11 does not tell the types of events.
+    """
+    raw = [event for event in raw_events(name) if event.get("cat") in PROFILED_CATEGORIES]
+    trace = profiled([kineto_event(event, has_types=has_types) for event in raw if "dur" in event])
+    both = tables(trace, steps_of(trace), has_device=True, memory_of_host=False)
+    read = analysed(name)
+    assert both.device.busy_ns == read.device.busy_ns
+    assert times_by_name(both.device, "self_device_ns") == times_by_name(
+        read.device, "self_device_ns"
+    )
+    assert times_by_name(both.host, "self_cpu_ns") == times_by_name(read.host, "self_cpu_ns")
+
+
+def times_by_name(table, column):
+    times = defaultdict(int)
+    for row in table.rows:
+        times[row.name] += sum(getattr(row, column))
+    return times

@@ -23,10 +23,11 @@ from mnistbench.core.record import OpTable, median_ns
 from mnistbench.events.analysis import analyse
 from mnistbench.gate.sides.workload_case import WorkloadCase, columns
 from mnistbench.measuring.case import Case, build, fork_random
-from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times
-from mnistbench.measuring.profiling import export_trace, record_warm, warm_table
-from mnistbench.profile import ceilings
-from mnistbench.workloads.workload import builtin_workloads
+from mnistbench.measuring.passes import EVENT_CALLS, device_times
+from mnistbench.measuring.profiling import cost_per_call, profile_warm
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
+from mnistbench.profile import ceilings, run
+from mnistbench.workloads.workload import Workload, builtin_workloads
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,8 +51,12 @@ def _own_random_numbers() -> Iterator[None]:
 
 def convnet(**changes: Any) -> Case:
     """A training step of ConvNet at batch 1, which is limited by launches."""
-    [workload] = [one for one in builtin_workloads("digits", None) if one.name == "convnet"]
-    return build(on_cuda(batch_size=1, **changes), workload)
+    return build(on_cuda(batch_size=1, **changes), workload())
+
+
+def workload() -> Workload:
+    by_name = {workload.name: workload for workload in builtin_workloads("digits", None)}
+    return by_name["convnet"]
 
 
 def on_cuda(**changes: Any) -> Params:
@@ -93,9 +98,9 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
     file: Path = tmp_path_factory.mktemp("trace") / "trace.json"
     with fork_random(torch.device(DEVICE)):
         case = convnet()
-        recorded = record_warm(case, iterations=ITERATIONS, view="device")
-        table = warm_table(recorded, DEVICE, "device")
-        export_trace(recorded, file)
+        profiled = profile_warm(case, iterations=ITERATIONS, view="device")
+        table = profiled.table()
+        profiled.export_trace(file)
     events = [
         event for event in json.loads(file.read_text())["traceEvents"] if event.get("ph") == "X"
     ]
@@ -103,15 +108,33 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
 
 
 def test_the_trace_of_a_profile_has_the_table_of_the_profile(profile: Profile) -> None:
-    """Device time of each operation, phase and module, to the nanosecond, and the busy time."""
-    found = analyse(profile.trace).device
-    assert found is not None
-    times = [
-        {row.key: row.self_device_ns for row in table.rows if any(row.self_device_ns)}
-        for table in (profile.table, found)
-    ]
-    assert times[0] == times[1]
-    assert found.busy_ns == profile.table.busy_ns
+    """Device time of each operation, phase and module, to the nanosecond, and the busy time.
+
+    And calls, host times and kernels.
+    """
+    exported = analyse(profile.trace).device
+    assert exported is not None
+    assert device_times_of(exported) == device_times_of(profile.table)
+    assert exported.busy_ns == profile.table.busy_ns
+    assert {row.key: row for row in exported.rows} == {row.key: row for row in profile.table.rows}
+
+
+def device_times_of(table: OpTable) -> dict[tuple[str, str, str], tuple[int, ...]]:
+    return {row.key: row.self_device_ns for row in table.rows if any(row.self_device_ns)}
+
+
+def test_the_trace_of_mnistbench_profile_has_its_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is exported after the profiles of both views, the second of which has the kernels."""
+    monkeypatch.setattr(run, "ceilings_of", lambda *_: None)
+    cost_per_call.cache_clear()
+    trace = tmp_path / "trace.json"
+    case = run.profile_case(on_cuda(batch_size=1), workload(), iterations=2, trace=trace)
+    _, device = case.tables
+    exported = analyse(trace).device
+    assert exported is not None
+    assert device_times_of(exported) == device_times_of(device)
 
 
 # ---- Busy and elapsed time -----------------------------------------------------------------------
@@ -145,11 +168,11 @@ def test_the_operations_of_two_runs_are_held_against_busy_time(profile: Profile)
 def test_device_times_begin_at_the_initial_state() -> None:
     losses = LossSpy()
     case = build(tiny_params(device=DEVICE), tiny_workload(loss=losses))
-    for _ in range(WARMUP_CALLS + 7):
+    for _ in range(WARMUP_ITERATIONS + 7):
         case()
     device_times(case)
     assert losses.values[-EVENT_CALLS] == pytest.approx(losses.values[0], rel=1e-3)
-    assert losses.values[WARMUP_CALLS + 6] != pytest.approx(losses.values[0], rel=1e-3)
+    assert losses.values[WARMUP_ITERATIONS + 6] != pytest.approx(losses.values[0], rel=1e-3)
 
 
 # ---- Rows ----------------------------------------------------------------------------------------
@@ -201,9 +224,7 @@ def test_both_views_have_the_memory_of_the_device() -> None:
     for view in ("host", "device"):
         gc.collect()
         torch.cuda.empty_cache()
-        tables.append(
-            warm_table(record_warm(convnet(), iterations=ITERATIONS, view=view), DEVICE, view)
-        )
+        tables.append(profile_warm(convnet(), iterations=ITERATIONS, view=view).table())
     host, device = (
         {row.key: row.memory_bytes for row in table.rows if row.is_operation} for table in tables
     )
@@ -219,7 +240,7 @@ def test_both_views_have_the_memory_of_the_device() -> None:
 def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
     case = WorkloadCase(convnet, DEVICE, 1)
     case.build()
-    for _ in range(WARMUP_CALLS):
+    for _ in range(WARMUP_ITERATIONS):
         case()
     sample = case.clocked()
     assert sample.device_ns

@@ -216,7 +216,7 @@ def test_a_fast_step_has_the_model_and_the_optimizer_of_its_workload() -> None:
 
 def test_batches_of_a_dataset_are_those_of_epoch_after_epoch() -> None:
     case = built(WITH_SET, phase="batch", batch_size=8)
-    pixels = [image[0, 0, 0].item() for _ in range(6) for image in case._work()[0]]
+    pixels = [image[0, 0, 0].item() for _ in range(6) for image in case._run()[0]]
     first = pixels[:TRAIN_SAMPLES]
     second = pixels[TRAIN_SAMPLES:]
     assert len(second) == TRAIN_SAMPLES
@@ -413,7 +413,7 @@ def test_an_iteration_synchronizes_its_accelerator(monkeypatch: pytest.MonkeyPat
 def test_an_iteration_synchronizes_after_its_work() -> None:
     happened: list[str] = []
     case = replace(
-        built(), _work=lambda: happened.append("work"), _synchronize=lambda: happened.append("wait")
+        built(), _run=lambda: happened.append("work"), _synchronize=lambda: happened.append("wait")
     )
     case()
     case()

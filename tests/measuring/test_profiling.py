@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +17,17 @@ from torch_builders import CPU, LossSpy, digit_batch, tiny_params, tiny_workload
 
 from mnistbench.core.operation import NO_MODULE
 from mnistbench.core.record import OpRow, OpTable
-from mnistbench.measuring import host_events, profiling
+from mnistbench.events import from_profiler
+from mnistbench.events.analysis import analyse
+from mnistbench.measuring import profiling
 from mnistbench.measuring.case import build, fork_random, thread_count
-from mnistbench.measuring.events_to_table import events_of
 from mnistbench.measuring.profiling import (
     LOSS,
     MODEL,
     has_device_view,
     profile,
     profile_first_call,
-    record_warm,
+    profile_warm,
 )
 from mnistbench.workloads.workload import ConvNet, LeNet5, Workload
 
@@ -213,27 +215,17 @@ def test_garbage_is_collected_in_the_case_and_not_while_events_are_parsed(
 ) -> None:
     collecting = []
     parsing = []
-    link = host_events._link
-    events = torch.profiler.profile.events
+    read = from_profiler.read
 
-    def link_and_note(*arguments: Any) -> None:
+    def read_and_note(profiler: Any) -> Any:
         parsing.append(gc.isenabled())
-        link(*arguments)
+        return read(profiler)
 
-    def events_and_note(*arguments: Any) -> Any:
-        parsing.append(gc.isenabled())
-        return events(*arguments)
-
-    # Has profiles of its own, once.
-    profiling.cost_per_call(tuple(profiling.activities_of("cpu", "host")))
-    monkeypatch.setattr(host_events, "_link", link_and_note)
-    monkeypatch.setattr(torch.profiler.profile, "events", events_and_note)
+    monkeypatch.setattr(from_profiler, "read", read_and_note)
     case = build(tiny_params(), tiny_workload())
     case.model.register_forward_hook(lambda *_: collecting.append(gc.isenabled()))
     profile(case, iterations=3)
     assert (set(collecting), parsing) == ({True}, [False])
-    events_of(record_warm(case, iterations=3))
-    assert (set(collecting), parsing) == ({True}, [False, False])
     assert gc.isenabled()
 
 
@@ -341,7 +333,7 @@ class FailsOnce(nn.Module):
 
 def test_the_range_of_a_layer_that_raised_ends_before_the_next_one() -> None:
     case = build(tiny_params(), tiny_workload(make_model=FailsOnce))
-    work = case._work
+    work = case._run
 
     def work_again_after_a_failure() -> None:
         try:
@@ -349,7 +341,7 @@ def test_the_range_of_a_layer_that_raised_ends_before_the_next_one() -> None:
         except RuntimeError:
             work()
 
-    case = replace(case, _work=work_again_after_a_failure)
+    case = replace(case, _run=work_again_after_a_failure)
     found = profile_first_call(case, first_of_process=False)
     assert {module: row.calls for module, row in rows_of(found, "aten::linear").items()} == {
         "hidden": 2,
@@ -399,6 +391,22 @@ def test_only_a_warm_table_has_the_cost_of_the_profiler(monkeypatch: pytest.Monk
     case = build(tiny_params(), tiny_workload())
     assert profile_first_call(case, first_of_process=False).profiler_ns == 0
     assert profile(case, iterations=1).profiler_ns == 250
+
+
+def test_no_profiler_starts_between_a_warm_profile_and_its_trace(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next profiler takes the events of an accelerator from the trace of the one before."""
+    profiling.cost_per_call.cache_clear()
+    warm = profile_warm(build(tiny_params(), tiny_workload()), iterations=1)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("another profiler starts")
+
+    monkeypatch.setattr(torch.profiler.profile, "start", refuse)
+    table = warm.table()
+    warm.export_trace(tmp_path / "trace.json")
+    assert analyse(tmp_path / "trace.json").host.iteration_ns == table.iteration_ns
 
 
 def test_the_events_of_the_cost_per_call_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from builders import op_table
 from torch_builders import tiny_params
 
 from mnistbench.measuring import passes, timing
-from mnistbench.measuring.passes import EVENT_CALLS, WARMUP_CALLS, device_times, measure
-from mnistbench.measuring.timing import Sample, Timed, clocked
+from mnistbench.measuring.passes import EVENT_CALLS, device_times, measure
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, Timed, clocked
 
 pytestmark = pytest.mark.versions
 
@@ -79,7 +79,7 @@ def test_a_cold_iteration_comes_before_warm_up_reset_and_rounds(
     log: list[str], cold: bool, first: bool, profiled: list[str]
 ) -> None:
     timed = measure(FakeCase(log), FakeBenchmark(log), cold=cold, first_of_process=first)
-    assert log == [*profiled, *["call"] * WARMUP_CALLS, "reset", "benchmark", "call", "call"]
+    assert log == [*profiled, *["call"] * WARMUP_ITERATIONS, "reset", "benchmark", "call", "call"]
     assert timed.first_call == (op_table(temperature="cold") if cold else None)
 
 
@@ -191,7 +191,7 @@ def test_device_times_come_after_the_rounds(
     assert len(timed.device_ns) == EVENT_CALLS
     rounds = ["benchmark", "call", "call"]
     assert accelerator[: -len(EACH_CALL) * EVENT_CALLS - 1] == [
-        *["call"] * WARMUP_CALLS,
+        *["call"] * WARMUP_ITERATIONS,
         "reset",
         *rounds,
         "reset",
@@ -210,7 +210,7 @@ def test_calls_are_timed_for_a_second_within_limits(
     now = iter(range(0, 10_000 * call_ns, call_ns))
     monkeypatch.setattr(timing.Clock, "wall_ns", lambda: next(now))
     assert passes.time_calls(case) == (call_ns,) * calls  # type: ignore[arg-type]
-    assert log == [*["call"] * WARMUP_CALLS, "reset", *["call"] * calls]
+    assert log == [*["call"] * WARMUP_ITERATIONS, "reset", *["call"] * calls]
 
 
 @pytest.mark.parametrize(("device", "event"), [("cpu", False), ("cuda", True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.roofline import Ceilings
+from mnistbench.measuring import profiling
 from mnistbench.profile import ceilings
 from mnistbench.profile.run import profile_case
 
@@ -49,6 +51,34 @@ def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     assert len(json.loads(trace.read_text())["traceEvents"]) > 0
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_trace_is_written_before_another_profiler_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next profiler takes the events of an accelerator from the trace of the one before."""
+    calls = []
+    for name in ("start", "export_chrome_trace"):
+        method = getattr(torch.profiler.profile, name)
+
+        def call_and_note(
+            profiler: Any, *arguments: Any, name: str = name, method: Any = method
+        ) -> None:
+            calls.append((name, id(profiler)))
+            method(profiler, *arguments)
+
+        monkeypatch.setattr(torch.profiler.profile, name, call_and_note)
+    profiling.cost_per_call.cache_clear()
+    profile_case(
+        tiny_params(phase="step", batch_size=4),
+        tiny_workload(),
+        iterations=1,
+        trace=tmp_path / "t.json",
+    )
+    exported = [position for position, (name, _) in enumerate(calls) if name != "start"]
+    assert len(exported) == 1
+    (name, profiler), (_, exported_profiler) = calls[exported[0] - 1 : exported[0] + 1]
+    assert (name, profiler) == ("start", exported_profiler)
 
 
 def test_a_case_is_profiled_without_ceilings_where_their_kernels_do_not_fit(

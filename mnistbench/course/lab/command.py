@@ -110,7 +110,6 @@ def _measure(settings: Settings) -> None:
 
     from mnistbench.course.lab.measures import Measures
     from mnistbench.measuring.environment import read, resolve_devices
-    from mnistbench.profile.first_call import Processes
     from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
 
     try:
@@ -123,12 +122,11 @@ def _measure(settings: Settings) -> None:
         print_error(f"MNIST is not in {_shown(data_root(data_dir))} yet: downloading 11 MiB")
     known = {field.name: getattr(settings, field.name) for field in fields(LabSettings)}
     measured = LabSettings(**{**known, "devices": tuple(devices)})
-    with Processes() as processes:
-        measures = Measures(measured, data_dir, processes=processes)
-        lab = Lab(
-            directory, measured, read(torch.get_num_threads()), measures, studies=settings.studies
-        )
-        findings = lab.run(sys.stderr)
+    measures = Measures(measured, data_dir)
+    lab = Lab(
+        directory, measured, read(torch.get_num_threads()), measures, studies=settings.studies
+    )
+    findings = lab.run(sys.stderr)
     notes = write_report(directory, findings, settings.lang)
     for note in (*findings.notes, *notes):
         print_error(note)

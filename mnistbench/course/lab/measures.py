@@ -16,9 +16,8 @@ import torch
 from mnistbench.core.params import Params, default_step
 from mnistbench.course.lab.lab_file import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.passes import WARMUP_CALLS
-from mnistbench.measuring.timing import timed
-from mnistbench.profile.first_call import Processes, cold_calls
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, timed
+from mnistbench.profile.first_call import cold_calls
 from mnistbench.profile.result import Profiled
 from mnistbench.profile.run import profile_case, too_large
 from mnistbench.train.result import Listener, Point
@@ -49,12 +48,9 @@ class Measures:
     epochs = 2  # most timed epochs
     profiled_iterations = 10
 
-    def __init__(
-        self, settings: LabSettings, data_dir: str | None = None, processes: Processes | None = None
-    ) -> None:
+    def __init__(self, settings: LabSettings, data_dir: str | None = None) -> None:
         self._settings = settings
         self._data_dir = data_dir
-        self._processes = processes
         self._workload = {
             workload.name: workload for workload in builtin_workloads(settings.dataset, data_dir)
         }[settings.model]
@@ -127,9 +123,7 @@ class Measures:
 
         With untrained weights, and with trained ones.
         """
-        calls = cold_calls(
-            self._params(phase, device, threads, size), self._data_dir, self._processes
-        )
+        calls = cold_calls(self._params(phase, device, threads, size), self._data_dir)
         later = next((call for call in calls if not call.first), None)
         return tuple(
             FirstIteration(device, phase, size, call, None if call.trained else later)
@@ -160,7 +154,7 @@ class Measures:
                             self._workload,
                         )
                     )
-                    for _ in range(WARMUP_CALLS):
+                    for _ in range(WARMUP_ITERATIONS):
                         cases[-1]()
             in_block = []
             for case in cases:

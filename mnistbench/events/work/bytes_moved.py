@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from mnistbench.events.work.arguments import (
     NO_RULE,
     NOT_RECORDED,
+    SIZES,
     Arguments,
     Tensor,
     UncountedError,
@@ -69,54 +70,31 @@ def _like(tensor: Tensor, dtype: str = "") -> Tensor:
 
 # ---- Elementwise ---------------------------------------------------------------------------------
 
-#: Number format of the result: promoted from the inputs.
-_PROMOTED = "promoted"
-#: Number format of the result: promoted from the inputs, for floating-point inputs alone.
-_FLOATING = "floating"
-#: Number format of the result: truth values.
-_TRUTH = "truth"
-#: Number format of the result: that of the first input.
-_FIRST = "first"
-#: Number format of the result: promoted from all inputs but the first.
-_OTHERS = "others"
-
-#: (number format of the result, leading arguments that are read) -> operations.
-_ELEMENTWISE = {
-    (
-        _PROMOTED,
-        1,
-    ): (
+#: Leading arguments that are read -> operations. The elements of the result are as wide as those of
+#: the widest argument: exact except where whole numbers become floating-point numbers.
+_ARITHMETIC = {
+    1: (
         "abs neg positive clone relu sgn sign square ceil floor round trunc bitwise_not hardtanh "
-        "relu6 nan_to_num"
+        "relu6 nan_to_num silu gelu tanh sigmoid exp exp2 expm1 log log2 log1p sqrt rsqrt "
+        "reciprocal sin cos tan erf erfc elu leaky_relu softplus hardswish hardsigmoid mish"
     ),
-    (
-        _PROMOTED,
-        2,
-    ): "add sub rsub mul maximum minimum pow fmod remainder clamp_min clamp_max bitwise_and "
-    "bitwise_or bitwise_xor"
-    " threshold_backward",
-    (_PROMOTED, 3): "clamp addcmul",
-    (
-        _FLOATING,
-        1,
-    ): "silu gelu tanh sigmoid exp exp2 expm1 log log2 log1p sqrt rsqrt reciprocal sin cos tan "
-    "erf erfc elu"
-    " leaky_relu softplus hardswish hardsigmoid mish",
-    (
-        _FLOATING,
-        2,
-    ): "div true_divide atan2 silu_backward gelu_backward tanh_backward sigmoid_backward "
-    "leaky_relu_backward"
-    " hardtanh_backward",
-    (_FLOATING, 3): "lerp addcdiv",
-    (_TRUTH, 1): "isnan isinf isfinite logical_not",
-    (_TRUTH, 2): "eq ne lt le gt ge logical_and logical_or logical_xor",
-    (_FIRST, 2): "masked_fill native_dropout_backward",
-    (_OTHERS, 3): "where",
+    2: (
+        "add sub rsub mul maximum minimum pow fmod remainder clamp_min clamp_max bitwise_and "
+        "bitwise_or bitwise_xor threshold_backward div true_divide atan2 silu_backward "
+        "gelu_backward tanh_backward sigmoid_backward leaky_relu_backward hardtanh_backward "
+        "masked_fill native_dropout_backward"
+    ),
+    3: "clamp addcmul lerp addcdiv where",
+}
+
+#: Leading arguments that are read -> operations whose results are truth values.
+_COMPARISONS = {
+    1: "isnan isinf isfinite logical_not",
+    2: "eq ne lt le gt ge logical_and logical_or logical_xor",
 }
 
 
-def _elementwise(name: str, form: str, read: int) -> Rule:
+def _elementwise(name: str, read: int, *, compares: bool) -> Rule:
     in_place = name.endswith("_")
 
     def count(arguments: Arguments) -> Work:
@@ -129,68 +107,18 @@ def _elementwise(name: str, form: str, read: int) -> Rule:
         last = len(arguments) - 1
         if last >= read and arguments.is_tensor(last):  # the argument out
             return _moved(*inputs, Tensor(shape, arguments.tensor(last).dtype))
-        return _moved(*inputs, Tensor(shape, _format(form, arguments, inputs, read)))
+        return _moved(*inputs, Tensor(shape, "bool" if compares else _widest(inputs)))
 
     return count
 
 
-def _format(form: str, arguments: Arguments, inputs: Sequence[Tensor], read: int) -> str:
-    if form == _TRUTH:
-        return "bool"
-    if form == _FIRST:
-        return inputs[0].dtype
-    promoted = _promoted(inputs[1:] if form == _OTHERS else inputs)
-    if promoted.is_floating:
-        return promoted.dtype
-    if form == _FLOATING or not _are_whole(arguments, read):
-        # The result has torch's default number format, which no trace has.
-        raise UncountedError(NO_RULE)
-    return promoted.dtype
+def _widest(inputs: Sequence[Tensor]) -> str:
+    """Return the widest number format of the inputs.
 
-
-def _promoted(inputs: Sequence[Tensor]) -> Tensor:
-    """Return an input with the number format that the result has.
-
-    By the rules of torch.result_type.
-
-    A tensor without dimensions counts only if its kind of number is wider than that of all others;
-    whether it was a number of Python, for which other rules hold, is not recorded.
+    A tensor without dimensions does not widen the others: most are numbers of Python.
     """
-    with_dims = [tensor for tensor in inputs if tensor.shape] or list(inputs)
-    widest = max(with_dims, key=lambda tensor: _WIDTHS.index(tensor.dtype), default=None)
-    if widest is None or any(_kind(tensor.dtype) > _kind(widest.dtype) for tensor in inputs):
-        raise UncountedError(NO_RULE)
-    if {"float16", "bfloat16"} <= {tensor.dtype for tensor in with_dims} and widest.dtype in (
-        "float16",
-        "bfloat16",
-    ):
-        return Tensor(widest.shape, "float32")
-    return widest
-
-
-_WIDTHS = (
-    "bool",
-    "uint8",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-)
-
-
-def _kind(dtype: str) -> int:
-    """Return 0 for truth values, 1 for whole numbers, 2 for floating-point numbers."""
-    return 2 if "float" in dtype else int(dtype != "bool")
-
-
-def _are_whole(arguments: Arguments, read: int) -> bool:
-    """Whether the numbers among the arguments leave a whole result whole."""
-    scalars = [position for position in range(read) if arguments.kind(position) == "Scalar"]
-    return all(arguments.value(position).lstrip("-").isdecimal() for position in scalars)
+    with_dims = [tensor for tensor in inputs if tensor.shape] or inputs
+    return max((tensor.dtype for tensor in with_dims), key=lambda dtype: SIZES[dtype])
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -378,8 +306,9 @@ _SINGLE: dict[str, Rule] = {
 #: Operation -> its rule.
 MOVES: dict[str, Rule] = {
     **{
-        f"aten::{name}": _elementwise(name, form, read)
-        for (form, read), names in _ELEMENTWISE.items()
+        f"aten::{name}": _elementwise(name, read, compares=table is _COMPARISONS)
+        for table in (_ARITHMETIC, _COMPARISONS)
+        for read, names in table.items()
         for base in names.split()
         for name in (base, f"{base}_")
     },

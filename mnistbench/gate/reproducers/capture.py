@@ -11,7 +11,7 @@ makes the call around them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import ITERATION, OpKey
+from mnistbench.events.model import ThreadEvent, Trace
 from mnistbench.gate.reproducers.tensors import (
     HostBlock,
     allocated,
@@ -30,9 +31,7 @@ from mnistbench.gate.reproducers.tensors import (
     description,
     why_not_described,
 )
-from mnistbench.measuring.events_to_table import events_of, placed
-from mnistbench.measuring.host_events import host_events
-from mnistbench.measuring.profiling import activities_of, has_device_view, started
+from mnistbench.measuring.profiling import activities_of, has_device_view, started, trace_of
 
 #: Name of the range around a call; its number follows.
 _CALL = "mnistbench.call:"
@@ -200,8 +199,9 @@ def capture(
             )
             for key in wanted
         }
-    events = list(host_events(profiler) if view == "host" else events_of(profiler))
-    total_us = times_of_calls(events, view)
+    trace = trace_of(profiler)
+    own_ns = own_times(trace, view)
+    total_ns = times_of_calls(trace, own_ns, view)
     of_calls = allocated(profiler, _CALL)
     # What ``empty`` allocates is not used by it, and may have left the cache since its last use.
     used = [
@@ -209,13 +209,13 @@ def capture(
         for number, blocks in enumerate(placing.used)
     ]
     for call, found in zip(
-        describing.calls, before_calls(placing.wanted, used, total_us), strict=True
+        describing.calls, before_calls(placing.wanted, used, total_ns), strict=True
     ):
         call.since, *of_tensors = found
         # Of a call that cannot be described, some descriptions are missing.
         for tensor, since in zip(call.tensors, of_tensors, strict=False):
             tensor["since"], tensor["since_ns"] = since
-    return rows(events, describing.calls, total_us, wanted, view)
+    return rows(trace, describing.calls, wanted, own_ns, total_ns)
 
 
 def _is_of_the_program(func: Any) -> bool:
@@ -416,70 +416,81 @@ class _Arguments:
 # ---- Events --------------------------------------------------------------------------------------
 
 
-def times_of_calls(events: Iterable[Any], view: str = "host") -> dict[int, float]:
-    """Return the time of each call, in microseconds, by its number.
+def times_of_calls(trace: Trace, own_ns: Mapping[int, int], view: str = "host") -> dict[int, int]:
+    """Return the time of each call, in nanoseconds, by its number.
 
-    That of its kernels if the view is ``device``.
+    That of its kernels if the view is ``device``. ``own_ns`` is the result of ``own_times``.
     """
-    return {
-        int(event.name.removeprefix(_CALL)): sum(_time(child, view) for child in event.cpu_children)
-        for event in events
-        if event.name.startswith(_CALL)
-    }
+    total_ns: dict[int, int] = {}
+    for event in trace.kept_host:
+        call = event.enclosing(_CALL)
+        if call is None:
+            continue
+        number = _number_of(call)
+        total_ns.setdefault(number, 0)
+        if view == "device":
+            total_ns[number] += own_ns[id(event)]
+        elif event.caller is call:
+            total_ns[number] += event.ns
+    return total_ns
+
+
+def own_times(trace: Trace, view: str = "host") -> dict[int, int]:
+    """Return the self time of each event of the host, in nanoseconds, by its id.
+
+    That of the kernels that it launched itself if the view is ``device``.
+    """
+    if view == "host":
+        return {id(event): event.self_ns for event in trace.kept_host}
+    own_ns = {id(event): 0 for event in trace.kept_host}
+    for launched in trace.device:
+        if launched.operation is not None:
+            own_ns[id(launched.operation)] += launched.ns
+    return own_ns
 
 
 def rows(
-    events: Iterable[Any],
+    trace: Trace,
     calls: Sequence[CapturedCall],
-    total_us: Mapping[int, float],
     wanted: Collection[OpKey],
-    view: str = "host",
+    own_ns: Mapping[int, int],
+    total_ns: Mapping[int, int],
 ) -> dict[OpKey, CapturedRow]:
     """Return the calls of rows of the operation table.
 
-    Of the events of one iteration in which the mode was active.
+    Of the events of one iteration in which the mode was active. ``own_ns`` is the result of
+    ``own_times``, ``total_ns`` that of ``times_of_calls``.
     """
-    self_us: dict[OpKey, dict[int, float]] = {key: defaultdict(float) for key in wanted}
+    self_ns: dict[OpKey, dict[int, int]] = {key: defaultdict(int) for key in wanted}
     seen: set[OpKey] = set()
-    for event, place in placed(events):
-        key = (event.name, place.phase, place.module)
-        if key in self_us:
+    for event in trace.kept_host:
+        key = (event.name, *event.scope)
+        if key in self_ns:
             seen.add(key)
-            around = event  # the call that encloses the event
-            while around is not None and not around.name.startswith(_CALL):
-                around = around.cpu_parent
-            if around is not None:
-                number = int(around.name.removeprefix(_CALL))
-                self_us[key][number] += (
-                    event.self_device_time_total if view == "device" else event.self_cpu_time_total
-                )
+            call = event.enclosing(_CALL)
+            if call is not None:
+                self_ns[key][_number_of(call)] += own_ns[id(event)]
     absent = CapturedRow((), why_not="was not called")
     return {
-        key: _row(key, self_us[key], total_us, calls) if key in seen else absent for key in wanted
+        key: _row(key, self_ns[key], total_ns, calls) if key in seen else absent for key in wanted
     }
 
 
-def _time(event: Any, view: str) -> float:
-    """Return the time of an event with its children, in microseconds."""
-    if view == "host":
-        return float(event.cpu_time_total)
-    return float(event.self_device_time_total) + sum(
-        _time(child, view) for child in event.cpu_children
-    )
+def _number_of(call: ThreadEvent) -> int:
+    return int(call.name.removeprefix(_CALL))
 
 
 def _row(
     key: OpKey,
-    self_us: Mapping[int, float],
-    total_us: Mapping[int, float],
+    self_ns: Mapping[int, int],
+    total_ns: Mapping[int, int],
     calls: Sequence[CapturedCall],
 ) -> CapturedRow:
-    if not self_us:
+    if not self_ns:
         return CapturedRow((), why_not=f"{key[0]} is not a call of an operation, nor a part of one")
-    whole = sum(self_us.values())
-    elements = sum(calls[number].elements for number in self_us)
+    elements = sum(calls[number].elements for number in self_ns)
     chosen: list[int] = []
-    for number in sorted(self_us, key=lambda number: (-calls[number].elements, number)):
+    for number in sorted(self_ns, key=lambda number: (-calls[number].elements, number)):
         if (
             len(chosen) == MOST_CALLS
             or sum(calls[one].elements for one in chosen) >= ENOUGH * elements > 0
@@ -497,15 +508,12 @@ def _row(
     )
     if why_not:
         return CapturedRow((), why_not=why_not)
-    spent, total = (
-        sum(times.get(number, 0.0) for number in chosen) for times in (self_us, total_us)
-    )
+    spent, total = (sum(times.get(number, 0) for number in chosen) for times in (self_ns, total_ns))
     return CapturedRow(
         tuple(
-            replace(calls[number], self_ns=round(1_000 * self_us[number]), position=number)
-            for number in chosen
+            replace(calls[number], self_ns=self_ns[number], position=number) for number in chosen
         ),
-        len(self_us),
-        round(1_000 * whole),
+        len(self_ns),
+        sum(self_ns.values()),
         min(1.0, spent / total) if total else 1.0,
     )

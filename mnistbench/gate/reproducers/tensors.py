@@ -162,7 +162,7 @@ class HostBlock(NamedTuple):
 def before_calls(
     wanted: Sequence[Sequence[HostBlock | None]],
     used: Sequence[Iterable[HostBlock]],
-    total_us: Mapping[int, float],
+    total_ns: Mapping[int, int],
 ) -> list[list[tuple[int, int]]]:
     """Return for each call the bytes used, and the ns since the last uses of its blocks.
 
@@ -174,11 +174,11 @@ def before_calls(
         wanted: for each call, in order, blocks before whose use it is asked; for None, nothing is
             between.
         used: the blocks that each call uses.
-        total_us: time of each call, in microseconds, by its number; 0 if it is missing.
+        total_ns: time of each call, in nanoseconds, by its number; 0 if it is missing.
     """
-    start_us = [
-        0.0,
-        *itertools.accumulate(total_us.get(number, 0.0) for number in range(len(used))),
+    start_ns = [
+        0,
+        *itertools.accumulate(total_ns.get(number, 0) for number in range(len(used))),
     ]
     # Address -> bytes, and the number of the last call that used them; the latest last.
     last: dict[int, tuple[int, int]] = {}
@@ -191,12 +191,10 @@ def before_calls(
             n_bytes, _ = last.pop(block.address, (0, 0))
             last[block.address] = max(n_bytes, block.n_bytes), number
     of_all = sum(n_bytes for n_bytes, _ in last.values())
-    iterations_ago = (_SIDES * of_all, round(1_000 * _SIDES * start_us[-1]))
+    iterations_ago = (_SIDES * of_all, _SIDES * start_ns[-1])
     return [
         [
-            (use[0], round(1_000 * max(0.0, start_us[number] - start_us[use[1] + 1])))
-            if use
-            else iterations_ago
+            (use[0], max(0, start_ns[number] - start_ns[use[1] + 1])) if use else iterations_ago
             for use in of_call
         ]
         for number, of_call in enumerate(found)

@@ -21,11 +21,7 @@ from typing import Any
 from mnistbench.core.machine import gc_paused
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
 from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun, device_in_use
-from mnistbench.measuring.timing import Sample, clocked, with_queue
-
-#: Warm-up iterations of a side: memory is allocated, algorithms are chosen, the optimizer creates
-#: its state.
-WARMUP_CALLS = 2
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, clocked, with_queue
 
 #: Shortest sample of a short function, in nanoseconds: its calls are repeated. Passing the turn to
 #: the other process takes some microseconds, after which the first calls are slower.
@@ -155,7 +151,7 @@ class PlainCase(SideCase):
         seed_all(0)
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(self.threads)
-        for _ in range(self._call.warmup_rounds - WARMUP_CALLS):
+        for _ in range(self._call.warmup_rounds - WARMUP_ITERATIONS):
             with self._call.prepared() as run:
                 close_unrun(run())
 

@@ -28,11 +28,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, Outcome, SideCase
+from mnistbench.gate.sides.case import SAMPLE_NS, Outcome, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.statistics.samples import FIRST, LEAST_PAIRS, PARTS, SETUP
-from mnistbench.measuring.timing import Clock, Sample, clocked, with_queue
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue
 
 #: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an
 #: iteration) are made. For cases whose pairs have the same variance, this minimizes the sum of the
@@ -315,7 +315,7 @@ def _warm_up(side_run: SideRun) -> int:
     """
     side_run.case.loops = 1
     elapsed = list[int]()
-    for _ in range(WARMUP_CALLS):
+    for _ in range(WARMUP_ITERATIONS):
         began = Clock.wall_ns()
         side_run.run_case()
         elapsed.append(Clock.wall_ns() - began)

@@ -28,13 +28,13 @@ from mnistbench.core import units
 from mnistbench.core.machine import peak_resident_bytes
 from mnistbench.gate.launcher import ListedCase, Listing
 from mnistbench.gate.reproducers.script import VALUES
-from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
+from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
 from mnistbench.gate.sides.steps import SideRun, rehearse
 from mnistbench.gate.statistics.samples import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created
-from mnistbench.measuring.timing import Clock
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock
 
 #: Measured if the user names no tests: the cases of this phase.
 DEFAULT_PHASE = "step"
@@ -477,8 +477,8 @@ def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
     with side.errors_named():
         made.build()
         for reset, number in (
-            (lambda: None, WARMUP_CALLS),
-            (made.reset, max(WARMUP_CALLS, iterations)),
+            (lambda: None, WARMUP_ITERATIONS),
+            (made.reset, max(WARMUP_ITERATIONS, iterations)),
         ):
             reset()
             for _ in range(number):

@@ -13,19 +13,23 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import record_function
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION
 from mnistbench.core.record import OpTable, finite
-from mnistbench.gate.sides.case import WARMUP_CALLS, Outcome, SideCase, seed_all
+from mnistbench.events import from_profiler
+from mnistbench.gate.sides.case import Outcome, SideCase, seed_all
 from mnistbench.measuring.case import on_device
-from mnistbench.measuring.events_to_table import events_of, table
-from mnistbench.measuring.host_events import host_events
-from mnistbench.measuring.profiling import activities_of, has_device_view, marked, started
-from mnistbench.measuring.timing import Sample, timed
+from mnistbench.measuring.profiling import (
+    activities_of,
+    has_device_view,
+    marked,
+    operation_table,
+    started,
+)
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, timed
 
 
 class WorkloadCase(SideCase):
@@ -146,7 +150,7 @@ class WorkloadCase(SideCase):
         return self._peak_of_device()
 
     def _warm_up(self) -> None:
-        for _ in range(WARMUP_CALLS):
+        for _ in range(WARMUP_ITERATIONS):
             self()
 
     def _peak_of_device(self) -> int | None:
@@ -182,21 +186,17 @@ def live_storages() -> dict[int, int]:
 
 def _peak_bytes(profiler: allocations_profile) -> int:
     """Return the peak of the recorded allocations during the marked iteration, in bytes."""
-    recorded: Any = profiler.kineto_results
-    events = recorded.events()
-    [iteration] = [event for event in events if event.name() == ITERATION]
-    began = iteration.start_ns()
-    ended = iteration.start_ns() + iteration.duration_ns()
-    allocations = [
-        e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU
-    ]
-    current = peak = 0
-    for event in sorted(allocations, key=lambda event: event.start_ns()):
-        if event.start_ns() > ended:
+    trace = from_profiler.read(profiler)
+    [iteration] = [event for event in trace.host if event.name == ITERATION]
+    current = 0
+    peak = 0
+    for record in trace.memory:
+        if record.ns > iteration.end:
             break
-        if event.start_ns() >= began:
-            peak = max(peak, current)
-        current += event.nbytes()
+        if record.of_host:
+            if record.ns >= iteration.start:
+                peak = max(peak, current)
+            current += record.n_bytes
     return max(peak, current)
 
 
@@ -228,9 +228,7 @@ def profiled(
             around(run)  # the profiler allocates its buffers
         for _ in turns:
             around(marked)
-    with gc_paused():
-        events = host_events(profiler) if view == "host" else events_of(profiler)
-        return table(events, temperature="warm", view=view, device=device)
+    return operation_table(profiler, device, view)
 
 
 def columns(profile: OpTable) -> dict[str, Any]:

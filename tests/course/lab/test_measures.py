@@ -19,8 +19,6 @@ from mnistbench.course.lab import measures
 from mnistbench.course.lab.lab_file import LabSettings
 from mnistbench.course.lab.measures import Measures
 from mnistbench.profile import run as profile_run
-from mnistbench.profile.first_call import Processes
-from mnistbench.profile.result import ColdCall
 
 SETTINGS = LabSettings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
 
@@ -78,23 +76,6 @@ def test_a_profiled_case_is_not_timed_as_well(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Measures, "profiled_iterations", 2)
     profiled_case = Measures(settings).profiled("forward", "cpu", 1, 1, None)
     assert (asked, len(profiled_case.tables[0].iteration_ns)) == ([], 2)
-
-
-def test_all_first_iterations_of_a_lab_share_their_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    given = []
-
-    def cold_calls(
-        params: Any, data_dir: str | None, processes: Processes | None
-    ) -> tuple[ColdCall, ...]:
-        given.append(processes)
-        return ()
-
-    monkeypatch.setattr(measures, "cold_calls", cold_calls)
-    with Processes() as processes:
-        Measures(SETTINGS, processes=processes).first_iterations("forward", "cpu", 1, 1)
-    assert given == [processes]
 
 
 class CountingCase:

@@ -309,10 +309,6 @@ def test_batch_norm_writes_its_statistics_in_training_alone():
             "aten::_flash_attention_forward",
             (*[Of((64, 4, 8))] * 3, *[Of((5,), "int32")] * 2, 16, 16, 0.0, False),
         ),
-        # The result has the default number format.
-        ("aten::div", (Of((4,), "int64"), Of((4,), "int64"))),
-        ("aten::mul", (Of((4,), "int64"), 0.5)),
-        ("aten::add", (Of((4,), "int64"), Of((), "float64"), 1)),  # a number of Python, or a tensor
         ("aten::add", (Of((4,)), Of((5,)), 1)),
         ("aten::add", ([Of((4,))], Of((4,)), 1)),
         ("aten::max_pool2d_with_indices", (Of((2, 3, 9, 9)), [2, 2], [2, 2], [0, 0], [1, 1], True)),
@@ -322,6 +318,13 @@ def test_batch_norm_writes_its_statistics_in_training_alone():
 def test_what_cannot_be_derived_is_not_guessed(name, arguments):
     with pytest.raises(UncountedError):
         count(name, *arguments)
+
+
+def test_a_result_is_as_wide_as_the_widest_input():
+    """Also of a division of whole numbers, whose number format is not recorded."""
+    assert count("aten::add", Of((4,), "bfloat16"), Of((4,), "float32"), 1).n_bytes == 8 + 2 * 16
+    assert count("aten::div", Of((4,), "int64"), Of((4,), "int64")).n_bytes == 3 * 32
+    assert count("aten::eq", Of((4,), "int64"), Of((4,), "int64")).n_bytes == 2 * 32 + 4
 
 
 def test_the_result_of_a_number_and_a_tensor_has_the_number_format_of_the_tensor():

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
 import torch_builders
 from torch import library, nn
-from torch.autograd import DeviceType
 
 from mnistbench.core.operation import NO_MODULE
+from mnistbench.events import model
+from mnistbench.events.links import link
+from mnistbench.events.model import ThreadEvent, Trace
 from mnistbench.gate.reproducers.capture import (
     CapturedCall,
     CapturedRow,
     capture,
+    own_times,
     rows,
     times_of_calls,
 )
@@ -97,24 +99,18 @@ def test_an_operation_that_the_mode_does_not_see_is_found_by_the_call_around_it(
     assert row["aten::_convolution"].self_share < row["aten::mkldnn_convolution"].self_share < 1
 
 
-def event(name, parent=None, self_us=0.0):
-    """An event of the profiler, with the fields that are read."""
-    made = SimpleNamespace(
-        name=name,
-        cpu_parent=parent,
-        cpu_children=[],
-        self_cpu_time_total=self_us,
-        cpu_time_total=self_us,
-        scope=0,
-        sequence_nr=-1,
-        thread=1,
-        fwd_thread=1,
-        device_type=DeviceType.CPU,
-        time_range=SimpleNamespace(start=0, end=0),
-    )
-    if parent is not None:
-        parent.cpu_children.append(made)
-    return made
+def profile_of(times_ns):
+    """The events of a profile with one operation in the range of each call."""
+    host = []
+    for number, ns in enumerate(times_ns):
+        start = 100_000 * number
+        host.append(
+            ThreadEvent(f"mnistbench.call:{number}", model.RANGE, 1, start, start + ns + 50)
+        )
+        host.append(ThreadEvent("aten::sin", model.OPERATION, 1, start, start + ns))
+    trace = Trace(source="", host=host, device=[], flows=[], memory=[])
+    link(trace)
+    return trace
 
 
 @pytest.mark.parametrize(
@@ -129,18 +125,18 @@ def event(name, parent=None, self_us=0.0):
     ],
 )
 def test_the_largest_calls_of_a_row_are_kept_until_they_have_most_of_its_elements(elements, chosen):
-    times = [7, 1, 5, 2][: len(elements)]  # microseconds; they do not matter
-    ranges = [event(f"mnistbench.call:{number}") for number in range(len(times))]
-    inner = [event("aten::sin", around, us) for around, us in zip(ranges, times, strict=True)]
+    times_ns = [7_000, 1_000, 5_000, 2_000][: len(elements)]  # they do not matter
     calls = [
         CapturedCall("aten::sin", "default", [number], elements=size)
         for number, size in enumerate(elements)
     ]
-    events = [*ranges, *inner]
-    [row] = rows(events, calls, times_of_calls(events), {("aten::sin", "", NO_MODULE)}).values()
+    trace = profile_of(times_ns)
+    own_ns = own_times(trace)
+    total_ns = times_of_calls(trace, own_ns)
+    [row] = rows(trace, calls, {("aten::sin", "", NO_MODULE)}, own_ns, total_ns).values()
     assert [call.args for call in row.calls] == [[number] for number in chosen]
-    assert [call.self_ns for call in row.calls] == [1_000 * times[number] for number in chosen]
-    assert (row.number, row.whole_ns, row.self_share) == (len(times), 1_000 * sum(times), 1.0)
+    assert [call.self_ns for call in row.calls] == [times_ns[number] for number in chosen]
+    assert (row.number, row.whole_ns, row.self_share) == (len(times_ns), sum(times_ns), 1.0)
 
 
 def test_calls_of_a_program_that_changes_are_not_described():

@@ -13,16 +13,16 @@ C = HostBlock(3_000, 40)
 def test_bytes_and_time_after_the_last_use_are_counted():
     used = [[A], [B], [B, C], [A]]
     wanted = [[], [], [], [A]]
-    total_us = {0: 5.0, 1: 20.0, 2: 30.0, 3: 7.0}
-    assert before_calls(wanted, used, total_us)[3] == [(540, 50_000)]  # B counts once
+    total_ns = {0: 5_000, 1: 20_000, 2: 30_000, 3: 7_000}
+    assert before_calls(wanted, used, total_ns)[3] == [(540, 50_000)]  # B counts once
 
 
 def test_what_was_used_just_before_is_zero():
-    assert before_calls([[], [A]], [[A], []], {0: 5.0, 1: 5.0})[1] == [(0, 0)]
+    assert before_calls([[], [A]], [[A], []], {0: 5_000, 1: 5_000})[1] == [(0, 0)]
 
 
 def test_what_is_used_first_was_used_before_an_iteration_of_each_side():
-    assert before_calls([[A], []], [[A, C], [B]], {0: 5.0, 1: 20.0})[0] == [(2 * 640, 50_000)]
+    assert before_calls([[A], []], [[A, C], [B]], {0: 5_000, 1: 20_000})[0] == [(2 * 640, 50_000)]
 
 
 def test_memory_that_a_call_has_freed_is_warm_if_most_of_the_new_block_was_in_it():
@@ -33,12 +33,12 @@ def test_memory_that_a_call_has_freed_is_warm_if_most_of_the_new_block_was_in_it
         (HostBlock(5_400, 1_201), False),
         (A, False),
     ):
-        [[found]] = before_calls([[], [new]], [[workspace], []], {0: 1.0})[1:]
+        [[found]] = before_calls([[], [new]], [[workspace], []], {0: 1_000})[1:]
         assert (found == (0, 0)) is is_warm, new
 
 
 def test_nothing_is_between_a_call_and_no_block():
-    assert before_calls([[], [None, HostBlock(9, 0), A]], [[B], []], {0: 1.0})[1] == [
+    assert before_calls([[], [None, HostBlock(9, 0), A]], [[B], []], {0: 1_000})[1] == [
         (0, 0),
         (0, 0),
         (1_000, 2_000),
@@ -46,7 +46,7 @@ def test_nothing_is_between_a_call_and_no_block():
 
 
 def test_a_call_without_a_time_took_none():
-    assert before_calls([[], [], [A]], [[A], [B], []], {0: 1.0})[2] == [(500, 0)]
+    assert before_calls([[], [], [A]], [[A], [B], []], {0: 1_000})[2] == [(500, 0)]
 
 
 def test_memory_inside_an_operation_belongs_to_its_call():

@@ -14,11 +14,11 @@ from gate_builders import both
 from pytest_benchmark.fixture import FixtureAlreadyUsed
 
 from mnistbench.gate.sides import steps
-from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, PlainCase, SideCase, own_threads
+from mnistbench.gate.sides.case import SAMPLE_NS, PlainCase, SideCase, own_threads
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.statistics.samples import BASE, HEAD, PARTS
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
-from mnistbench.measuring.timing import Sample
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample
 
 
 def never(name):
@@ -78,7 +78,7 @@ class TestCalls:
     def test_warm_up_rounds_beyond_those_of_the_gate_are_run(self):
         seen = []
         case(seen.append, 1, warmup_rounds=7)
-        assert len(seen) == 7 - WARMUP_CALLS
+        assert len(seen) == 7 - WARMUP_ITERATIONS
 
     @pytest.mark.parametrize("collects", [True, False])
     def test_garbage_is_collected_unless_the_test_says_otherwise(self, collects):
@@ -317,7 +317,7 @@ class TestShortFunctions:
         one.case.__dict__["_seen"] = False, False  # it calls no operation of torch
         one.case.outcome = lambda: number.append(len(calls)) or ("", 0.0)
         steps.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)
-        assert number == [WARMUP_CALLS + extra]
+        assert number == [WARMUP_ITERATIONS + extra]
 
     def test_a_disturbed_sample_does_not_end_the_calibration(self, run, monkeypatch):
         one = run(int)
@@ -372,7 +372,7 @@ class TestShortFunctions:
                 # Calibrated.
                 assert (
                     sum(part["sides"][name]["iterations"] for part in parts)
-                    == case.calls - WARMUP_CALLS - 3
+                    == case.calls - WARMUP_ITERATIONS - 3
                 )
                 return [part["sides"][name] for part in parts]
 

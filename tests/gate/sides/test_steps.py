@@ -16,7 +16,8 @@ import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.gate.sides import steps, workload_case
+from mnistbench.events import from_profiler
+from mnistbench.gate.sides import steps
 from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.steps import SideRun
@@ -356,7 +357,7 @@ class TestOperations:
     def test_the_collector_rests_while_events_are_parsed_and_not_before(self, monkeypatch):
         collecting = []
         parsing = []
-        parse = workload_case.host_events
+        parse = from_profiler.read
 
         def parse_and_note(profiler):
             parsing.append(gc.isenabled())
@@ -366,7 +367,7 @@ class TestOperations:
             collecting.append(gc.isenabled())
             return torch.nn.functional.nll_loss(output, targets)
 
-        monkeypatch.setattr(workload_case, "host_events", parse_and_note)
+        monkeypatch.setattr(from_profiler, "read", parse_and_note)
         measure(side_run(loss))
         assert (set(collecting), parsing) == ({True}, [False])
         assert gc.isenabled()

@@ -19,7 +19,7 @@ from scale_builders import SETTINGS as SCALE
 from torch import nn
 
 from mnistbench.measuring.case import fork_random
-from mnistbench.measuring.passes import BLOCK_STEPS, WARMUP_STEPS
+from mnistbench.measuring.passes import BLOCK_STEPS, WARMUP_ITERATIONS_OF_RANKS
 from mnistbench.train.scale import worker
 from mnistbench.workloads.ranks import OneProcess
 
@@ -63,8 +63,8 @@ def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batche
     with fork_random(CPU):
         samples, step_ns, no_sync_ns = worker.measure(SETTINGS, CPU, ranks)
     assert (samples, len(step_ns), len(no_sync_ns)) == (4, 13, 13)
-    long = WARMUP_STEPS + BLOCK_STEPS
-    short = WARMUP_STEPS + 3
+    long = WARMUP_ITERATIONS_OF_RANKS + BLOCK_STEPS
+    short = WARMUP_ITERATIONS_OF_RANKS + 3
     assert [synced for synced, _ in ranks.began] == [True] * long + [False] * long + [
         False
     ] * short + [True] * short

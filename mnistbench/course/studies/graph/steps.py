@@ -8,25 +8,29 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.result import Dispatched, Scheduled, StepTimes
-from mnistbench.measuring.events_to_table import events_of, is_annotation
-from mnistbench.measuring.profiling import activities_of, export_trace, has_device_view, started
+from mnistbench.events.model import DeviceEvent, ThreadEvent, Trace
+from mnistbench.measuring.profiling import (
+    activities_of,
+    export_trace,
+    has_device_view,
+    started,
+    trace_of,
+)
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.profile.counting import moved_bytes
 
-#: Untimed steps before the timed ones.
-_WARMUP = 2
 #: Fewest timed steps.
 _LEAST = 5
 #: Most timed steps.
@@ -99,13 +103,13 @@ def timed_steps(
     """
     found: dict[str, list[StepTimes]] = {way: [] for way in computes}
     program.zero_grad()
-    for number in range(_WARMUP + _MOST):
+    for number in range(WARMUP_ITERATIONS + _MOST):
         for way, compute in computes.items():
             step = timed_step(program, compute)
-            if number >= _WARMUP:
+            if number >= WARMUP_ITERATIONS:
                 found[way].append(step)
         spent = sum(step.total_ns for steps in found.values() for step in steps)
-        if number >= _WARMUP + _LEAST and spent > seconds * 1e9:
+        if number >= WARMUP_ITERATIONS + _LEAST and spent > seconds * 1e9:
             break
     return {way: tuple(steps) for way, steps in found.items()}
 
@@ -120,14 +124,14 @@ _KERNEL = re.compile(r"(?:graph_\d+_)?((?:cpp|triton_[a-z]+)_fused_\w*)")
 
 
 def schedule(
-    program: Program, way: str, compute: Callable[..., Tensor], trace: Path | None
+    program: Program, way: str, compute: Callable[..., Tensor], trace_file: Path | None
 ) -> list[Scheduled]:
     """Return the operations and kernels of the fastest of a few warm steps.
 
     They are in the order of their starts.
 
     An operation that another one calls is not among them. On a CPU these are calls, and on an
-    accelerator its kernels. ``trace`` is the file of a Chrome trace.
+    accelerator its kernels. ``trace_file`` is that of a Chrome trace.
     """
     device = program.arguments[0].device
     view = "device" if has_device_view(str(device)) else "host"
@@ -137,48 +141,41 @@ def schedule(
         for _ in range(_STEPS):
             with record_function(ITERATION):
                 program.step(compute)
-    events = events_of(profiler)
-    if trace:
-        export_trace(profiler, trace)
-    return list(scheduled(events, way, on_device=view == "device"))
+    if trace_file:
+        export_trace(profiler, trace_file)
+    return list(scheduled(trace_of(profiler), way, on_device=view == "device"))
 
 
-def scheduled(events: Sequence[Any], way: str, *, on_device: bool) -> Iterator[Scheduled]:
+def scheduled(trace: Trace, way: str, *, on_device: bool) -> Iterator[Scheduled]:
     """Yield what ran in the fastest of the marked steps: disturbances only add time.
 
     With ``on_device`` these are the kernels of an accelerator, else the calls of the host.
     """
-    marks = [
-        event for event in events if event.name == ITERATION and event.device_type == DeviceType.CPU
-    ]
-    if not marks:
+    steps = [event for event in trace.host if event.name == ITERATION]
+    if not steps:
         return
-    fastest = min((mark.time_range for mark in marks), key=lambda span: span.end - span.start)
-    begin = fastest.start
-    end = fastest.end
-    for event in sorted(events, key=lambda event: event.time_range.start):
-        inside = begin <= event.time_range.start <= end
-        # The copy of a range is none.
-        is_kernel = event.device_type != DeviceType.CPU and not is_annotation(event)
-        if inside and (is_kernel if on_device else _is_outermost(event)):
-            start = event.time_range.start - begin
-            duration = event.time_range.end - event.time_range.start
+    fastest = min(steps, key=lambda step: step.ns)
+    events: list[ThreadEvent] | list[DeviceEvent] = (
+        trace.device if on_device else [event for event in trace.kept_host if _is_outermost(event)]
+    )
+    for event in events:
+        if fastest.start <= event.start <= fastest.end:
             generated = _KERNEL.fullmatch(event.name)
             name = generated[1] if generated else event.name.removeprefix("aten::")
-            yield Scheduled(way, name, round(start * 1e3), round(duration * 1e3))
+            yield Scheduled(way, name, event.start - fastest.start, event.ns)
 
 
-def _is_outermost(event: Any) -> bool:
-    """Whether it is an operation of the host that no other one calls."""
-    if event.device_type != DeviceType.CPU or not _is_operation(event):
+def _is_outermost(event: ThreadEvent) -> bool:
+    """Whether it is an operation that no other one calls."""
+    if not _is_operation(event):
         return False
-    caller = event.cpu_parent
+    caller = event.caller
     while caller is not None and not _is_operation(caller):
-        caller = caller.cpu_parent
+        caller = caller.caller
     return caller is None
 
 
-def _is_operation(event: Any) -> bool:
+def _is_operation(event: ThreadEvent) -> bool:
     return ("::" in event.name.split(" ")[0] and not event.name.startswith("autograd::")) or bool(
         _KERNEL.fullmatch(event.name)
     )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -31,6 +31,7 @@ from mnistbench.course.studies.memory.result import (
     Settings,
     Site,
 )
+from mnistbench.events.model import MemoryRecord, ThreadEvent, Trace
 from mnistbench.measuring.case import (
     Case,
     build,
@@ -40,9 +41,8 @@ from mnistbench.measuring.case import (
     thread_count,
 )
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.events_to_table import placed
-from mnistbench.measuring.host_events import allocations, host_events
-from mnistbench.measuring.profiling import WARMUP_ITERATIONS, in_ranges, record_warm
+from mnistbench.measuring.profiling import in_ranges, profile_warm, trace_of
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.profile.run import too_large
 from mnistbench.workloads.workload import Workload, builtin_workloads
 
@@ -250,28 +250,43 @@ def held(case: Case) -> int:
 
 
 def _by_profiler(case: Case) -> tuple[Peak, Mapping[str, int]]:
-    recorded = record_warm(case, iterations=1)
+    trace = trace_of(profile_warm(case, iterations=1).profiler)
     before = held(case)
     ledger = Ledger(before)
-    events = host_events(recorded)
-    places = {id(event): place for event, place in placed(events)}
-    [iteration] = [event.time_range for event in events if event.name == ITERATION]
-    for at, n_bytes, event in allocations(recorded, events):
-        if iteration.start <= at <= iteration.end and event is not None:
-            place = places[id(event)]
-            operation: Any = event
+    [iteration] = [event for event in trace.host if event.name == ITERATION]
+    for record, event in allocations(trace):
+        if iteration.start <= record.ns <= iteration.end and event is not None:
+            place = event.scope
+            operation: ThreadEvent | None = event
             while operation is not None and (
                 operation.name in _ALLOCATE or "::" not in operation.name
             ):
                 # The innermost one that does more than to allocate.
-                operation = operation.cpu_parent
+                operation = operation.caller
             site = Site(
                 place.module or f"({place.phase})",
                 place.phase,
                 operation.name if operation is not None else "",
             )
-            ledger.change(n_bytes, site)
+            ledger.change(record.n_bytes, site)
     return Peak(ledger.peak, before, ledger.site), ledger.peaks
+
+
+def allocations(trace: Trace) -> Iterator[tuple[MemoryRecord, ThreadEvent | None]]:
+    """Yield each allocation and free of host memory, with the innermost event of its thread.
+
+    Frees of what was allocated before the profile are missing.
+    """
+    waiting = deque(trace.kept_host)
+    around: list[ThreadEvent] = []
+    for record in trace.memory:
+        if not record.of_host:
+            continue
+        while waiting and waiting[0].start <= record.ns:
+            around.append(waiting.popleft())
+        around = [event for event in around if event.end >= record.ns]
+        on_thread = [event for event in around if event.thread == record.thread]
+        yield record, on_thread[-1] if on_thread else None
 
 
 def _by_allocator(case: Case) -> tuple[Peak, Mapping[str, int]]:

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import torch
-from torch.autograd import DeviceType
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import ITERATION
@@ -29,6 +28,9 @@ from mnistbench.course.studies.graph.result import (
     Settings,
 )
 from mnistbench.course.studies.graph.steps import dispatched, scheduled, timed_steps
+from mnistbench.events import model
+from mnistbench.events.links import link
+from mnistbench.events.model import DeviceEvent, ThreadEvent, Trace
 
 TINY = Settings(size=16)
 N_BYTES = 16 * 16 * 4
@@ -124,35 +126,38 @@ def test_steps_take_turns_and_the_parts_add_up():
 # ---- The schedule --------------------------------------------------------------------------------
 
 
-class Event:
-    def __init__(self, name, start, end, parent=None, device=DeviceType.CPU):
-        self.name = name
-        self.cpu_parent = parent
-        self.device_type = device
-        self.time_range = type("Span", (), {"start": start, "end": end})
+def operation(name, start_us, end_us, kind=model.OPERATION):
+    return ThreadEvent(name, kind, 1, round(1_000 * start_us), round(1_000 * end_us))
 
 
-def events():
-    slow = Event(ITERATION, 0.0, 90.0)
-    fast = Event(ITERATION, 100.0, 150.0)
-    convolution = Event("aten::conv2d", 105.0, 120.0, fast)
-    node = Event("MulBackward0", 121.0, 130.0, fast)
-    return [
-        slow,
-        fast,
-        convolution,
-        node,
-        Event("aten::mul", 10.0, 80.0, slow),
-        Event("aten::convolution", 106.0, 119.0, convolution),
-        Event("aten::mul", 122.0, 128.5, node),
-        Event("graph_0_cpp_fused_add_mul_0", 140.0, 145.0, fast),
-        Event("autograd::engine::evaluate_function: MulBackward0", 121.0, 131.0, fast),
-        Event("triton_poi_fused_add_0", 147.0, 149.0, None, DeviceType.CUDA),
-    ]
+def profile_of(*host, device=()):
+    trace = Trace(source="", host=list(host), device=list(device), flows=[], memory=[])
+    link(trace)
+    return trace
+
+
+def two_steps():
+    """A slow step and a fast one."""
+    return profile_of(
+        operation(ITERATION, 0, 90, model.RANGE),
+        operation("aten::mul", 10, 80),
+        operation(ITERATION, 100, 150, model.RANGE),
+        operation("aten::conv2d", 105, 120),
+        operation("aten::convolution", 106, 119),
+        operation("autograd::engine::evaluate_function: MulBackward0", 121, 131),
+        operation("MulBackward0", 121, 130),
+        operation("aten::mul", 122, 128.5),
+        operation("graph_0_cpp_fused_add_mul_0", 140, 145),
+        device=[
+            DeviceEvent(
+                "triton_poi_fused_add_0", model.KERNEL, 147_000, 149_000, device="0", stream="0 7"
+            )
+        ],
+    )
 
 
 def test_the_schedule_is_the_outermost_operations_of_the_fastest_step():
-    assert list(scheduled(events(), EAGER, on_device=False)) == [
+    assert list(scheduled(two_steps(), EAGER, on_device=False)) == [
         Scheduled(EAGER, "conv2d", 5_000, 15_000),
         Scheduled(EAGER, "mul", 22_000, 6_500),
         Scheduled(EAGER, "cpp_fused_add_mul_0", 40_000, 5_000),
@@ -160,13 +165,14 @@ def test_the_schedule_is_the_outermost_operations_of_the_fastest_step():
 
 
 def test_the_schedule_of_an_accelerator_is_its_kernels():
-    assert list(scheduled(events(), EAGER, on_device=True)) == [
+    assert list(scheduled(two_steps(), EAGER, on_device=True)) == [
         Scheduled(EAGER, "triton_poi_fused_add_0", 47_000, 2_000)
     ]
 
 
 def test_without_a_marked_step_there_is_no_schedule():
-    assert list(scheduled([Event("aten::mul", 1.0, 2.0)], EAGER, on_device=False)) == []
+    unmarked = profile_of(operation("aten::mul", 1, 2))
+    assert list(scheduled(unmarked, EAGER, on_device=False)) == []
 
 
 # ---- What cannot be compiled ---------------------------------------------------------------------

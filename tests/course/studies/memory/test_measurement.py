@@ -8,12 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.memory import measurement
 from mnistbench.course.studies.memory.layers import Ledger
 from mnistbench.course.studies.memory.measurement import largest_batch, limited, study
 from mnistbench.course.studies.memory.result import LayerMemory, Peak, Settings, Site
+from mnistbench.measuring.profiling import trace_of
 from mnistbench.workloads.step import Inference
 
 
@@ -266,3 +268,17 @@ def test_a_size_in_millions_takes_few_guesses(bytes_of, most_guesses):
     found = largest_batch(counted, 10**12)
     assert bytes_of(found) <= 10**12 < bytes_of(found + 1)
     assert len(guesses) <= most_guesses
+
+
+def test_allocations_belong_to_the_innermost_event():
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        with record_function("range"):
+            kept = torch.ones(1000)
+        with record_function("later"):
+            del kept
+    changes = [
+        (record.n_bytes, event.name, event.caller and event.caller.name)
+        for record, event in measurement.allocations(trace_of(recorded))
+        if event
+    ]
+    assert changes == [(4000, "aten::empty", "aten::ones"), (-4000, "later", None)]

@@ -1,18 +1,30 @@
-"""The arithmetic of a table, on events made by hand; times are microseconds."""
+"""Events of a profile that are made by hand -> its operation table; times are microseconds.
+
+And the same numbers of profiles of torch, and of the traces that torch exports of them.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from kineto_builders import RANGE, KinetoEvent, fields, profiled
+from torch import nn
 from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, record_function
 from torch_builders import CPU, tiny_batch, tiny_model
 
-from mnistbench.core.operation import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import ITERATION, NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.record import OpRow, OpTable
-from mnistbench.measuring.events_to_table import table
+from mnistbench.events import from_file, from_profiler, model
+from mnistbench.events.links import link
+from mnistbench.events.model import Trace, steps_of
+from mnistbench.events.table import tables
 from mnistbench.measuring.profiling import MODEL
 
 pytestmark = pytest.mark.versions
@@ -21,39 +33,21 @@ pytestmark = pytest.mark.versions
 MAIN = 1
 #: Thread of autograd's engine.
 ENGINE = 2
-#: Scope of an operation.
-OPERATION = 0
-#: Scope of a range.
-RANGE = 7
+
+NUMBERS = itertools.count(1)
 
 
 def event(
-    name: str, start: float, end: float, *children: Any, thread: int = MAIN, **fields: Any
+    name: str, start: float, end: float, *children: Any, thread: int = MAIN, **values: Any
 ) -> Any:
-    """What the profiler gives, self time and parents worked out from the children."""
-    made = SimpleNamespace(
-        name=name,
-        scope=OPERATION,
-        thread=thread,
-        fwd_thread=0,
-        sequence_nr=-1,
-        device_type=DeviceType.CPU,
-        cpu_parent=None,
-        cpu_children=list(children),
-        input_shapes=[],
-        kernels=[],
-        self_cpu_memory_usage=0,
-        self_device_memory_usage=0,
-        self_device_time_total=0.0,
-        time_range=SimpleNamespace(start=start, end=end),
-        cpu_time_total=end - start,
-        self_cpu_time_total=end - start - sum(child.cpu_time_total for child in children),
-    )
-    vars(made).update(fields)
-    made.self_device_time_total = sum(kernel.duration for kernel in made.kernels)
-    for child in children:
-        child.cpu_parent = made
-    return made
+    """What the profiler gives, and the events that it calls."""
+    number = {"correlation_id": next(NUMBERS)}
+    kineto = fields(name, round(1_000 * start), round(1_000 * end), thread, **{**number, **values})
+    return SimpleNamespace(kineto=kineto, children=children)
+
+
+def memory(at: float, n_bytes: int, device_type: DeviceType = DeviceType.CPU) -> Any:
+    return event("[memory]", at, at, nbytes=n_bytes, device_type=device_type)
 
 
 def iteration(start: float, end: float, *children: Any) -> Any:
@@ -72,25 +66,31 @@ def node(
     name: str, start: float, end: float, *children: Any, sequence_nr: int, **fields: Any
 ) -> Any:
     """A node of the autograd graph as the engine evaluates it."""
-    applied = event(name, start, end, *children, sequence_nr=sequence_nr, fwd_thread=MAIN, **fields)
+    applied = event(
+        name, start, end, *children, sequence_nr=sequence_nr, fwd_thread_id=MAIN, **fields
+    )
     return event(
         f"autograd::engine::evaluate_function: {name}",
         start,
         end,
         applied,
         sequence_nr=sequence_nr,
-        fwd_thread=MAIN,
+        fwd_thread_id=MAIN,
         **fields,
     )
 
 
 def everything(*roots: Any) -> list[Any]:
-    """Return all the events of the trees; children last, as no order is promised."""
-    return [*roots, *(below for root in roots for below in everything(*root.cpu_children))]
+    """Return all the events of the trees, callers first."""
+    return [*roots, *(below for root in roots for below in everything(*root.children))]
 
 
-def table_of(*roots: Any, view: str = "host", **others: Any) -> OpTable:
-    return table(everything(*roots), temperature="warm", view=view, **others)
+def table_of(*roots: Any, view: str = "host", device: str = "cpu") -> OpTable:
+    trace = profiled([KinetoEvent(**root.kineto) for root in everything(*roots)])
+    both = tables(
+        trace, steps_of(trace), has_device=view == "device", memory_of_host=device == "cpu"
+    )
+    return both.device or both.host
 
 
 def by_key(found: OpTable) -> dict[tuple[str, str, str], OpRow]:
@@ -126,9 +126,7 @@ class TestTable:
     def test_communication_is_an_operation_beside_the_others(self) -> None:
         # As torch.distributed records it: a range on another thread, which ends there and has no
         # self time.
-        reduced = event(
-            "gloo:all_reduce", 50, 90, scope=RANGE, thread=3, is_async=True, self_cpu_time_total=0.0
-        )
+        reduced = event("gloo:all_reduce", 50, 90, scope=RANGE, thread=3, is_async=True)
         rows = by_key(
             table_of(
                 iteration(0, 100, phase("backward", 40, 95, event("c10d::allreduce_", 48, 51))),
@@ -268,36 +266,23 @@ class TestTable:
         assert rows["aten::neg"].self_cpu_ns == (0, 1_000)
 
     def test_memory_is_the_median_of_the_iterations_sums(self) -> None:
-        def allocating(start: float, *sizes: int) -> Any:
-            calls = [
-                event("aten::empty", start, start, self_cpu_memory_usage=size) for size in sizes
-            ]
-            return iteration(start, start + 10, *calls)
+        def allocating(start: float, *sizes: int) -> list[Any]:
+            calls = [event("aten::empty", start + at, start + at + 1) for at in range(len(sizes))]
+            records = [memory(start + at + 0.5, size) for at, size in enumerate(sizes)]
+            return [iteration(start, start + 10, *calls), *records]
 
         rows = by_key(
-            table_of(allocating(0, 100, -40), allocating(100, 500), allocating(200, 90, 10))
+            table_of(*allocating(0, 100, -40), *allocating(100, 500), *allocating(200, 90, 10))
         )
         assert rows["aten::empty", "", NO_MODULE].memory_bytes == 100
 
     def test_shapes_are_kept_once_and_sorted(self) -> None:
         shapes = [[[2, 3]], [[1]], [[2, 3]], []]
-        shaped = [
-            event("aten::mm", at, at + 1, input_shapes=shape) for at, shape in enumerate(shapes)
-        ]
+        shaped = [event("aten::mm", at, at + 1, shapes=shape) for at, shape in enumerate(shapes)]
         assert by_key(table_of(iteration(0, 10, *shaped)))["aten::mm", "", NO_MODULE].shapes == (
             "[[1]]",
             "[[2, 3]]",
         )
-
-    def test_times_are_rounded_to_nanoseconds(self) -> None:
-        found = table_of(iteration(0, 10.0004, event("aten::mul", 0, 1.2346)))
-        assert found.iteration_ns == (10_000,)
-        assert by_key(found)["aten::mul", "", NO_MODULE].self_cpu_ns == (1_235,)
-
-    def test_without_iterations_it_is_empty(self) -> None:
-        found = table([], temperature="cold", view="device", first_of_process=True)
-        assert found == OpTable("cold", "device", (), (), first_of_process=True)
-        assert table_of(event("aten::mul", 0, 1)) == OpTable("warm", "host", (), ())
 
 
 class TestModuleOfBackward:
@@ -444,12 +429,6 @@ class TestEngineThread:
         rows = by_key(table_of(*with_an_engine_thread()))
         assert rows["aten::mm", "backward", "fc1"].self_cpu_ns == (20_000,)
 
-    def test_a_number_of_another_forward_thread_gives_no_module(self) -> None:
-        roots = with_an_engine_thread()
-        for below in everything(roots[1]):
-            below.fwd_thread = 77
-        assert ("aten::mm", "backward", NO_MODULE) in by_key(table_of(*roots))
-
     def test_the_wait_of_the_calling_thread_is_not_counted_twice(self) -> None:
         found = table_of(*with_an_engine_thread())
         outside = by_key(found)[OUTSIDE, "backward", NO_MODULE]
@@ -485,31 +464,30 @@ class TestEngineThread:
         assert rows[OUTSIDE, "backward", NO_MODULE].self_cpu_ns == (18_000, 80_000)
 
 
-def device_event(name: str, start: float, end: float, **fields: Any) -> Any:
-    return event(name, start, end, **{"device_type": DeviceType.CUDA, "thread": 0, **fields})
+def device_event(name: str, start: float, end: float, **values: Any) -> Any:
+    return event(name, start, end, **{"device_type": DeviceType.CUDA, "thread": 7, **values})
 
 
-def kernels_of(*events: Any) -> list[Any]:
-    """What the profiler adds to the operation that is linked to these device events."""
-    return [
-        SimpleNamespace(name=one.name, duration=one.time_range.end - one.time_range.start)
-        for one in events
-    ]
+def launching(name: str, start: float, end: float, *launched: Any, **values: Any) -> Any:
+    """An operation that is linked to these device events."""
+    found = event(name, start, end, **values)
+    for each in launched:
+        each.kineto["linked_correlation_id"] = found.kineto["correlation_id"]
+    return found
 
 
 def on_device() -> list[Any]:
-    """A product with its kernel, as Kineto shows both."""
+    """A product with its kernel and its memory on the host and on the device."""
     kernel = device_event("gemm_kernel", 15, 315)
-    product = event(
-        "aten::mm",
-        10,
-        20,
-        kernels=kernels_of(kernel),
-        self_device_memory_usage=4096,
-        self_cpu_memory_usage=16,
-    )
-    mark = device_event("mnistbench.module:fc1", 15, 315, scope=RANGE)
-    return [iteration(0, 100, phase("forward", 0, 90, module("fc1", 0, 80, product))), kernel, mark]
+    product = launching("aten::mm", 10, 20, kernel)
+    copy = device_event("mnistbench.module:fc1", 15, 315, is_user_annotation=True)
+    return [
+        iteration(0, 100, phase("forward", 0, 90, module("fc1", 0, 80, product))),
+        kernel,
+        copy,
+        memory(12, 16),
+        memory(13, 4096, DeviceType.CUDA),
+    ]
 
 
 class TestViews:
@@ -540,13 +518,12 @@ class TestViews:
         assert rows[OUTSIDE, "forward", NO_MODULE].self_device_ns == (0,)
 
 
-def test_real_events_have_the_fields_that_the_fakes_have() -> None:
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
-    ) as profiler:
+def test_real_events_have_the_methods_that_the_fakes_have() -> None:
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiler:
         tiny_model()(tiny_batch(2, CPU, torch.Generator())[0])
-    real = next(iter(profiler.events()))
-    assert [name for name in vars(event("fake", 0, 1)) if not hasattr(real, name)] == []
+    real = profiler.profiler.kineto_results.events()[0]
+    fake = KinetoEvent(**event("fake", 0, 1).kineto)
+    assert [name for name in vars(fake) if not callable(getattr(real, name, None))] == []
 
 
 def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_device() -> None:
@@ -555,20 +532,11 @@ def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_devic
         device_event("add", 4, 5),
         device_event("sm90_gemm", 5, 6),
     ]
-    run = [
-        iteration(
-            0, 10, event("aten::mm", 1, 4, kernels=kernels_of(*kernels)), event("aten::view", 5, 6)
-        ),
-        *kernels,
-    ]
-    found = {
-        row.name: row.kernels
-        for row in table(everything(*run), temperature="warm", view="device").rows
-    }
-    assert (found["aten::mm"], found["aten::view"]) == (("add", "sm90_gemm"), ())
-    assert all(
-        row.kernels == () for row in table(everything(*run), temperature="warm", view="host").rows
-    )
+    run = [iteration(0, 10, launching("aten::mm", 1, 4, *kernels), event("aten::view", 5, 6))]
+    operations = {row.name: row for row in table_of(*run, *kernels, view="device").rows}
+    assert operations["aten::mm"].kernels == ("add", "sm90_gemm")
+    assert operations["aten::view"].kernels == ()
+    assert all(row.kernels == () for row in table_of(*run, *kernels, view="host").rows)
 
 
 # ---- How long an accelerator works ---------------------------------------------------------------
@@ -580,23 +548,25 @@ def test_the_kernels_of_an_operation_are_kept_once_each_in_the_view_of_the_devic
         ([], 0),
         ([(2, 4), (5, 6)], 3),
         ([(2, 6), (3, 4), (5, 8)], 6),  # two streams at once
-        ([(-5, 2), (9, 50)], 3),  # of other iterations, too
         ([(20, 30)], 0),
     ],
 )
-def test_time_that_spans_cover_together(spans, covered):
-    work = [device_event("kernel", start, end) for start, end in spans]
+def test_time_that_spans_cover_together(spans: list[tuple[float, float]], covered: int) -> None:
+    work = [
+        device_event("kernel", start, end, device_resource_id=stream)
+        for stream, (start, end) in enumerate(spans)
+    ]
     assert table_of(iteration(0, 10), *work, view="device").busy_ns == (covered * 1_000,)
 
 
-def test_an_accelerator_is_busy_while_a_kernel_runs_and_ranges_are_no_kernels():
+def test_an_accelerator_is_busy_while_a_kernel_runs_and_ranges_are_no_kernels() -> None:
     events = [
         iteration(0, 10),
         iteration(20, 30),
-        device_event("sm90_gemm", 2, 5),
-        device_event("Memcpy HtoD", 4, 6),
-        device_event("mnistbench.iteration", 0, 10),
-        device_event("Optimizer.step", 20, 30, is_user_annotation=True),
+        device_event("sm90_gemm", 2, 5, activity_type="kernel"),
+        device_event("Memcpy HtoD", 4, 6, activity_type="gpu_memcpy"),
+        device_event(ITERATION, 0, 10, is_user_annotation=True),
+        device_event("Optimizer.step", 20, 30, activity_type="gpu_user_annotation"),
         device_event("Stream Sync", 20, 30, activity_type="cuda_sync"),
         device_event("add", 25, 26),
     ]
@@ -604,11 +574,17 @@ def test_an_accelerator_is_busy_while_a_kernel_runs_and_ranges_are_no_kernels():
     assert table_of(*events, view="host").busy_ns == ()
 
 
+def test_a_profile_in_which_no_kernel_ran_has_a_table_of_the_device() -> None:
+    operations = table_of(iteration(0, 10, event("aten::view", 1, 2)), view="device")
+    assert (operations.view, operations.busy_ns) == ("device", (0,))
+    assert {row.self_device_ns for row in operations.rows} == {(0,)}
+
+
 # ---- What belongs to no operation ----------------------------------------------------------------
 
 
-def device_sum(found: OpTable) -> list[int]:
-    return list(map(sum, zip(*(row.self_device_ns for row in found.rows), strict=True)))
+def device_sum(operations: OpTable) -> list[int]:
+    return list(map(sum, zip(*(row.self_device_ns for row in operations.rows), strict=True)))
 
 
 def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations() -> None:
@@ -618,7 +594,7 @@ def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations()
     twin = device_event("gemm", 40, 43)  # of the same name and duration, but linked to nothing
     before = device_event("gemm", -9, -6)
     after = device_event("flash", 201, 209)
-    product = event("aten::mm", 10, 20, kernels=kernels_of(linked))
+    product = launching("aten::mm", 10, 20, linked)
     events = [
         iteration(0, 50, product),
         iteration(100, 200),
@@ -629,49 +605,40 @@ def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_iterations()
         before,
         after,
     ]
-    found = table_of(*events, view="device")
-    row = by_key(found)[UNATTRIBUTED, "", NO_MODULE]
-    assert (row.self_device_ns, row.calls, row.kernels) == (
-        (10_000, 0),
-        1.5,
-        ("Memcpy DtoH", "flash", "gemm"),
-    )
+    operations = table_of(*events, view="device")
+    row = by_key(operations)[UNATTRIBUTED, "", NO_MODULE]
+    assert row.self_device_ns == (10_000, 0)
+    assert row.calls == 1.5
+    assert row.kernels == ("Memcpy DtoH", "flash", "gemm")
     assert (row.self_cpu_ns, row.memory_bytes, row.is_operation) == ((0, 0), 0, False)
-    assert by_key(found)["aten::mm", "", NO_MODULE].self_device_ns == (3_000, 0)
-    assert device_sum(found) == [13_000, 0]
-    assert found.busy_ns == (13_000, 0)
+    assert by_key(operations)["aten::mm", "", NO_MODULE].self_device_ns == (3_000, 0)
+    assert device_sum(operations) == [13_000, 0]
+    assert operations.busy_ns == (13_000, 0)
 
 
-def test_a_kernel_without_an_operation_is_not_taken_for_an_equal_one_of_another_iteration() -> None:
-    alone = device_event("gemm", 10, 13)
-    linked = device_event("gemm", 110, 113)
-    product = event("aten::mm", 105, 120, kernels=kernels_of(linked))
-    found = table_of(iteration(0, 50), iteration(100, 150, product), alone, linked, view="device")
-    assert by_key(found)[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (3_000, 0)
-    assert device_sum(found) == [3_000, 3_000]
-
-
-def test_a_kernel_that_ends_after_its_iteration_counts_once_and_there() -> None:
-    late = device_event("gemm", 60, 70)
-    found = table_of(
-        iteration(0, 50, event("aten::mm", 10, 20, kernels=kernels_of(late))),
+def test_a_kernel_that_runs_after_the_iteration_of_its_launch_counts_to_it() -> None:
+    late = device_event("gemm", 60, 70, correlation_id=5)
+    launch = event("cudaLaunchKernel", 11, 12, correlation_id=5)
+    operations = table_of(
+        iteration(0, 50, launching("aten::mm", 10, 20, late, launch)),
+        launch,
         iteration(55, 90),
         late,
         view="device",
     )
-    assert UNATTRIBUTED not in {row.name for row in found.rows}
-    assert device_sum(found) == [10_000, 0]
+    assert UNATTRIBUTED not in {row.name for row in operations.rows}
+    assert device_sum(operations) == [10_000, 0]
 
 
-def test_kernels_of_a_range_belong_to_no_operation_and_its_copy_on_the_device_is_no_kernel() -> (
-    None
-):
+def test_the_kernels_of_a_range_outside_operations_have_its_name() -> None:
+    """As in a trace; the copy of the range on the device is no kernel."""
     copy = device_event("step", 10, 40, is_user_annotation=True)
-    kernel = device_event("triton_add", 12, 15)
-    own = event("step", 5, 20, scope=RANGE, kernels=kernels_of(copy, kernel))
-    found = table_of(iteration(0, 50, own), copy, kernel, view="device")
-    assert by_key(found)[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (3_000,)
-    assert device_sum(found) == [3_000]
+    kernel = device_event("triton_add", 12, 15, correlation_id=5)
+    launch = event("cudaLaunchKernel", 6, 7, correlation_id=5)
+    own = event("step", 5, 20, launch, scope=RANGE)
+    operations = table_of(iteration(0, 50, own), copy, kernel, view="device")
+    assert by_key(operations)["step", "", NO_MODULE].self_device_ns == (3_000,)
+    assert device_sum(operations) == [3_000]
 
 
 RUNTIME_CALLS = [
@@ -699,60 +666,149 @@ def test_calls_of_the_runtime_are_one_row_and_no_operation(view: str) -> None:
     runtime = rows[RUNTIME, "", NO_MODULE]
     assert {key[0] for key in rows} == {"aten::mm", OUTSIDE, RUNTIME}
     assert (runtime.calls, runtime.self_cpu_ns, runtime.total_cpu_ns) == (8, (13_500,), (13_500,))
-    assert (
-        rows["aten::mm", "forward", "fc1"].self_cpu_ns,
-        rows["aten::mm", "forward", "fc1"].total_cpu_ns,
-    ) == (
-        (16_500,),
-        (20_000,),
-    )
+    assert rows["aten::mm", "forward", "fc1"].self_cpu_ns == (16_500,)
+    assert rows["aten::mm", "forward", "fc1"].total_cpu_ns == (20_000,)
     assert sum(row.self_cpu_ns[0] for row in rows.values()) == 100_000
 
 
-def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone() -> None:
-    """Its buffers have a thread of their own in the profile, for which no caller waits."""
-    overhead = {"activity_type": "overhead"}
-    events = [event("aten::mm", 30, 34), event("Lazy Function Loading", 20, 23, **overhead)]
-    found = table_of(
-        iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99, **overhead)
-    )
-    assert by_key(found)[RUNTIME, "", NO_MODULE].self_cpu_ns == (3_000,)
-    assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
+@pytest.mark.parametrize("has_types", [True, False])
+def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone(has_types: bool) -> None:
+    """Its buffers have a thread of their own in the profile, for which no caller waits.
 
-
-@pytest.mark.parametrize("name", ["Lazy Function Loading", "Command Buffer Full", "INVALID"])
-def test_where_torch_does_not_tell_the_type_what_is_no_operation_is_known_by_its_name(
-    name: str,
-) -> None:
-    """torch 2.11 has no types of events."""
-    events = [event("aten::mm", 30, 34), event(name, 20, 23)]
-    found = table_of(
-        iteration(0, 100, *events), event("Activity Buffer Request", 40, 60, thread=99)
+    torch 2.11 has no types of events.
+    """
+    overhead = {"activity_type": "overhead"} if has_types else {}
+    operation = {"activity_type": "cpu_op"} if has_types else {}
+    operations = table_of(
+        iteration(
+            0,
+            100,
+            event("aten::mm", 30, 34, **operation),
+            event("Lazy Function Loading", 20, 23, **overhead),
+        ),
+        event("Activity Buffer Request", 40, 60, thread=99, **overhead),
     )
-    rows = by_key(found)
+    rows = by_key(operations)
     assert {key[0] for key in rows} == {RUNTIME, "aten::mm", OUTSIDE}
     assert rows[RUNTIME, "", NO_MODULE].self_cpu_ns == (3_000,)
-    assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
+    assert sum(row.self_cpu_ns[0] for row in operations.rows) == operations.iteration_ns[0]
 
 
 def test_where_torch_tells_the_type_of_an_event_its_name_does_not_matter() -> None:
     events = [
         event("INVALID", 10, 12, activity_type="cuda_runtime"),
-        event("Lazy Function Loading", 20, 23, activity_type="overhead"),
-        event("aten::mm", 30, 34, activity_type="cpu_op"),
-        event("AddmmBackward0", 40, 45, activity_type=None),
+        event("a call", 20, 23, activity_type="xpu_driver"),
+        event("cudaMalloc", 30, 34, activity_type="cpu_op"),
+        event("a mark", 40, 45, activity_type="cpu_instant_event"),
     ]
     rows = by_key(table_of(iteration(0, 100, *events)))
-    assert {key[0] for key in rows} == {RUNTIME, "aten::mm", "AddmmBackward0", OUTSIDE}
+    assert {key[0] for key in rows} == {RUNTIME, "cudaMalloc", OUTSIDE}
     assert rows[RUNTIME, "", NO_MODULE].self_cpu_ns == (5_000,)
 
 
-def test_a_runtime_call_has_no_kernels_even_if_torch_gives_it_some() -> None:
-    """torch 2.11 looks for kernels by numbers that runtime calls and operations may share."""
+def test_a_runtime_call_has_no_kernels_even_if_its_number_is_that_of_an_operation() -> None:
     kernel = device_event("gemm", 15, 25)
-    launch = event("cudaLaunchKernel", 11, 12, kernels=kernels_of(kernel))
+    launch = launching("cudaLaunchKernel", 11, 12, kernel)
     rows = by_key(
         table_of(iteration(0, 50, event("aten::mm", 10, 20, launch)), kernel, view="device")
     )
     assert rows[RUNTIME, "", NO_MODULE].self_device_ns == (0,)
     assert rows[UNATTRIBUTED, "", NO_MODULE].self_device_ns == (10_000,)
+
+
+# ---- Profiles of torch, beside the traces that torch exports of them -----------------------------
+
+
+def names_in_names() -> None:
+    """Ranges of one name are one event where each contains nothing else."""
+    with record_function("a"), record_function("a"), record_function("a"):
+        torch.ones(3)
+    with record_function("a"):
+        with record_function("a"):
+            torch.ones(3)
+        torch.ones(3)
+
+
+def allocations_outside_operations() -> None:
+    kept = [torch.UntypedStorage(64)]
+    torch.ones(3)
+    kept.append(torch.UntypedStorage(128))
+    kept.clear()
+    with record_function("range"):
+        torch.UntypedStorage(256)
+
+
+def backward_with_a_checkpoint() -> None:
+    layer = nn.Linear(4, 4)
+    inputs = torch.ones(2, 4, requires_grad=True)
+    torch.utils.checkpoint.checkpoint(layer, inputs, use_reentrant=True).sum().backward()
+
+
+def ranges_across_each_other() -> None:
+    first = record_function("first")
+    second = record_function("second")
+    first.__enter__()
+    second.__enter__()
+    torch.ones(3)
+    first.__exit__(None, None, None)
+    torch.ones(3)
+    second.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        names_in_names,
+        allocations_outside_operations,
+        backward_with_a_checkpoint,
+        ranges_across_each_other,
+    ],
+)
+def test_a_profile_has_the_events_of_its_trace(body: Callable[[], None], tmp_path: Path) -> None:
+    activities = [ProfilerActivity.CPU]
+    with torch.profiler.profile(
+        activities=activities, record_shapes=True, profile_memory=True
+    ) as profiler:
+        body()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    own = from_profiler.read(profiler.profiler)
+    exported = from_file.read(tmp_path / "trace.json")
+    for trace in (own, exported):
+        link(trace)
+    assert len(own.host) > 2
+    assert relative(own) == relative(exported)
+
+
+def relative(trace: Trace) -> tuple[list[Any], list[Any]]:
+    """Events and memory of a trace, whose times begin with its first event."""
+    begin = trace.host[0].start
+    events = [
+        (
+            event.name,
+            event.kind,
+            event.start - begin,
+            event.end - begin,
+            event.external if event.kind == model.OPERATION else None,
+            event.sequence,
+            event.scope,
+            event.self_ns,
+            event.caller and (event.caller.name, event.caller.start - begin),
+            str(event.args.get(model.SHAPES, [])),
+        )
+        for event in trace.host
+    ]
+    records = [(record.ns - begin, record.n_bytes, record.of_host) for record in trace.memory]
+    return events, sorted(records)
+
+
+def test_a_range_that_ends_on_another_thread_is_around_nothing() -> None:
+    ranges = event("future", 5, 15, event("aten::mm", 8, 20), scope=RANGE, end_thread_id=ENGINE)
+    rows = by_key(table_of(iteration(0, 30, ranges)))
+    assert rows["aten::mm", "", NO_MODULE].self_cpu_ns == (12_000,)
+    assert rows[OUTSIDE, "", NO_MODULE].self_cpu_ns == (18_000,)
+
+
+def test_the_profilers_own_events_are_left_out() -> None:
+    hidden = event("aten::mm", 5, 6, is_hidden_event=True)
+    rows = by_key(table_of(iteration(0, 30, hidden, event("aten::is_leaf", 8, 9))))
+    assert {key[0] for key in rows} == {OUTSIDE}

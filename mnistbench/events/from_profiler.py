@@ -1,0 +1,200 @@
+"""A profile of this process -> its events, without a file.
+
+They are read from Kineto's results, as torch itself does for ``profile.events()``: that makes
+objects of 40 fields, which takes longer than everything else that is done with an event, and it
+drops which kernel belongs to which launch. Numbers and links are those of the exported trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mnistbench.core.operation import LEFT_OUT, MEMORY, is_communication, is_runtime_call
+from mnistbench.events.model import (
+    COPY,
+    FILL,
+    HOST_MEMORY,
+    KERNEL,
+    NO_ARGUMENTS,
+    OPERATION,
+    OVERHEAD,
+    RANGE,
+    RUNTIME,
+    SHAPES,
+    DeviceEvent,
+    MemoryRecord,
+    ThreadEvent,
+    Trace,
+    awaited_overhead,
+    device_kind,
+    host_kind,
+)
+
+#: c10::DeviceType of the host.
+_CPU = 0
+
+#: at::RecordScope::USER_SCOPE: ranges of ``record_function``, of marks and of optimizers.
+_USER_SCOPE = 7
+
+#: Kineto's names of events of the category OVERHEAD. torch 2.11 does not tell the category.
+_OVERHEAD_NAMES = frozenset(
+    [
+        "Activity Buffer Request",
+        "Buffer Flush",
+        "Command Buffer Full",
+        "Driver Compiler",
+        "Instrumentation",
+        "Lazy Function Loading",
+        "Resource",
+        "Runtime Triggered Module Loading",
+        "Unrecognized",
+    ]
+)
+
+#: Kineto's name of a runtime call that it does not know.
+_UNKNOWN_CALL = "INVALID"
+
+
+def read(profiler: Any) -> Trace:
+    """Return the events of a ``torch.autograd.profiler.profile`` that has ended.
+
+    Nothing is linked yet.
+    """
+    results: Any = profiler.kineto_results
+    assert results is not None, "the profile has ended"
+    return _ProfileReading().trace(results.events())
+
+
+class _ProfileReading:
+    """Collects the events of one profile."""
+
+    def __init__(self) -> None:
+        self._host: list[ThreadEvent] = []
+        self._overhead: list[ThreadEvent] = []
+        self._device: list[DeviceEvent] = []
+        self._memory: list[MemoryRecord] = []
+        self._threads: set[int] = set()
+        self._autograd_threads: dict[int, int] = {}
+        # Of host events that are no ranges, by their names, which are few.
+        self._categories: dict[str, str] = {}
+
+    def trace(self, events: Iterable[Any]) -> Trace:
+        for event in events:
+            name = event.name()
+            if name == MEMORY:
+                self._memory.append(_memory_record(event))
+            elif name in LEFT_OUT or event.is_hidden_event():
+                continue
+            elif event.device_type().value == _CPU:
+                self._add_host(event, name)
+            elif launched := _device_event(event, name):
+                self._device.append(launched)
+        return Trace(
+            source="",
+            host=[*self._host, *awaited_overhead(self._host, self._overhead)],
+            device=self._device,
+            flows=[],
+            memory=self._memory,
+            autograd_threads=self._autograd_threads,
+        )
+
+    def _add_host(self, event: Any, name: str) -> None:
+        thread = event.device_resource_id()  # the system's number, which runtime calls have, too
+        if event.scope() == _USER_SCOPE:
+            # A range that ends on another thread is around nothing.
+            if not _is_async(event) or is_communication(name):
+                self._host.append(
+                    ThreadEvent(name, RANGE, thread, event.start_ns(), event.end_ns())
+                )
+            return
+        category = self._categories.get(name)
+        if category is None:
+            category = self._categories[name] = _host_category(event, name)
+        kind = host_kind(category)
+        if kind == OPERATION:
+            if thread not in self._threads:
+                self._threads.add(thread)
+                self._autograd_threads[event.start_thread_id()] = thread
+            self._host.append(_operation(event, name, thread))
+        elif kind == RUNTIME:
+            call = _runtime_call(event, name, thread)
+            (self._overhead if category == OVERHEAD else self._host).append(call)
+
+
+def _operation(event: Any, name: str, thread: int) -> ThreadEvent:
+    sequence = event.sequence_nr()
+    shapes = event.shapes()
+    return ThreadEvent(
+        name,
+        OPERATION,
+        thread,
+        event.start_ns(),
+        event.end_ns(),
+        external=event.correlation_id(),
+        sequence=sequence if sequence >= 0 else None,
+        forward_thread=event.fwd_thread_id(),
+        args={SHAPES: shapes} if shapes else NO_ARGUMENTS,
+    )
+
+
+def _runtime_call(event: Any, name: str, thread: int) -> ThreadEvent:
+    return ThreadEvent(
+        name,
+        RUNTIME,
+        thread,
+        event.start_ns(),
+        event.end_ns(),
+        external=event.linked_correlation_id() or None,
+        correlation=event.correlation_id() or None,
+    )
+
+
+def _device_event(event: Any, name: str) -> DeviceEvent | None:
+    """Return a kernel, a copy or a fill; None for other events of a device."""
+    kind = _device_kind(event, name)
+    if kind is None:
+        return None
+    device = str(event.device_index())
+    return DeviceEvent(
+        name,
+        kind,
+        event.start_ns(),
+        event.end_ns(),
+        device=device,
+        stream=f"{device} {event.device_resource_id()}",
+        external=event.linked_correlation_id() or None,
+        correlation=event.correlation_id() or None,
+    )
+
+
+def _memory_record(event: Any) -> MemoryRecord:
+    of_host = event.device_type().value in HOST_MEMORY
+    return MemoryRecord(event.start_ns(), event.nbytes(), of_host, event.device_resource_id())
+
+
+def _is_async(event: Any) -> bool:
+    return bool(event.is_async()) or event.start_thread_id() != event.end_thread_id()
+
+
+# ---- Categories, which torch 2.11 does not tell --------------------------------------------------
+
+
+def _host_category(event: Any, name: str) -> str:
+    """Return Kineto's category of a host event that is no range."""
+    if hasattr(event, "activity_type"):
+        return str(event.activity_type())
+    if name in _OVERHEAD_NAMES:
+        return OVERHEAD
+    return "cuda_runtime" if is_runtime_call(name) or name == _UNKNOWN_CALL else "cpu_op"
+
+
+def _device_kind(event: Any, name: str) -> str | None:
+    """Return the kind of a device event; None if it is no work, such as the copy of a range."""
+    if hasattr(event, "activity_type"):
+        return device_kind(event.activity_type())
+    if event.is_user_annotation():
+        return None
+    if name.startswith("Memcpy"):
+        return COPY
+    return FILL if name.startswith("Memset") else KERNEL
