@@ -317,7 +317,7 @@ def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
     As a table and as bars of three measures.
     """
     tables = [table for case in group if (table := case.table("warm"))]
-    columns = [OperationColumn.of_table(table) for table in tables]
+    columns = [OperationColumn.from_table(table) for table in tables]
     keys = SideBySide(columns).ranked
     samples = [case.samples for case in group]
     totals = [column.total for column in columns]

@@ -41,7 +41,7 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     that columns add up.
     """
     tables = [table for record in records if (table := record.table("warm"))]
-    columns = [OperationColumn.of_table(table) for table in tables]
+    columns = [OperationColumn.from_table(table) for table in tables]
     cases = SideBySide(columns)
     shown = cases.ranked[:top]
     rest = cases.ranked[top:]

@@ -133,10 +133,10 @@ def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
             and " and " not in row.ceilings.precision
         ):
             rows_by_ceilings[row.ceilings].append(row)
-    for ceilings, of_ceilings in rows_by_ceilings.items():
+    for ceilings, limited_rows in rows_by_ceilings.items():
         yield Block(
             f"Roofline, {title}, {ceilings.precision}",
-            drawing=_plot(of_ceilings[: len(_MARKS)], ceilings),
+            drawing=_plot(limited_rows[: len(_MARKS)], ceilings),
         )
 
 

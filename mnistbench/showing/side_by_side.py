@@ -25,7 +25,7 @@ class OperationColumn:
     total: float  # of which each value has a share
 
     @classmethod
-    def of_table(cls, table: OpTable) -> OperationColumn:
+    def from_table(cls, table: OpTable) -> OperationColumn:
         """Return the self times of a table, by its own clock."""
         values = {row.key: row.self_ns(table.clock) for row in table.rows if row.is_operation}
         return cls(values, table.rest_ns(table.clock), table.total_ns)

@@ -40,7 +40,7 @@ def test_from_predictions_to_the_rerun_of_the_teacher(tmp_path, monkeypatch, cap
     assert run(*predict) == 0
 
     # The lab measures, also at the drawn batch size.
-    assert run("lab", "--batch-size", "1,64", "--epochs", "1", "--device", "cpu", "-o", lab) == 0
+    assert run("lab", "--batch-size", "64", "--epochs", "1", "--device", "cpu", "-o", lab) == 0
     findings = Findings.from_directory(lab)
     assert findings.predictions.batch_size in findings.settings.batch_sizes
     assert "#n1" in (lab / "report.md").read_text(encoding="utf-8")
@@ -59,7 +59,7 @@ def test_from_predictions_to_the_rerun_of_the_teacher(tmp_path, monkeypatch, cap
         [row] = csv.DictReader(stream)
     assert row["student"] == "s001"
     assert row["state"] == ("doubtful" if flaws else "complete")
-    assert int(row["judged"]) >= len(WIDE) - 1  # without "threads" on a machine of one core
+    assert int(row["judged"]) >= 7  # no question on batch size 1, nor on threads of one core
     assert row["inside"] == row["judged"]
     again = tmp_path / "again.json"
     options = ("--student", "s001", "--yes", "--launches", "4", "--seconds", SHORT, "-o", again)

@@ -47,8 +47,8 @@ def document_of(texts: Texts, title: str, sections: Sequence[Section]) -> Docume
 def sections_of(texts: Texts, parts: Mapping[str, Iterable[Part]]) -> list[Section]:
     """Return sections of their parts, by their names in the wording."""
     return [
-        Section(name, texts.plain("section", name), tuple(of_section))
-        for name, of_section in parts.items()
+        Section(name, texts.plain("section", name), tuple(section_parts))
+        for name, section_parts in parts.items()
     ]
 
 
@@ -263,8 +263,8 @@ class Chapters:
                 texts.table("devices", sheets.epochs),
             ]
         elif len(set(sheets.iterations.values("threads", device="cpu"))) > 1:
-            on_cpu = [time for time in sheets.iterations.rows if time.device == "cpu"]
-            parts.append(texts.table("threads", sheets.iterations, on_cpu))
+            cpu_times = [time for time in sheets.iterations.rows if time.device == "cpu"]
+            parts.append(texts.table("threads", sheets.iterations, cpu_times))
         return parts
 
     def _first_iterations(self) -> list[Part]:

@@ -102,15 +102,15 @@ def _decided(
     """
     values = [figure.numbers["number"].value for figure in right]
     if isinstance(holds, tuple):
-        of = "bounds"
+        reason_base = "bounds"
         checked = [holds[0] - 0.5 <= value < holds[1] + 0.5 for value in values]
     else:
-        of = key
+        reason_base = key
         checked = [holds(value) for value in values]
     verdict = (
         UNKNOWN if not checked else HOLDS if all(checked) else PARTLY if any(checked) else FAILS
     )
-    reason = "not_measured" if verdict == UNKNOWN else f"{of}_{verdict}"
+    reason = "not_measured" if verdict == UNKNOWN else f"{reason_base}_{verdict}"
     return Claim(key, verdict, reason, words, tuple(reports), tuple(right))
 
 
@@ -170,8 +170,10 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
     ]
 
     def part(sheet: Sheet, column: str) -> CitedNumber | None:
-        of_step: dict[str, Cell] = {"phase": "forward"} if column == "self_ns" else {}
-        return share(sheet.total(column, **of_step, module=modules), sheet.total(column, **of_step))
+        forward_only: dict[str, Cell] = {"phase": "forward"} if column == "self_ns" else {}
+        return share(
+            sheet.total(column, **forward_only, module=modules), sheet.total(column, **forward_only)
+        )
 
     figures = _by_tables(findings, sheets, "step", device, "share", part)
     words: Words = {"place": main_place(findings, device)}

@@ -218,16 +218,16 @@ def _nearest_ceiling(values: Mapping[str, float]) -> str:
 
 def _matches(time: float, flops: float, moved: float) -> str:
     """Return which ratio the ratio of times matches."""
-    by_flops, by_bytes = (
+    matches_flops, matches_bytes = (
         compared > 0 and max(time, compared) / min(time, compared) <= RATIOS_MATCH_WITHIN
         for compared in (flops, moved)
     )
-    if by_flops or by_bytes:
+    if matches_flops or matches_bytes:
         return (
             "follows_both"
-            if by_flops and by_bytes
+            if matches_flops and matches_bytes
             else "follows_flops"
-            if by_flops
+            if matches_flops
             else "follows_bytes"
         )
     if time > max(flops, moved):
@@ -333,10 +333,12 @@ def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sent
     if small == large or not numbers or not numbers["last"].value:
         yield Sentence("batches_missing", words)
         return
-    of_batch = _direction(numbers["batch_ratio"].value, 1, EQUAL_WITHIN)
-    of_sample = _direction(sample[large].value / sample[small].value, 1, EQUAL_WITHIN)
+    batch_change = _direction(numbers["batch_ratio"].value, 1, EQUAL_WITHIN)
+    sample_change = _direction(sample[large].value / sample[small].value, 1, EQUAL_WITHIN)
     yield Sentence(
-        f"batch_{of_batch}_sample_{of_sample}", words | {"small": small, "large": large}, numbers
+        f"batch_{batch_change}_sample_{sample_change}",
+        words | {"small": small, "large": large},
+        numbers,
     )
     yield _where_it_stops(sample, words)
 
@@ -418,10 +420,10 @@ def devices(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 def _speedup(
     sheets: Sheets, cpu: DevicePlace, accelerator: DevicePlace, phase: str, sizes: Sequence[int]
 ) -> Sentence:
-    of_cpu, of_other = (
+    cpu_times, accelerator_times = (
         _by_size(sheets.epochs, "epoch_ns", place, phase) for place in (cpu, accelerator)
     )
-    ratios = {size: ratio(of_cpu.get(size), of_other.get(size)) for size in sizes}
+    ratios = {size: ratio(cpu_times.get(size), accelerator_times.get(size)) for size in sizes}
     known = {size: number for size, number in ratios.items() if number}
     words: Words = {"phase": Word(phase), "place": accelerator, "cpu": cpu}
     if not known:
@@ -592,14 +594,14 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
     change = _direction(numbers["times"].value, 1, EQUAL_WITHIN)
     if change != "rises":
         return Sentence("profiler_same" if change == "same" else "profiler_quicker", words, numbers)
-    of_calls = _complete(
+    call_numbers = _complete(
         calls=sheet.total("operation_calls", **where),
         added=sheet.total("added_per_call_ns", **where),
         part=share(sheet.total("added_to_calls_ns", **where), sheet.total("added_ns", **where)),
     )
-    if not of_calls:
+    if not call_numbers:
         return Sentence("profiler_adds_uncounted", words, numbers)
-    part = of_calls["part"].value
+    part = call_numbers["part"].value
     key = (
         "profiler_adds_within"
         if part > 1
@@ -607,7 +609,7 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
         if part >= ATTRIBUTED
         else "profiler_adds_more"
     )
-    return Sentence(key, words, numbers | of_calls)
+    return Sentence(key, words, numbers | call_numbers)
 
 
 def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
