@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.machine import usable_cpus
@@ -30,7 +31,7 @@ from mnistbench.course.classroom.predictions import (
     toml,
 )
 from mnistbench.course.classroom.questions import questions
-from mnistbench.course.lab.findings import DIRECTORY, dataset
+from mnistbench.course.lab.findings import DIRECTORY
 from mnistbench.course.lab.run import has_begun
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, check_directory, print_error
@@ -54,7 +55,7 @@ class Settings:
         "read the answers from this file; a new file gets the questions",
         "FILE",
     )
-    dataset: str = dataset()
+    dataset: str = options.dataset()
     lang: str = language()
     output: Path = option("--output -o", path, DIRECTORY, "directory of the lab", "DIR")
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mnistbench.core import options
 from mnistbench.core.errors import UsageError
-from mnistbench.core.options import MOST_THREADS, option, output, output_format, some_of, whole
+from mnistbench.core.options import option, some_of, whole
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
 
@@ -77,12 +78,10 @@ class Settings:
         "comma list of float32, bfloat16 and float64",
         "NAMES",
     )
-    device: str = option("--device", str, "cpu", "auto, cpu, cuda, cuda:1, mps", "NAME")
-    threads: int = option(
-        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
-    )
-    format: str = output_format(["csv"])
-    output: Path | None = output()
+    device: str = options.device()
+    threads: int = options.threads()
+    format: str = options.output_format(["csv"])
+    output: Path | None = options.output()
 
     def __post_init__(self) -> None:
         if (self.images is None) != (self.filters is None):

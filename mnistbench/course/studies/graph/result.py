@@ -12,20 +12,16 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
+from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import (
-    MOST_THREADS,
-    data_dir,
-    one_of,
     option,
     options_of,
-    output,
-    output_format,
     path,
     some_of,
     whole,
 )
-from mnistbench.core.params import DATASETS, MODELS
+from mnistbench.core.params import MODELS
 from mnistbench.core.record import median_ns
 
 #: The program that is studied unless a workload is given.
@@ -78,18 +74,14 @@ class Settings:
         "NAME",
     )
     size: int = option("--size", whole(1, 2**15), "2048", "rows and columns of x, y and z", "N")
-    batch_size: int = option("--batch-size", whole(1), "64", "samples of a workload's step", "N")
+    batch_size: int = options.batch_size("samples of a workload's step")
     workers: int = option(
         "--workers", whole(0, 256), "2", "workers of a workload's DataLoader", "N"
     )
-    device: str = option("--device", str, "cpu", "auto, cpu, cuda, cuda:1, mps", "NAME")
-    threads: int = option(
-        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
-    )
-    dataset: str = option(
-        "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
-    )
-    data_dir: Path | None = data_dir()
+    device: str = options.device()
+    threads: int = options.threads()
+    dataset: str = options.dataset()
+    data_dir: Path | None = options.data_dir()
     show: tuple[str, ...] | None = option(
         "--show",
         some_of(*TEXTS),
@@ -107,8 +99,8 @@ class Settings:
         "write graphs, generated code, and traces for https://ui.perfetto.dev to this directory",
         "DIR",
     )
-    format: str = output_format(["csv"])
-    output: Path | None = output()
+    format: str = options.output_format(["csv"])
+    output: Path | None = options.output()
     # To fill with timed steps, eager and compiled; the same for each way to load batches.
     seconds: float = 3.0
 

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core import options
 from mnistbench.core.options import (
-    MOST_THREADS,
     option,
-    output,
-    output_format,
-    several,
     some_of,
-    whole,
 )
 from mnistbench.core.params import SUITE_MODELS
 
@@ -48,17 +44,9 @@ class Settings:
         "comma list of convnet and lenet5",
         "NAMES",
     )
-    batch_sizes: tuple[int, ...] = option(
-        "--batch-size", several(whole(1)), "1,16,64", "comma list of numbers of samples", "SIZES"
-    )
-    phases: tuple[str, ...] = option(
-        "--phase",
-        some_of("forward", "step"),
-        "forward,step",
-        "comma list of forward and step",
-        "NAMES",
-    )
-    device: str = option("--device", one_device, "cpu", "cpu, cuda or cuda:1", "NAME")
+    batch_sizes: tuple[int, ...] = options.batch_sizes(text="comma list of numbers of samples")
+    phases: tuple[str, ...] = options.phases("forward,step")
+    device: str = options.device("cpu, cuda or cuda:1", kind=one_device)
     memory: int | None = option(
         "--memory",
         size,
@@ -66,11 +54,9 @@ class Settings:
         "find the largest batch that fits: 512M or 2G (default: a CUDA device's memory)",
         "SIZE",
     )
-    threads: int = option(
-        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
-    )
-    format: str = output_format(["csv"])
-    output: Path | None = output()
+    threads: int = options.threads()
+    format: str = options.output_format(["csv"])
+    output: Path | None = options.output()
 
 
 @dataclass(frozen=True)
