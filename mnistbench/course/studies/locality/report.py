@@ -1,15 +1,13 @@
 """The result of ``mnistbench study locality``.
 
-A figure and a table, and where misses and times are in different order.
+A figure and a table, and which orders are slower than their misses let one expect.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.errors import INSTALL_NUMBA
@@ -85,7 +83,13 @@ NESTS: tuple[Column[NestRow], ...] = (
 def report_of(study: result.LocalityStudy) -> Report:
     """Return the caches, and a figure and a table for each computation."""
     every = Table(
-        "", NESTS, [NestRow(each, nest) for each in study.computations for nest in each.nests]
+        "",
+        NESTS,
+        [
+            NestRow(computation, nest)
+            for computation in study.computations
+            for nest in computation.nests
+        ],
     )
     more = [
         {
@@ -101,34 +105,21 @@ def report_of(study: result.LocalityStudy) -> Report:
         l2=caches[1],
         numba=study.numba or None,
         nests=[record | raw for record, raw in zip(every.records(), more, strict=True)],
-        problems=[_computation_json(each) for each in study.computations],
+        problems=[
+            {
+                "name": computation.name,
+                "text": computation.text,
+                "n_bytes": computation.n_bytes,
+                "lines": computation.lines,
+            }
+            for computation in study.computations
+        ],
     )
     blocks = [
         Block("Simulated caches", tuple(_caches(study))),
-        *(_block(each) for each in study.computations),
+        *(_block(computation) for computation in study.computations),
     ]
     return Report("loop orders, cache misses and time", blocks, data, every)
-
-
-def _computation_json(found: result.Computation) -> dict[str, Any]:
-    pairs = result.agreement(found.nests)
-    return {
-        "name": found.name,
-        "text": found.text,
-        "n_bytes": found.n_bytes,
-        "lines": found.lines,
-        "pairs": {**asdict(pairs), "kendall_tau": pairs.kendall_tau},
-        "disagreements": [
-            {
-                "slower": each.slower.order,
-                "faster": each.faster.order,
-                "slower_has_fewer_misses": each.fewer,
-                "share_of_difference_in_l1": each.in_l1,
-                "cause": each.cause,
-            }
-            for each in result.disagreements(found.nests)
-        ],
-    }
 
 
 def _caches(study: result.LocalityStudy) -> Iterator[str]:
@@ -142,55 +133,31 @@ def _caches(study: result.LocalityStudy) -> Iterator[str]:
         yield f"No times, because numba cannot be imported; {INSTALL_NUMBA}"
 
 
-def _block(found: result.Computation) -> Block:
-    nests = sorted(found.nests, key=lambda nest: nest.counts.l1_misses)
-    title = f"{found.name}: {found.text}, {units.size(found.n_bytes)} in {found.lines:,} lines"
+def _block(computation: result.Computation) -> Block:
+    nests = sorted(computation.nests, key=lambda nest: nest.counts.l1_misses)
+    size = f"{units.size(computation.n_bytes)} in {computation.lines:,} lines"
     table = Table(
-        title, NESTS, [NestRow(found, nest) for nest in nests], lines=tuple(_sentences(nests))
+        f"{computation.name}: {computation.text}, {size}",
+        NESTS,
+        [NestRow(computation, nest) for nest in nests],
+        lines=tuple(_comparison(nests)),
     )
-    return Block(f"{found.name}, for each multiply-add", tables=(table,), drawing=figure(nests))
+    title = f"{computation.name}, for each multiply-add"
+    return Block(title, tables=(table,), drawing=figure(nests))
 
 
-def _sentences(nests: Sequence[result.NestResult]) -> Iterator[str]:
-    """Yield how well both orders agree, then a sentence for each nest that disagrees.
-
-    Such a nest is slower than its misses say.
-    """
-    pairs = result.agreement(nests)
-    if any(nest.ns is not None for nest in nests):
-        tau = "" if pairs.kendall_tau is None else f"; Kendall's tau-b {pairs.kendall_tau:.2f}"
+def _comparison(nests: Sequence[result.NestResult]) -> Iterator[str]:
+    """Yield which nests are slower than their misses let one expect; nothing without times."""
+    if all(nest.ns is None for nest in nests):
+        return
+    slower = [nest.order for nest in nests if result.slower_than_its_misses(nest, nests)]
+    if slower:
         yield (
-            f"Pairs that rank the same way by L1 misses and by time: {pairs.same}; the opposite "
-            f"way: {pairs.opposite}; that differ in time only: {pairs.only_times_differ}; in "
-            f"misses only: {pairs.only_misses_differ}; in neither: {pairs.neither_differs}{tau}."
+            f"Slower than the rank by misses: {', '.join(slower)}. Compare the times with data in "
+            "L1, which contain no misses, and the L2 misses."
         )
-    slower_and_cause = attrgetter("slower.order", "cause")
-    found = sorted(result.disagreements(nests), key=slower_and_cause)
-    for (slower, _), of_slower in itertools.groupby(found, slower_and_cause):
-        yield _sentence(slower, list(of_slower))
-
-
-def _sentence(slower: str, found: Sequence[result.Disagreement]) -> str:
-    names = [one.faster.order for one in found]
-    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    has = "fewer" if all(one.fewer for one in found) else "no more"
-    start = f"{slower} takes longer than {listed}, and has {has} L1 misses: "
-    one = found[0].slower
-    others = [each.faster for each in found]
-    if found[0].cause == result.INSTRUCTIONS:
-        times = [other.in_l1_ns for other in others if other.in_l1_ns is not None]
-        ends = dict.fromkeys((_time(min(times)), _time(max(times))))
-        return (
-            f"{start}with its data in L1, a multiply-add takes {_time(one.in_l1_ns)} against "
-            f"{' to '.join(ends)}, so most of the difference is not due to misses."
-        )
-    if found[0].cause == result.L2_MISSES:
-        misses = units.count(max(other.counts.l2_misses for other in others))
-        return (
-            f"{start}it has {units.count(one.counts.l2_misses)} L2 misses, against at most "
-            f"{misses}."
-        )
-    return f"{start}no number here explains it."
+    else:
+        yield "No order is slower than its rank by misses."
 
 
 def figure(nests: Sequence[result.NestResult]) -> str:

@@ -52,7 +52,7 @@ def of(order, ns, in_l1_ns, l1_misses, l2_misses=3_072):
 
 
 def study(*, timed=True):
-    """Products whose misses and times disagree for each known cause, and for none."""
+    """Products, of which some are slower than their misses let one expect."""
     l1 = Cache(48 * 1024, 64, 12, "/sys/index0")
     l2 = Cache(2 * 1024**2, 64, 16, "--l2")
     nests = (
@@ -100,7 +100,6 @@ def test_without_numba_misses_are_counted_and_there_are_no_times(monkeypatch, ca
             is nest["rank_by_time"]
             is None
         )
-    assert all(problem["disagreements"] == [] for problem in found["problems"])
 
 
 def test_orders_are_timed_where_numba_is_installed(capsys):
