@@ -140,7 +140,7 @@ class WayCost:
     seconds: float  # median
     # Largest difference from the result in double precision; None for gradients.
     error: float | None = None
-    bound: float | None = None  # of the error
+    bound: float | None = None  # of the error; None where no sum of products is added
     algorithm: str = ""  # that the library took; empty if it does not say
 
     @property
