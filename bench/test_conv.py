@@ -10,8 +10,8 @@ import pytest
 
 from mnistbench.course.studies.convolution.measurement import call_of, cost
 from mnistbench.course.studies.convolution.report import COSTS
-from mnistbench.course.studies.convolution.result import WayCase
 from mnistbench.course.studies.convolution.sizes import GRID
+from mnistbench.course.studies.convolution.study import WayCase
 from mnistbench.course.studies.convolution.ways import WAYS
 from mnistbench.measuring.case import thread_count
 from mnistbench.profile.ceilings import ceilings_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnistbench.course.studies.convolution.report import report_of
-from mnistbench.course.studies.convolution.result import Settings
+from mnistbench.course.studies.convolution.study import Settings
 from mnistbench.course.studies.study import import_quiet_torch, run_study
 
 

@@ -17,13 +17,13 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import REORDER
 from mnistbench.core.record import median_ns
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.studies.convolution.result import (
+from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
+from mnistbench.course.studies.convolution.study import (
     ConvolutionStudy,
     Settings,
     WayCase,
     WayCost,
 )
-from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.convolution.ways import (
     WAYS,
     Way,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from mnistbench.core import units
-from mnistbench.course.studies.convolution.result import ConvolutionStudy, WayCost
+from mnistbench.course.studies.convolution.study import ConvolutionStudy, WayCost
 from mnistbench.course.studies.study import machine
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table

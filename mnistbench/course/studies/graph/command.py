@@ -13,7 +13,7 @@ from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.course.studies.graph.report import report_of
-from mnistbench.course.studies.graph.result import GraphStudy, Settings
+from mnistbench.course.studies.graph.study import GraphStudy, Settings
 from mnistbench.course.studies.study import run_study
 from mnistbench.showing.output import check_directory
 

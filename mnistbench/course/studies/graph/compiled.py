@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, fx
 
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import (
+from mnistbench.course.studies.graph.steps import timed_step
+from mnistbench.course.studies.graph.study import (
     BACKWARD_PART,
     FORWARD,
     FORWARD_PART,
@@ -28,7 +29,6 @@ from mnistbench.course.studies.graph.result import (
     CalledKernel,
     Graph,
 )
-from mnistbench.course.studies.graph.steps import timed_step
 
 # ---- Graphs --------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from torch.profiler import record_function
 from torch.utils import data as torch_data
 
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import Loading, Settings
+from mnistbench.course.studies.graph.study import Loading, Settings
 from mnistbench.measuring.profiling import activities_of, export_trace, started
 from mnistbench.workloads.data import Batch, Dataset
 from mnistbench.workloads.workload import Workload

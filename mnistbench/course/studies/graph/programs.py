@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.studies.graph.result import EXPRESSION, Settings
+from mnistbench.course.studies.graph.study import EXPRESSION, Settings
 from mnistbench.measuring.case import synchronizer
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import Workload, builtin_workloads

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from mnistbench.core import units
-from mnistbench.course.studies.graph import result
+from mnistbench.course.studies.graph import study as result
 from mnistbench.course.studies.study import machine
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table

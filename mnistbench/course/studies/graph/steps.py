@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import Dispatched, Scheduled, StepTimes
+from mnistbench.course.studies.graph.study import Dispatched, Scheduled, StepTimes
 from mnistbench.measuring.events_to_table import events_of, is_annotation
 from mnistbench.measuring.profiling import activities_of, export_trace, has_device_view, started
 from mnistbench.profile.counting import moved_bytes

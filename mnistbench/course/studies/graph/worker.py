@@ -22,7 +22,8 @@ from mnistbench.course.studies.graph.command import DONE, PROGRESS
 from mnistbench.course.studies.graph.compiled import CompileError, compiled, graphs
 from mnistbench.course.studies.graph.loading import loading
 from mnistbench.course.studies.graph.programs import program
-from mnistbench.course.studies.graph.result import (
+from mnistbench.course.studies.graph.steps import dispatched, schedule, timed_steps
+from mnistbench.course.studies.graph.study import (
     COMPILED,
     EAGER,
     EXPRESSION,
@@ -30,7 +31,6 @@ from mnistbench.course.studies.graph.result import (
     GraphStudy,
     Settings,
 )
-from mnistbench.course.studies.graph.steps import dispatched, schedule, timed_steps
 from mnistbench.measuring.case import memory_suffices, thread_count
 from mnistbench.measuring.environment import resolve_devices
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mnistbench.course.studies.locality.measurement import study
 from mnistbench.course.studies.locality.report import report_of
-from mnistbench.course.studies.locality.result import Settings
+from mnistbench.course.studies.locality.study import Settings
 from mnistbench.course.studies.study import run_study
 
 

@@ -22,7 +22,7 @@ from mnistbench.course.studies.locality.nests import (
     strides,
     tile_that_fits,
 )
-from mnistbench.course.studies.locality.result import (
+from mnistbench.course.studies.locality.study import (
     CacheCounts,
     Computation,
     LocalityStudy,

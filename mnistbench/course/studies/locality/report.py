@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.errors import INSTALL_NUMBA
-from mnistbench.course.studies.locality import result
+from mnistbench.course.studies.locality import study as result
 from mnistbench.showing.plot import bars, beside
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table

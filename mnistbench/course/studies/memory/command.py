@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnistbench.course.studies.memory.report import report_of
-from mnistbench.course.studies.memory.result import Settings
+from mnistbench.course.studies.memory.study import Settings
 from mnistbench.course.studies.study import import_quiet_torch, run_study
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import MODULE, PHASE
-from mnistbench.course.studies.memory.result import ROLES, LayerMemory, Site
+from mnistbench.course.studies.memory.study import ROLES, LayerMemory, Site
 from mnistbench.measuring.profiling import LOSS, in_ranges
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step

@@ -21,7 +21,7 @@ from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
 from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places
 from mnistbench.course.studies.memory.prediction import predicted_peak
-from mnistbench.course.studies.memory.result import (
+from mnistbench.course.studies.memory.study import (
     LargestBatch,
     LayerMemory,
     MemoryCase,

@@ -22,7 +22,7 @@ from mnistbench.course.studies.memory.layers import (
     run_and_divide,
     storages,
 )
-from mnistbench.course.studies.memory.result import LayerMemory, Peak, Site
+from mnistbench.course.studies.memory.study import LayerMemory, Peak, Site
 from mnistbench.measuring.profiling import in_ranges
 from mnistbench.workloads.step import Inference, Step
 from mnistbench.workloads.workload import Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mnistbench.core import units
-from mnistbench.course.studies.memory.result import (
+from mnistbench.course.studies.memory.study import (
     LargestBatch,
     LayerMemory,
     MemoryCase,

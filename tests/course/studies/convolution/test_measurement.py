@@ -12,8 +12,8 @@ from builders import op_row, op_table
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution import measurement
 from mnistbench.course.studies.convolution.measurement import kernels, study, summary
-from mnistbench.course.studies.convolution.result import Settings, WayCase
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
+from mnistbench.course.studies.convolution.study import Settings, WayCase
 
 BRGCONV = "convolution brgconv:avx512_core"
 JIT = "convolution jit:avx512_core"

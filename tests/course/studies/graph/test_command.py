@@ -14,7 +14,7 @@ from mnistbench.course.studies.graph import command
 from mnistbench.course.studies.graph.command import environment_of, study
 from mnistbench.course.studies.graph.compiled import missing_compiler
 from mnistbench.course.studies.graph.report import report_of
-from mnistbench.course.studies.graph.result import (
+from mnistbench.course.studies.graph.study import (
     BACKWARD_PART,
     COMPILED,
     EAGER,

@@ -19,7 +19,8 @@ from mnistbench.course.studies.graph.compiled import (
     missing_compiler,
 )
 from mnistbench.course.studies.graph.programs import program, workload
-from mnistbench.course.studies.graph.result import (
+from mnistbench.course.studies.graph.steps import dispatched, scheduled, timed_steps
+from mnistbench.course.studies.graph.study import (
     BACKWARD_PART,
     EAGER,
     FORWARD,
@@ -28,7 +29,6 @@ from mnistbench.course.studies.graph.result import (
     Scheduled,
     Settings,
 )
-from mnistbench.course.studies.graph.steps import dispatched, scheduled, timed_steps
 
 TINY = Settings(size=16)
 N_BYTES = 16 * 16 * 4

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnistbench.course.studies.locality.result import (
+from mnistbench.course.studies.locality.study import (
     CacheCounts,
     NestResult,
     rank_by_misses,

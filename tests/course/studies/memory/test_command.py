@@ -9,7 +9,7 @@ import pytest
 
 from mnistbench import cli
 from mnistbench.course.studies.memory.report import report_of
-from mnistbench.course.studies.memory.result import (
+from mnistbench.course.studies.memory.study import (
     LargestBatch,
     LayerMemory,
     MemoryCase,

@@ -13,7 +13,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.memory import measurement
 from mnistbench.course.studies.memory.layers import Ledger
 from mnistbench.course.studies.memory.measurement import largest_batch, limited, study
-from mnistbench.course.studies.memory.result import LayerMemory, Peak, Settings, Site
+from mnistbench.course.studies.memory.study import LayerMemory, Peak, Settings, Site
 from mnistbench.workloads.step import Inference
 
 

@@ -14,7 +14,7 @@ from mnistbench.core.params import Params
 from mnistbench.course.studies.memory import measurement
 from mnistbench.course.studies.memory.measurement import measured_peak
 from mnistbench.course.studies.memory.prediction import predicted_peak
-from mnistbench.course.studies.memory.result import Settings, Site
+from mnistbench.course.studies.memory.study import Settings, Site
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.workloads.workload import Workload
 
