@@ -93,28 +93,28 @@ COMMANDS = {
         "measure what an operator becomes on this machine: convolution, locality, memory, graph",
     ),
     "study convolution": (
-        "course.studies.convolution.command",
+        "course.studies.convolution.study",
         (
             "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the "
             "library takes"
         ),
     ),
     "study locality": (
-        "course.studies.locality.command",
+        "course.studies.locality.study",
         (
             "run loops in several orders: misses of simulated caches, measured times, and where "
             "they disagree"
         ),
     ),
     "study memory": (
-        "course.studies.memory.command",
+        "course.studies.memory.study",
         (
             "predict the memory of a network from shapes, layer by layer, measure it, and find "
             "the largest batch that fits"
         ),
     ),
     "study graph": (
-        "course.studies.graph.command",
+        "course.studies.graph.study",
         (
             "follow a program to its schedule: graphs, generated code and fusions, eager and "
             "compiled times, loading"
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if (name := " ".join(given[:2])) in COMMANDS and COMMANDS[given[0]][0]:
         given[:2] = [name]
-    if arguments is None and given[:1] in (["lab"], ["train"]):
+    if arguments is None and given[:1] in (["lab"], ["train"], ["study graph"]):
         # glibc and OpenMP read them only when a process starts.
         restart_pinned(short_waits=given[0] == "train")
     try:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, fx
 
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.steps import timed_step
 from mnistbench.course.studies.graph.study import (
     BACKWARD_PART,
     FORWARD,
@@ -174,7 +173,7 @@ def compiled(
     compute = torch.compile(program.compute, dynamic=False, options=options)
     try:
         start_ns = _start(device)
-        first = timed_step(program, compute)
+        first = program.timed_step(compute)
     # A compiler fails in many ways, and what is eager can still be shown.
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_WIDTH]

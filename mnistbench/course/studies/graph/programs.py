@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.studies.graph.study import EXPRESSION, Settings
+from mnistbench.course.studies.graph.study import EXPRESSION, Settings, StepTimes
 from mnistbench.measuring.case import synchronizer
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import Workload, builtin_workloads
@@ -48,6 +50,27 @@ class Program:
         self.backward((compute or self.compute)(*(arguments or self.arguments)))
         self.update()
         self.synchronize()
+
+    def timed_step(self, compute: Callable[..., Tensor]) -> StepTimes:
+        """Run a step with a forward pass, eager or compiled, and return its times.
+
+        Dropping gradients is a part of the update.
+        """
+        readings = [time.perf_counter_ns()]
+
+        def read() -> None:
+            self.synchronize()
+            readings.append(time.perf_counter_ns())
+
+        result = compute(*self.arguments)
+        read()
+        self.backward(result)
+        read()
+        self.update()
+        self.zero_grad()
+        read()
+        forward, backward, update = (end - start for start, end in itertools.pairwise(readings))
+        return StepTimes(forward, backward, update)
 
 
 def program(settings: Settings) -> Program:

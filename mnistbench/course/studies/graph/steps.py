@@ -5,9 +5,7 @@ Their operations, their times, eager and compiled in turn, and the order of thei
 
 from __future__ import annotations
 
-import itertools
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,28 +63,6 @@ def dispatched(program: Program) -> Dispatched:
     )
 
 
-def timed_step(program: Program, compute: Callable[..., Tensor]) -> StepTimes:
-    """Run a step with a forward pass, eager or compiled, and return its times.
-
-    Dropping gradients is a part of the update.
-    """
-    readings = [time.perf_counter_ns()]
-
-    def read() -> None:
-        program.synchronize()
-        readings.append(time.perf_counter_ns())
-
-    result = compute(*program.arguments)
-    read()
-    program.backward(result)
-    read()
-    program.update()
-    program.zero_grad()
-    read()
-    forward, backward, update = (end - start for start, end in itertools.pairwise(readings))
-    return StepTimes(forward, backward, update)
-
-
 def timed_steps(
     program: Program, computes: dict[str, Callable[..., Tensor]], seconds: float
 ) -> dict[str, tuple[StepTimes, ...]]:
@@ -101,7 +77,7 @@ def timed_steps(
     program.zero_grad()
     for number in range(_WARMUP + _MOST):
         for way, compute in computes.items():
-            step = timed_step(program, compute)
+            step = program.timed_step(compute)
             if number >= _WARMUP:
                 found[way].append(step)
         spent = sum(step.total_ns for steps in found.values() for step in steps)

@@ -6,5 +6,5 @@ order is fastest? Input: sizes of a matrix product and of a convolution, and two
 
 ``loops`` are to be read. ``nests`` gives them shapes. ``measurement`` runs them on stand-ins for
 arrays that count misses. ``compiled`` compiles the same functions with numba, and times them.
-``result`` ranks the nests by misses and by time.
+``study`` ranks the nests by misses and by time.
 """

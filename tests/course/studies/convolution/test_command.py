@@ -6,13 +6,13 @@ import pytest
 
 from mnistbench import cli
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.studies.convolution.report import report_of
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.convolution.study import (
     ConvolutionStudy,
     Settings,
     WayCase,
     WayCost,
+    report_of,
 )
 from mnistbench.showing.output import render
 

@@ -11,12 +11,12 @@ import pytest
 from mnistbench import cli
 from mnistbench.course.studies.locality.caches import Cache, Caches
 from mnistbench.course.studies.locality.nests import ORDERS, product
-from mnistbench.course.studies.locality.report import report_of
 from mnistbench.course.studies.locality.study import (
     CacheCounts,
     Computation,
     LocalityStudy,
     NestResult,
+    report_of,
 )
 from mnistbench.showing.output import render
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from mnistbench import cli
-from mnistbench.course.studies.memory.report import report_of
 from mnistbench.course.studies.memory.study import (
     LargestBatch,
     LayerMemory,
@@ -17,6 +16,7 @@ from mnistbench.course.studies.memory.study import (
     Peak,
     Settings,
     Site,
+    report_of,
     size,
 )
 from mnistbench.showing.output import render
