@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
 from torch.profiler import record_function
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.study import Dispatched, Scheduled, StepTimes
 from mnistbench.measuring.events_to_table import events_of, is_annotation
 from mnistbench.measuring.profiling import activities_of, export_trace, has_device_view, started
-from mnistbench.profile.counting import moved_bytes
+from mnistbench.profile.counting import Counting
 
 #: Untimed steps before the timed ones.
 _WARMUP = 2
@@ -31,35 +30,21 @@ _LEAST = 5
 _MOST = 500
 
 
-class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the names of the operations that are dispatched below autograd."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
-        self.views = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.is_view:
-            self.views += 1
-        else:
-            self.names.append(str(func.overloadpacket).removeprefix("aten."))
-        return func(*args, **(kwargs or {}))
-
-
 def dispatched(program: Program) -> Dispatched:
-    """Return the operations of one eager forward and backward pass."""
+    """Return the operations of one eager forward and backward pass, below autograd."""
     program.zero_grad()
-    forward = _Dispatched()
-    backward = _Dispatched()
+    forward = Counting()
+    backward = Counting()
     with forward:
         result = program.compute(*program.arguments)
     with backward:
         program.backward(result)
     program.zero_grad()
-    n_bytes = moved_bytes(lambda: program.backward(program.compute(*program.arguments)))
     return Dispatched(
-        tuple(forward.names), tuple(backward.names), forward.views + backward.views, n_bytes
+        tuple(forward.names),
+        tuple(backward.names),
+        forward.views + backward.views,
+        forward.moved_bytes + backward.moved_bytes,
     )
 
 
