@@ -223,7 +223,7 @@ def report_of(study: ConvolutionStudy) -> Report:
         device=device,
         threads=threads,
         torch=study.torch,
-        ceilings={dtype: asdict(found) for dtype, found in ceilings.items()},
+        ceilings={dtype: asdict(limits) for dtype, limits in ceilings.items()},
         costs=every.records(),
         refused=study.refused,
     )
@@ -233,9 +233,9 @@ def report_of(study: ConvolutionStudy) -> Report:
 def _table(costs: Sequence[WayCost], where: str) -> Table:
     case = costs[0].case
     lines = [
-        f"Ceilings in {found.precision}: {units.flops_per_s(found.flops_per_s)} (a large matrix "
-        f"product or convolution), {units.bytes_per_s(found.bytes_per_s)} (a large copy)."
-        for found in {cost.case.dtype: cost.ceilings for cost in costs}.values()
+        f"Ceilings in {limits.precision}: {units.flops_per_s(limits.flops_per_s)} (a large matrix "
+        f"product or convolution), {units.bytes_per_s(limits.bytes_per_s)} (a large copy)."
+        for limits in {cost.case.dtype: cost.ceilings for cost in costs}.values()
     ]
     return Table(f"{case.convolution}: {case.sizes}, {where}", COSTS, costs, lines=tuple(lines))
 

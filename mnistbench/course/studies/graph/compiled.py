@@ -42,7 +42,7 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
 
     A program that Dynamo cannot trace as a whole has several graphs of each kind.
     """
-    found: list[Graph] = []
+    captured: list[Graph] = []
     left_out: list[str] = []
     traces_backward = True
     try:
@@ -56,18 +56,18 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
         traces_backward = False
 
     def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
-        found.append(graph(joint, JOINT))
+        captured.append(graph(joint, JOINT))
         return min_cut_rematerialization_partition(joint, inputs, **options)
 
     def keep(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
         def compiler(part: fx.GraphModule, _: Sequence[Any]) -> Any:
-            found.append(graph(part, kind))
+            captured.append(graph(part, kind))
             return make_boxed_func(part.forward)
 
         return compiler
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        found.append(graph(module, FORWARD))
+        captured.append(graph(module, FORWARD))
         if not traces_backward:
             return module.forward
         both = aot_autograd(
@@ -77,7 +77,7 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
         return traced
 
     program.step(torch.compile(program.compute, backend=backend, dynamic=False))
-    if not found:
+    if not captured:
         left_out.append(
             "the graphs: torch.compile gave none (is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE "
             "set?)"
@@ -85,7 +85,7 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
     order = {
         kind: number for number, kind in enumerate((FORWARD, JOINT, FORWARD_PART, BACKWARD_PART))
     }
-    return sorted(found, key=lambda each: order[each.kind]), left_out
+    return sorted(captured, key=lambda graph: order[graph.kind]), left_out
 
 
 def graph(module: fx.GraphModule, kind: str) -> Graph:
@@ -188,8 +188,15 @@ def compiled(
     code = tuple(
         (part, path.read_text(encoding="utf-8")) for part, path in zip(parts, modules, strict=True)
     )
-    found = tuple(each for part, text in code for each in kernels(text, part, _is_operation))
-    return compute, {"start_ns": start_ns, "first_compiled": first, "code": code, "kernels": found}
+    called_kernels = tuple(
+        kernel for part, text in code for kernel in kernels(text, part, _is_operation)
+    )
+    return compute, {
+        "start_ns": start_ns,
+        "first_compiled": first,
+        "code": code,
+        "kernels": called_kernels,
+    }
 
 
 def _is_operation(name: str) -> bool:
@@ -244,11 +251,11 @@ def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[C
     """
     calls = code.partition(_CALLS_BEGIN)[2] or code
     end = _CALLS_END.search(calls)
-    found = [
+    calls_in_order = [
         (match["generated"], match["library"])
         for match in _CALL.finditer(calls[: end.start() if end else len(calls)])
     ]
-    launches = Counter(found)
+    launches = Counter(calls_in_order)
     return [
         CalledKernel(
             part,

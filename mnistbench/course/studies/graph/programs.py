@@ -110,25 +110,25 @@ def _expression(size: int, device: torch.device) -> Program:
     )
 
 
-def _training_step(found: Workload, batch_size: int, device: torch.device) -> Program:
+def _training_step(workload: Workload, batch_size: int, device: torch.device) -> Program:
     """Return a training step; the model and the loss are compiled, the optimizer is not."""
     torch.manual_seed(_SEED)
-    model = found.make_model().to(device)
-    step = Step(model, found.loss, found.make_optimizer(model.parameters()))
-    batch = found.make_batch(batch_size, device, torch.Generator().manual_seed(_SEED))
+    model = workload.make_model().to(device)
+    step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
+    batch = workload.make_batch(batch_size, device, torch.Generator().manual_seed(_SEED))
 
     def compute(inputs: Tensor, targets: Tensor) -> Tensor:
-        return found.loss(model(inputs), targets)
+        return workload.loss(model(inputs), targets)
 
     return Program(
-        source=f"training step of {found.name}, batch {batch_size}",
+        source=f"training step of {workload.name}, batch {batch_size}",
         compute=compute,
         arguments=batch,
         zero_grad=step.zero_grad,
         backward=step.backward,
         update=step.update,
         synchronize=synchronizer(device),
-        workload=found,
+        workload=workload,
     )
 
 
@@ -137,22 +137,24 @@ def workload(settings: Settings) -> Workload:
 
     A Workload, or a function that returns one.
     """
-    builtin = {each.name: each for each in builtin_workloads(settings.dataset, settings.data_dir)}
+    builtin = {
+        known.name: known for known in builtin_workloads(settings.dataset, settings.data_dir)
+    }
     if settings.program in builtin:
         return builtin[settings.program]
     module, _, attribute = settings.program.partition(":")
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does; a path on it is text
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        imported: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"--workload: {settings.program!r} cannot be imported ({error}); name a Workload there"
         ) from None
-    if callable(found) and not isinstance(found, Workload):
-        found = found()
-    if not isinstance(found, Workload):
+    if callable(imported) and not isinstance(imported, Workload):
+        imported = imported()
+    if not isinstance(imported, Workload):
         raise UsageError(
-            f"--workload: {settings.program!r} is {type(found).__name__}; name a Workload, or a "
+            f"--workload: {settings.program!r} is {type(imported).__name__}; name a Workload, or a "
             "function of one"
         )
-    return found
+    return imported

@@ -58,17 +58,17 @@ def timed_steps(
     ``computes`` has the forward pass of each way; the steps of all ways together fill the
     ``seconds``.
     """
-    found: dict[str, list[StepTimes]] = {way: [] for way in computes}
+    times: dict[str, list[StepTimes]] = {way: [] for way in computes}
     program.zero_grad()
     for number in range(_WARMUP + _MOST):
         for way, compute in computes.items():
             step = program.timed_step(compute)
             if number >= _WARMUP:
-                found[way].append(step)
-        spent = sum(step.total_ns for steps in found.values() for step in steps)
+                times[way].append(step)
+        spent = sum(step.total_ns for steps in times.values() for step in steps)
         if number >= _WARMUP + _LEAST and spent > seconds * 1e9:
             break
-    return {way: tuple(steps) for way, steps in found.items()}
+    return {way: tuple(steps) for way, steps in times.items()}
 
 
 # ---- The order of operations and kernels, from a profile -----------------------------------------

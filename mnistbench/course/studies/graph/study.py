@@ -112,7 +112,7 @@ class Settings:
     seconds: float = 3.0
 
     def __post_init__(self) -> None:
-        usual = {name: each.empty for name, each in options_of(Settings).items()}
+        usual = {name: declared.empty for name, declared in options_of(Settings).items()}
         is_workload = self.program != EXPRESSION
         for name in ["size"] if is_workload else ["batch_size", "workers"]:
             if (value := getattr(self, name)) != usual[name]:
@@ -281,7 +281,11 @@ class GraphStudy:
         None for the update.
         """
         passes = _PASSES.get(part)
-        return sum(len(getattr(self.dispatched, each)) for each in passes) if passes else None
+        return (
+            sum(len(getattr(self.dispatched, direction)) for direction in passes)
+            if passes
+            else None
+        )
 
     def launches(self, part: str, *, generated: bool) -> int | None:
         """Return the number of kernels that the generated code calls.
@@ -292,9 +296,9 @@ class GraphStudy:
         if not passes or not self.code:
             return None
         return sum(
-            each.launches
-            for each in self.kernels
-            if each.part in passes and each.generated == generated
+            kernel.launches
+            for kernel in self.kernels
+            if kernel.part in passes and kernel.generated == generated
         )
 
     @property
@@ -305,19 +309,19 @@ class GraphStudy:
 
         It is unknown for a program with graph breaks, a part of whose operations is in no graph.
         """
-        found = [
+        moved = [
             graph.moved_bytes
             for kind in (FORWARD_PART, BACKWARD_PART)
             for graph in self.of_kind(kind)
         ]
-        return sum(value or 0 for value in found) if len(found) == 2 and None not in found else None
+        return sum(value or 0 for value in moved) if len(moved) == 2 and None not in moved else None
 
     def loaded(self, workers: int | None) -> Loading | None:
         """Return the steps whose batches a number of workers loaded.
 
         None: they were not measured.
         """
-        return next((each for each in self.loading if each.workers == workers), None)
+        return next((loading for loading in self.loading if loading.workers == workers), None)
 
     @property
     def overlap(self) -> float | None:
@@ -431,17 +435,17 @@ def times_of(study: GraphStudy) -> tuple[Column[str], ...]:
 
 
 SCHEDULE: tuple[Column[Scheduled], ...] = (
-    Column("way", lambda each: each.way),
-    Column("start", lambda each: each.start_ns, units.duration),
-    Column("time", lambda each: each.duration_ns, units.duration),
-    Column("operation or kernel", lambda each: each.name),
+    Column("way", lambda call: call.way),
+    Column("start", lambda call: call.start_ns, units.duration),
+    Column("time", lambda call: call.duration_ns, units.duration),
+    Column("operation or kernel", lambda call: call.name),
 )
 
 LOADING: tuple[Column[Loading], ...] = (
-    Column("loading", lambda each: each.name),
-    Column("step", lambda each: each.typical_ns, units.duration),
-    Column("waiting", lambda each: each.typical_wait_ns, units.duration),
-    Column("computing", lambda each: each.typical_compute_ns, units.duration),
+    Column("loading", lambda loading: loading.name),
+    Column("step", lambda loading: loading.typical_ns, units.duration),
+    Column("waiting", lambda loading: loading.typical_wait_ns, units.duration),
+    Column("computing", lambda loading: loading.typical_compute_ns, units.duration),
 )
 
 
@@ -472,16 +476,16 @@ def report_of(study: GraphStudy) -> Report:
         *(
             Block(
                 f"{kind.capitalize()} graph",
-                drawing="\n".join(graph.text.rstrip() for graph in found),
+                drawing="\n".join(graph.text.rstrip() for graph in graphs),
             )
             for kind in (FORWARD, JOINT)
-            if kind in shown and (found := study.of_kind(kind))
+            if kind in shown and (graphs := study.of_kind(kind))
         ),
         *(_blocks(_kernels(study)) if study.code else []),
         *(
-            Block(f"Generated code, {each.part}, {each.name}", drawing=each.code.strip())
-            for each in study.kernels
-            if each.code and "code" in shown
+            Block(f"Generated code, {kernel.part}, {kernel.name}", drawing=kernel.code.strip())
+            for kernel in study.kernels
+            if kernel.code and "code" in shown
         ),
         *_blocks(times),
         *_blocks(

@@ -29,8 +29,8 @@ def one_device(text: str) -> str:
 
 def size(text: str) -> int:
     """Return bytes; the units are binary, as in the report."""
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?([KMGT])(?:i?B)?", text, re.IGNORECASE)
-    n_bytes = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?([KMGT])(?:i?B)?", text, re.IGNORECASE)
+    n_bytes = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
     if n_bytes < 1:
         raise ValueError("is not a size; give a number with its unit, such as 512M or 2G")
     return n_bytes
@@ -259,14 +259,14 @@ PEAKS: tuple[Column[MemoryCase], ...] = (
 )
 
 LARGEST: tuple[Column[LargestBatch], ...] = (
-    Column("model", lambda found: found.model, key="model"),
-    Column("phase", lambda found: found.phase, key="phase"),
-    Column("memory", lambda found: found.memory, units.size, "memory_bytes"),
-    Column("largest batch", lambda found: found.batch_size, units.count, "largest_batch_size"),
-    Column("predicted peak", lambda found: found.predicted, units.size, "predicted_peak_bytes"),
-    Column("tried", lambda found: found.tried, units.count, "tried_batch_size"),
-    Column("measured peak", lambda found: found.measured, units.size, "measured_peak_bytes"),
-    Column("result", lambda found: found.result, key="result"),
+    Column("model", lambda batch: batch.model, key="model"),
+    Column("phase", lambda batch: batch.phase, key="phase"),
+    Column("memory", lambda batch: batch.memory, units.size, "memory_bytes"),
+    Column("largest batch", lambda batch: batch.batch_size, units.count, "largest_batch_size"),
+    Column("predicted peak", lambda batch: batch.predicted, units.size, "predicted_peak_bytes"),
+    Column("tried", lambda batch: batch.tried, units.count, "tried_batch_size"),
+    Column("measured peak", lambda batch: batch.measured, units.size, "measured_peak_bytes"),
+    Column("result", lambda batch: batch.result, key="result"),
 )
 
 

@@ -114,8 +114,8 @@ def training_step():
     )
 
 
-def shown(found, form="terminal", **settings):
-    return render(report_of(replace(found, settings=replace(found.settings, **settings))), form)
+def shown(result, form="terminal", **settings):
+    return render(report_of(replace(result, settings=replace(result.settings, **settings))), form)
 
 
 def test_the_report(golden):
@@ -131,11 +131,11 @@ def test_texts_are_shown_where_they_are_asked_for():
 
 
 def test_compile_time_ratios_and_overlap():
-    found = expression()
-    assert found.compile_ns == 2_000_000_000 - 9_000_000
-    assert found.ratio_quartiles()[1] == pytest.approx(12 / 9)
-    assert found.ratio_quartiles("update") is None
-    assert found.least_bytes == 9 * MB
+    result = expression()
+    assert result.compile_ns == 2_000_000_000 - 9_000_000
+    assert result.ratio_quartiles()[1] == pytest.approx(12 / 9)
+    assert result.ratio_quartiles("update") is None
+    assert result.least_bytes == 9 * MB
     assert training_step().overlap == pytest.approx(0.75)
     assert replace(training_step(), settings=Settings(program="convnet", workers=0)).overlap is None
     slower = Loading(2, (9_000_000,), (5_000_000,))
@@ -143,8 +143,8 @@ def test_compile_time_ratios_and_overlap():
 
 
 def test_a_slower_compiled_step_does_not_make_up_for_the_compile_time():
-    found = expression()
-    text = shown(replace(found, eager=found.compiled, compiled=found.eager))
+    result = expression()
+    text = shown(replace(result, eager=result.compiled, compiled=result.eager))
     assert "A compiled step takes 3.40 ms more than an eager one." in text
     assert "after" not in text.partition("more than an eager one")[2].partition("\n")[0]
 
@@ -192,18 +192,20 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
         str(output),
     ]
     assert cli.main(words) == 0, capsys.readouterr().err
-    found = json.loads(output.read_text(encoding="utf-8"))
-    assert found["left_out"] == []
-    assert [(each["part"], each["operations"], each["launches"]) for each in found["kernels"]] == [
+    report = json.loads(output.read_text(encoding="utf-8"))
+    assert report["left_out"] == []
+    assert [
+        (kernel["part"], kernel["operations"], kernel["launches"]) for kernel in report["kernels"]
+    ] == [
         ("forward", ["add", "mul"], 1),
         ("backward", ["mul"], 1),
     ]
-    assert "kernel(" in found["kernels"][0]["code"]
-    assert found["compile_ns"] > 0
-    step = found["parts"][-1]
+    assert "kernel(" in report["kernels"][0]["code"]
+    assert report["compile_ns"] > 0
+    step = report["parts"][-1]
     assert step["ratio_first_quartile"] <= step["ratio"] <= step["ratio_third_quartile"]
     by_way = {
-        way: [each["name"] for each in found["schedule"] if each["way"] == way]
+        way: [call["name"] for call in report["schedule"] if call["way"] == way]
         for way in (EAGER, COMPILED)
     }
     assert by_way[EAGER] == ["mul", "add", "mul", "mul"]
@@ -232,27 +234,31 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
 def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     steps = []
-    found = study(
+    result = study(
         Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1, write=tmp_path),
         steps.append,
     )
-    [said] = found.left_out
+    [said] = result.left_out
     assert said.startswith("no C++ compiler: 'no-such-compiler' is not found")
-    assert found.compiled == found.code == found.kernels == ()
-    assert found.ratio_quartiles() is None
-    assert {graph.kind for graph in found.graphs} == {FORWARD, JOINT, FORWARD_PART, BACKWARD_PART}
-    assert [each.name for each in found.loading] == ["resident data", "0 workers", "1 worker"]
+    assert result.compiled == result.code == result.kernels == ()
+    assert result.ratio_quartiles() is None
+    assert {graph.kind for graph in result.graphs} == {FORWARD, JOINT, FORWARD_PART, BACKWARD_PART}
+    assert [loading.name for loading in result.loading] == [
+        "resident data",
+        "0 workers",
+        "1 worker",
+    ]
     assert all(
-        len(each.wait_ns) == len(each.compute_ns) > 0 and min(each.compute_ns) > 0
-        for each in found.loading
+        len(loading.wait_ns) == len(loading.compute_ns) > 0 and min(loading.compute_ns) > 0
+        for loading in result.loading
     )
-    assert {each.name for each in found.schedule} >= {"conv2d", "convolution_backward"}
+    assert {call.name for call in result.schedule} >= {"conv2d", "convolution_backward"}
     assert {path.name for path in tmp_path.iterdir() if path.suffix != ".txt"} == {
         "eager.json.gz",
         "workers.json.gz",
     }
     assert "compile" in steps
-    assert "no C++ compiler" in shown(found)
+    assert "no C++ compiler" in shown(result)
 
 
 def test_the_compiler_has_empty_caches_during_the_study(monkeypatch):

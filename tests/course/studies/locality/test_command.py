@@ -84,12 +84,12 @@ def test_without_times_the_report_says_how_to_get_them(golden):
 def test_without_numba_misses_are_counted_and_there_are_no_times(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "numba", None)
     assert cli.main([*TINY, "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["numba"] is None
-    assert [problem["name"] for problem in found["problems"]] == ["product-8", "chapter"]
-    assert [nest["order"] for nest in found["nests"]] == list(ORDERS)
-    lines = {problem["name"]: problem["lines"] for problem in found["problems"]}
-    for nest in found["nests"]:
+    report = json.loads(capsys.readouterr().out)
+    assert report["numba"] is None
+    assert [problem["name"] for problem in report["problems"]] == ["product-8", "chapter"]
+    assert [nest["order"] for nest in report["nests"]] == list(ORDERS)
+    lines = {problem["name"]: problem["lines"] for problem in report["problems"]}
+    for nest in report["nests"]:
         assert nest["accesses"] == nest["l1_hits"] + nest["l1_misses"]
         assert nest["l1_misses"] == nest["l2_hits"] + nest["l2_misses"]
         assert nest["l1_misses"] >= lines[nest["problem"]]
