@@ -9,9 +9,8 @@ record has the FLOPs that are done, the bytes moved, and the share of this machi
 import pytest
 
 from mnistbench.course.studies.convolution.measurement import call_of, cost
-from mnistbench.course.studies.convolution.report import COSTS
-from mnistbench.course.studies.convolution.result import WayCase
 from mnistbench.course.studies.convolution.sizes import GRID
+from mnistbench.course.studies.convolution.study import COSTS, WayCase
 from mnistbench.course.studies.convolution.ways import WAYS
 from mnistbench.measuring.case import thread_count
 from mnistbench.profile.ceilings import ceilings_of

@@ -92,28 +92,28 @@ COMMANDS = {
         "measure what an operator becomes on this machine: convolution, locality, memory, graph",
     ),
     "study convolution": (
-        "course.studies.convolution.command",
+        "course.studies.convolution.study",
         (
             "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the "
             "library takes"
         ),
     ),
     "study locality": (
-        "course.studies.locality.command",
+        "course.studies.locality.study",
         (
             "run loops in several orders: misses of simulated caches, measured times, and where "
             "they disagree"
         ),
     ),
     "study memory": (
-        "course.studies.memory.command",
+        "course.studies.memory.study",
         (
             "predict the memory of a network from shapes, layer by layer, measure it, and find "
             "the largest batch that fits"
         ),
     ),
     "study graph": (
-        "course.studies.graph.command",
+        "course.studies.graph.study",
         (
             "follow a program to its schedule: graphs, generated code and fusions, eager and "
             "compiled times, loading"

@@ -197,9 +197,9 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     for where in (
         "train.scale.command.measured",
         "course.studies.convolution.measurement.study",
-        "course.studies.locality.command.study",
+        "course.studies.locality.measurement.study",
         "course.studies.memory.measurement.study",
-        "course.studies.graph.command.study",
+        "course.studies.graph.measurement.study",
         "gate.command.measure",
         "gate.bisect_command.measure",
         "gate.reproducers.command.measure",

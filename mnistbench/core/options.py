@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.params import DATASETS, DTYPES, MODELS
 
 if TYPE_CHECKING:
     import pytest
@@ -37,6 +38,9 @@ LARGEST = 2**31
 
 #: The largest number of threads: OpenMP crashes if the system cannot create that many.
 MOST_THREADS = 1024
+
+#: The largest seed of torch's generators that is the same number in all of them.
+LARGEST_SEED = 2**63 - 1
 
 #: A number with this many digits is too large for any option; int() raises for more than 4,300
 #: digits.
@@ -73,44 +77,35 @@ class Option(Generic[_T]):
     @property
     def shown(self) -> str:
         """The help with the default."""
-        default = (
-            f" (default: {self.default})"
-            if self.default
-            else "; repeatable"
-            if self.many and self.flags
-            else ""
-        )
-        return self.help + default
+        if self.default:
+            return f"{self.help} (default: {self.default})"
+        if self.many and self.flags:
+            return f"{self.help}; repeatable"
+        return self.help
 
     @property
     def empty(self) -> Any:
         """The value if none is given."""
-        return (
-            False
-            if not self.metavar
-            else ()
-            if self.many
-            else None
-            if self.default is None
-            else self.kind(self.default)
-        )
+        if not self.metavar:
+            return False
+        if self.many:
+            return ()
+        return None if self.default is None else self.kind(self.default)
 
-    def read(self, given: Any, name: str) -> Any:
+    def read(self, words: Any, name: str) -> Any:
         """Return the value of a text, of a list of texts if ``many``, of a flag for a switch.
 
         Args:
-            given: the text, the texts or the flag.
+            words: the text, the texts or the flag.
             name: what errors call the option: its flag, or its key and the configuration file.
         """
         if not self.metavar:
-            return bool(given)
+            return bool(words)
         if self.after_dashes:
-            return tuple(given)
-        return (
-            tuple(self._value(text, name) for text in given)
-            if self.many
-            else self._value(given, name)
-        )
+            return tuple(words)
+        if self.many:
+            return tuple(self._value(text, name) for text in words)
+        return self._value(words, name)
 
     def _value(self, text: str, name: str) -> _T:
         try:
@@ -177,8 +172,8 @@ def after_dashes(metavar: str, text: str) -> Any:
     )
 
 
-def _declared(made: Option[Any]) -> Any:
-    return field(default=made.empty, metadata={_KEY: made})
+def _declared(declaration: Option[Any]) -> Any:
+    return field(default=declaration.empty, metadata={_KEY: declaration})
 
 
 def options_of(settings: type) -> dict[str, Option[Any]]:
@@ -186,7 +181,11 @@ def options_of(settings: type) -> dict[str, Option[Any]]:
 
     Fields that are no options are left out.
     """
-    return {each.name: each.metadata[_KEY] for each in fields(settings) if _KEY in each.metadata}
+    return {
+        setting.name: setting.metadata[_KEY]
+        for setting in fields(settings)
+        if _KEY in setting.metadata
+    }
 
 
 # ---- Reading -------------------------------------------------------------------------------------
@@ -208,25 +207,27 @@ def add_options(parser: argparse.ArgumentParser, settings: type) -> None:
 
     Values stay texts until :func:`read`.
     """
-    for name, each in options_of(settings).items():
-        text = each.shown.replace("%", "%%")
-        if each.after_dashes:
+    for name, declared in options_of(settings).items():
+        text = declared.shown.replace("%", "%%")
+        if declared.after_dashes:
             continue
-        if not each.flags:
-            nargs = ("+" if each.required else "*") if each.many else None if each.required else "?"
-            parser.add_argument(name, metavar=each.metavar, nargs=nargs, help=text)
-        elif not each.metavar:
-            parser.add_argument(*each.flags, dest=name, action="store_true", help=text)
+        if not declared.flags:
+            nargs: str | None = "+" if declared.required else "*"
+            if not declared.many:
+                nargs = None if declared.required else "?"
+            parser.add_argument(name, metavar=declared.metavar, nargs=nargs, help=text)
+        elif not declared.metavar:
+            parser.add_argument(*declared.flags, dest=name, action="store_true", help=text)
         else:
-            action = "append" if each.many else "store"
+            action = "append" if declared.many else "store"
             parser.add_argument(
-                *each.flags, dest=name, metavar=each.metavar, action=action, help=text
+                *declared.flags, dest=name, metavar=declared.metavar, action=action, help=text
             )
 
 
 def read(
     settings: type[_T],
-    given: Mapping[str, Any],
+    command_line: Mapping[str, Any],
     configured: Mapping[str, Any] | None = None,
     file: object = None,
     **more: Any,
@@ -234,33 +235,33 @@ def read(
     """Return the settings; the command line overrides the configuration file.
 
     A field ``given`` of the dataclass that is no option gets the names of the fields that have a
-    value there.
+    value in one of them.
 
     Args:
         settings: the dataclass.
-        given: field -> text, list of texts or flag of the command line; None, False or an empty
-            list if it was not given.
+        command_line: field -> text, list of texts or flag; None, False or an empty list if it was
+            not given.
         configured: key -> the same of the configuration file.
         file: the configuration file, for errors.
         more: fields that are no options.
     """
     values = dict(more)
-    for name, each in options_of(settings).items():
-        value = given.get(name)
-        called = each.name
+    for name, declared in options_of(settings).items():
+        words = command_line.get(name)
+        called = declared.name
         if (
-            value in (None, False, [])
-            and each.configurable
+            words in (None, False, [])
+            and declared.configurable
             and configured
-            and each.key in configured
+            and declared.key in configured
         ):
-            value = configured[each.key]
-            called = f"{each.key} in {file}"
-            if value == "":  # pytest's value of a key that its file does not have
+            words = configured[declared.key]
+            called = f"{declared.key} in {file}"
+            if words == "":  # pytest's value of a key that its file does not have
                 continue
-        if value not in (None, False, []):
-            values[name] = each.read(value, called)
-    if any(each.name == "given" for each in fields(settings)):  # type: ignore[arg-type]
+        if words not in (None, False, []):
+            values[name] = declared.read(words, called)
+    if any(setting.name == "given" for setting in fields(settings)):  # type: ignore[arg-type]
         values["given"] = frozenset(values) - frozenset(more)
     return settings(**values)
 
@@ -277,54 +278,51 @@ def plain(settings: Any, leave_out: Iterable[str] = ()) -> dict[str, Any]:
 def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
     """Return ``[tool.mnistbench]`` of the nearest pyproject.toml, and the file.
 
-    It is in this directory or above.
-
-    The table is not read for settings without an option that it may have.
+    The file is in this directory or above. It is not read for settings without an option that the
+    table may have, which is a configurable option with a value.
     """
-    known = {each.key: each for each in options_of(settings).values() if each.configurable}
-    here = Path.cwd()
-    found = next(
-        (
-            folder / "pyproject.toml"
-            for folder in (here, *here.parents)
-            if (folder / "pyproject.toml").is_file()
-        ),
-        None,
-    )
-    if found is None or not known:
+    known = {
+        declared.key: declared
+        for declared in options_of(settings).values()
+        if declared.configurable and declared.metavar
+    }
+    folders = (Path.cwd(), *Path.cwd().parents)
+    files = (folder / "pyproject.toml" for folder in folders)
+    file = next((file for file in files if file.is_file()), None)
+    if file is None or not known:
         return {}, None
-    import tomllib
-
-    try:
-        tools = tomllib.loads(found.read_text(encoding="utf-8")).get("tool", {})
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{found}: cannot be read as TOML ({error})") from None
-    table = tools.get("mnistbench", {}) if isinstance(tools, dict) else {}
-    if not isinstance(table, dict):
-        raise UsageError(
-            f"mnistbench in {found}: {table!r} is not a table; write [tool.mnistbench] and "
-            "settings below it"
-        )
+    table = _table_of(file)
     for key, value in table.items():
         if key not in known:
             raise UsageError(
-                f"{key} in {found}: is not a setting of [tool.mnistbench]; choose of "
+                f"{key} in {file}: is not a setting of [tool.mnistbench]; choose of "
                 f"{', '.join(known)}"
             )
-        if not known[key].metavar:
-            if not isinstance(value, bool):
-                raise UsageError(
-                    f"{key} in {found}: {value!r} is not true or false; write {key} = true"
-                )
-            continue
         texts = value if known[key].many and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             needed = "a text or a list of texts" if known[key].many else "a text"
             raise UsageError(
-                f'{key} in {found}: {value!r} is not {needed}; write it in quotes, such as "10%"'
+                f'{key} in {file}: {value!r} is not {needed}; write it in quotes, such as "10%"'
             )
         table[key] = texts if known[key].many else value
-    return dict(table), found
+    return table, file
+
+
+def _table_of(file: Path) -> dict[str, Any]:
+    """Return ``[tool.mnistbench]`` of a pyproject.toml; empty if it has none."""
+    import tomllib
+
+    try:
+        tools = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: cannot be read as TOML ({error})") from None
+    table = tools.get("mnistbench", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        raise UsageError(
+            f"mnistbench in {file}: {table!r} is not a table; write [tool.mnistbench] and "
+            "settings below it"
+        )
+    return table
 
 
 def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: type) -> None:
@@ -333,30 +331,35 @@ def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: t
     Those that are configurable are declared for its configuration files, too.
     """
     group = parser.getgroup(title, text)
-    for each in options_of(settings).values():
-        action = "store_true" if not each.metavar else "append" if each.many else "store"
-        value = {"metavar": each.metavar, "default": None} if each.metavar else {"default": False}
-        group.addoption(
-            *each.flags, dest=each.key, action=action, help=each.shown.replace("%", "%%"), **value
-        )
-        if each.configurable:
-            kind: Any = "bool" if not each.metavar else "linelist" if each.many else "string"
+    for declared in options_of(settings).values():
+        action = "append" if declared.many else "store"
+        value: dict[str, Any] = {"metavar": declared.metavar, "default": None}
+        ini_type: Any = "linelist" if declared.many else "string"
+        if not declared.metavar:
+            action = "store_true"
+            value = {"default": False}
+            ini_type = "bool"
+        help_text = declared.shown.replace("%", "%%")
+        group.addoption(*declared.flags, dest=declared.key, action=action, help=help_text, **value)
+        if declared.configurable:
             parser.addini(
-                each.key,
-                f"{each.flags[0]}: {each.help}",
-                type=kind,
-                default=[] if each.many else None,
+                declared.key,
+                f"{declared.flags[0]}: {declared.help}",
+                type=ini_type,
+                default=[] if declared.many else None,
             )
 
 
 def read_pytest(settings: type[_T], config: pytest.Config, **more: Any) -> _T:
     """Return the settings of a session; see :func:`read`."""
     options = options_of(settings)
-    given = {name: config.getoption(each.key) for name, each in options.items()}
+    command_line = {name: config.getoption(declared.key) for name, declared in options.items()}
     configured = {
-        each.key: config.getini(each.key) or "" for each in options.values() if each.configurable
+        declared.key: config.getini(declared.key) or ""
+        for declared in options.values()
+        if declared.configurable
     }
-    return read(settings, given, configured, config.inipath, **more)
+    return read(settings, command_line, configured, config.inipath, **more)
 
 
 # ---- Kinds ---------------------------------------------------------------------------------------
@@ -382,31 +385,30 @@ def whole(least: int, most: int = LARGEST) -> Kind[int]:
 
     def read_whole(text: str) -> int:
         digits = text.strip().lstrip("0") or "0"
-        number = least - 1
+        value = least - 1
         if re.fullmatch(r"[0-9]+", text.strip()):
-            number = int(digits) if len(digits) < _DIGITS else most + 1
-        if not least <= number <= most:
-            bounds = (
-                f"at least {least}" if most >= LARGEST and number < least else f"{least} to {most}"
-            )
+            value = int(digits) if len(digits) < _DIGITS else most + 1
+        if not least <= value <= most:
+            has_no_bound = most >= LARGEST and value < least
+            bounds = f"at least {least}" if has_no_bound else f"{least} to {most}"
             raise ValueError(f"cannot be used; give a whole number, {bounds}")
-        return number
+        return value
 
     return read_whole
 
 
 def number(least: float = 0.0, most: float = sys.float_info.max) -> Kind[float]:
     """Return a kind for numbers above 0, within bounds."""
+    bounds = f"from {least:g} to {most:g}" if least else "above 0"
 
     def read_number(text: str) -> float:
         try:
-            found = float(text)
+            value = float(text)
         except ValueError:
-            found = math.nan
-        if not (found > 0 and least <= found <= most):
-            bounds = f"from {least:g} to {most:g}" if least else "above 0"
+            value = math.nan
+        if not (value > 0 and least <= value <= most):
             raise ValueError(f"cannot be used; give a number {bounds}")
-        return found
+        return value
 
     return read_number
 
@@ -422,10 +424,12 @@ def share(most: float = 1e4, *, zero: bool = False) -> Kind[float]:
     def read_share(text: str) -> float:
         if zero and text.strip() == "0":
             return 0.0
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text, re.ASCII)
-        if not found or float(found[1]) > 100 * most or (float(found[1]) == 0 and not zero):
+        percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text, re.ASCII)
+        # With an exponent: dividing by 100 would round a second time.
+        value = float(f"{percentage[1]}e-2") if percentage else math.nan
+        if not (value <= most and (value > 0 or zero)):
             raise ValueError("is not a percentage that can be used; give 2%")
-        return float(f"{found[1]}e-2")  # dividing by 100 would round a second time
+        return value
 
     return read_share
 
@@ -435,10 +439,10 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 def seconds(text: str) -> float:
     """Return a time in seconds: ``5m``, ``300s``, ``300``."""
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*(s|m|min|h|)", text.strip(), re.ASCII)
-    if not found or float(found[1]) <= 0:
+    time = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*(s|m|min|h|)", text.strip(), re.ASCII)
+    if not time or float(time[1]) <= 0:
         raise ValueError("is not a time; give 5m or 300s")
-    return float(found[1]) * _UNITS_S[found[2]]
+    return float(time[1]) * _UNITS_S[time[2]]
 
 
 def several(kind: Kind[_T]) -> Kind[tuple[_T, ...]]:
@@ -470,9 +474,14 @@ def grouping(text: str) -> str:
     return one_of(*GROUPINGS)("op,module" if keys == "module,op" else keys)
 
 
-def top() -> Any:
+def top(
+    flag: str = "--top",
+    text: str = "number of operations to show per case",
+    *,
+    configurable: bool = False,
+) -> Any:
     """Declare how many operations a table shows."""
-    return option("--top", whole(1), "10", "number of operations to show per case", "N")
+    return option(flag, whole(1), "10", text, "N", configurable=configurable)
 
 
 def by(*, configurable: bool = False) -> Any:
@@ -493,9 +502,9 @@ def output(default: str | None = None) -> Any:
     return option("--output -o", path, default, text, "FILE")
 
 
-def output_format(others: Iterable[str] = ()) -> Any:
-    """Declare the format: terminal, markdown, json, or one of the others."""
-    choices: Sequence[str] = ("terminal", "markdown", "json", *others)
+def output_format(more: Iterable[str] = ()) -> Any:
+    """Declare the format: terminal, markdown, json, or one of ``more``."""
+    choices: Sequence[str] = ("terminal", "markdown", "json", *more)
     return option("--format", one_of(*choices), "terminal", f"format: {', '.join(choices)}", "NAME")
 
 
@@ -508,3 +517,105 @@ def data_dir(flag: str = "--data-dir", *, configurable: bool = False) -> Any:
     """Declare the directory of MNIST."""
     text = "torchvision root of MNIST (default: MNISTBENCH_DATA, else the user's cache)"
     return option(flag, path, None, text, "DIR", configurable=configurable)
+
+
+# ---- Options that say what is measured -----------------------------------------------------------
+
+
+def model() -> Any:
+    """Declare the model."""
+    return option("--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME")
+
+
+def phases(default: str) -> Any:
+    """Declare the phases of the cases."""
+    kind = some_of("forward", "step")
+    return option("--phase", kind, default, "comma list of forward and step", "NAMES")
+
+
+def batch_size(text: str = "samples of a step") -> Any:
+    """Declare the samples of a step."""
+    return option("--batch-size", whole(1), "64", text, "N")
+
+
+def batch_size_per_rank(text: str, default: str | None = None) -> Any:
+    """Declare the samples of a step of each rank."""
+    return option("--batch-size-per-rank", whole(1), default, text, "N")
+
+
+def batch_sizes(
+    flag: str = "--batch-size",
+    text: str = "comma list of batch sizes",
+    default: str | None = "1,16,64",
+    *,
+    configurable: bool = False,
+) -> Any:
+    """Declare the batch sizes of the cases."""
+    return option(flag, several(whole(1)), default, text, "SIZES", configurable=configurable)
+
+
+def device(
+    text: str = "auto, cpu, cuda, cuda:1, mps", default: str = "cpu", kind: Kind[str] = str
+) -> Any:
+    """Declare the device."""
+    return option("--device", kind, default, text, "NAME")
+
+
+def devices(
+    flag: str = "--device",
+    text: str = "comma list of auto, cpu, cuda, cuda:1, mps",
+    *,
+    configurable: bool = False,
+) -> Any:
+    """Declare the devices of the cases."""
+    return option(flag, several(str), "auto", text, "NAMES", configurable=configurable)
+
+
+def threads(
+    flag: str = "--threads",
+    text: str = "intra-op threads of torch on the CPU",
+    default: str | None = "1",
+    *,
+    configurable: bool = False,
+) -> Any:
+    """Declare the number of threads."""
+    return option(flag, whole(1, MOST_THREADS), default, text, "N", configurable=configurable)
+
+
+def dtype(
+    flag: str = "--dtype",
+    text: str = "float32, or bfloat16 by autocast",
+    more: Iterable[str] = (),
+    *,
+    configurable: bool = False,
+) -> Any:
+    """Declare the number format: one of DTYPES, or one of ``more``."""
+    kind = one_of(*DTYPES, *more)
+    return option(flag, kind, "float32", text, "NAME", configurable=configurable)
+
+
+def dataset(
+    flag: str = "--dataset",
+    text: str = "digits, which needs no network, or mnist",
+    default: str = "digits",
+    *,
+    configurable: bool = False,
+) -> Any:
+    """Declare the dataset."""
+    return option(flag, one_of(*DATASETS), default, text, "NAME", configurable=configurable)
+
+
+def seed(text: str, flag: str = "--seed", *, configurable: bool = False) -> Any:
+    """Declare the seed; the help says of what."""
+    return option(flag, whole(0, LARGEST_SEED), "1", text, "N", configurable=configurable)
+
+
+def iterations(
+    flag: str = "--iterations",
+    text: str = "profiled iterations of each case",
+    default: str = "10",
+    *,
+    configurable: bool = False,
+) -> Any:
+    """Declare how often each case runs; 10 are enough for the medians of a table of shares."""
+    return option(flag, whole(1), default, text, "N", configurable=configurable)

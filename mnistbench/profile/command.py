@@ -105,10 +105,6 @@ def _profiled(
         workload.name: workload
         for workload in builtin_workloads(settings.dataset, settings.data_dir)
     }
-    if settings.model not in workloads:
-        raise UsageError(
-            f"--model: {settings.model!r} is not known; choose {' or '.join(workloads)}"
-        )
     workload = workloads[settings.model]
     if settings.sort == "self-device" and list(devices) == ["cpu"]:
         raise UsageError(

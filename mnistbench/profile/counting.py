@@ -71,7 +71,7 @@ def operation_costs(case: Case) -> dict[OpKey, Cost]:
     """
     case.reset()
     case()  # the optimizer makes its state
-    counted = _Counting()
+    counted = Counting()
     with counted:
         recorded = profile_iterations(
             case,
@@ -89,10 +89,10 @@ def moved_bytes(call: Callable[[], object]) -> int:
 
     Each tensor counts once for each operation.
     """
-    counted = _Counting()
+    counted = Counting()
     with counted:
         call()
-    return sum(cost.n_bytes for _, cost in counted.costs)
+    return counted.moved_bytes
 
 
 def _by_doer(trace: Trace, counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, Cost]:
@@ -120,12 +120,19 @@ def _doer(name: str, self_ns: Mapping[OpKey, int]) -> OpKey:
     return max(self_ns, key=lambda key: self_ns[key])
 
 
-class _Counting(TorchDispatchMode):
+class Counting(TorchDispatchMode):
     """Counts the cost of every operation and marks the operation with a profiler range."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.costs: list[tuple[str, Cost]] = []
+        self.views = 0  # operations that return a view, which compute nothing
+        self.names: list[str] = []  # of all others, without the namespace of ATen
+
+    @property
+    def moved_bytes(self) -> int:
+        """What all operations read and write, ignoring caches."""
+        return sum(cost.n_bytes for _, cost in self.costs)
 
     def __torch_dispatch__(
         self,
@@ -145,6 +152,10 @@ class _Counting(TorchDispatchMode):
             out = func(*args, **kwargs)
         cost = Cost(_flops(func, args, kwargs, out), _bytes(func, args, kwargs, out))
         self.costs.append((func._schema.name, cost))  # noqa: SLF001  # the only way to the schema
+        if func.is_view:
+            self.views += 1
+        else:
+            self.names.append(str(func.overloadpacket).removeprefix("aten."))
         return out
 
 

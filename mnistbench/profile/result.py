@@ -17,17 +17,8 @@ from typing import Annotated, Any
 
 from mnistbench.core import options
 from mnistbench.core.operation import OpKey
-from mnistbench.core.options import (
-    MOST_THREADS,
-    one_of,
-    option,
-    several,
-    share,
-    some_of,
-    switch,
-    whole,
-)
-from mnistbench.core.params import DATASETS, DTYPES, Params
+from mnistbench.core.options import one_of, option, share, switch
+from mnistbench.core.params import Params
 from mnistbench.core.reading import Members, Nanoseconds, Reader
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings, Cost
@@ -56,37 +47,18 @@ def _trace_file(text: str) -> Path:
 class Settings:
     """The options: what is profiled, and what the report shows."""
 
-    model: str = option("--model", str, "convnet", "convnet, lenet5 or smallnet", "NAME")
-    batch_sizes: tuple[int, ...] = option(
-        "--batch-size",
-        several(whole(1)),
-        None,
-        "comma list; samples of all ranks under torchrun (default: 1,16,64)",
-        "SIZES",
+    model: str = options.model()
+    batch_sizes: tuple[int, ...] = options.batch_sizes(
+        text="comma list; samples of all ranks under torchrun (default: 1,16,64)", default=None
     )
-    devices: tuple[str, ...] = option(
-        "--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES"
-    )
-    phases: tuple[str, ...] = option(
-        "--phase", some_of("forward", "step"), "step", "comma list of forward and step", "NAMES"
-    )
-    dtype: str = option(
-        "--dtype", one_of(*DTYPES), "float32", "float32, or bfloat16 by autocast", "NAME"
-    )
-    threads: int = option(
-        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
-    )
-    dataset: str = option(
-        "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
-    )
+    devices: tuple[str, ...] = options.devices()
+    phases: tuple[str, ...] = options.phases("step")
+    dtype: str = options.dtype()
+    threads: int = options.threads()
+    dataset: str = options.dataset()
     data_dir: Path | None = options.data_dir()
-    seed: int = option(
-        "--seed", whole(0, 2**63 - 1), "1", "seed of weights, batch and dropout", "N"
-    )
-    # 10 are enough for the medians of a table of shares.
-    iterations: int = option(
-        "--iterations", whole(1), "10", "profiled iterations of each case", "N"
-    )
+    seed: int = options.seed("seed of weights, batch and dropout")
+    iterations: int = options.iterations()
     top: int = options.top()
     min_share: float = option(
         "--min-share",

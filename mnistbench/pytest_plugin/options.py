@@ -11,42 +11,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.core.options import (
-    MOST_THREADS,
-    data_dir,
-    one_of,
-    option,
-    several,
-    some_of,
-    switch,
-    whole,
-)
-from mnistbench.core.params import DATASETS, DTYPES, REFERENCE, STEPS
+from mnistbench.core import options
+from mnistbench.core.options import option, several, some_of, switch
+from mnistbench.core.params import REFERENCE, STEPS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options for the cases of a session."""
 
-    devices: tuple[str, ...] = option(  # as given; "auto" is resolved later
+    devices: tuple[str, ...] = options.devices(  # as given; "auto" is resolved later
         "--bench-device",
-        several(str),
-        "auto",
         (
             "comma list of auto, cpu, cuda, cuda:1, mps; auto is the CPU and, if there is one, "
             "the accelerator"
         ),
-        "NAMES",
         configurable=True,
     )
-    batch_sizes: tuple[int, ...] = option(
-        "--bench-batch-size",
-        several(whole(1)),
-        "1,16,64",
-        "comma list of batch sizes",
-        "SIZES",
-        configurable=True,
-    )
+    batch_sizes: tuple[int, ...] = options.batch_sizes("--bench-batch-size", configurable=True)
     workloads: tuple[str, ...] | None = option(
         "--bench-model",
         several(str),
@@ -69,58 +51,20 @@ class Options:
         "NAMES",
         configurable=True,
     )
-    dtype: str = option(
-        "--bench-dtype",
-        one_of(*DTYPES),
-        "float32",
-        "float32, or bfloat16 by autocast",
-        "NAME",
-        configurable=True,
-    )
-    threads: int = option(
-        "--bench-threads",
-        whole(1, MOST_THREADS),
-        "1",
-        "intra-op threads of torch on the CPU",
-        "N",
-        configurable=True,
-    )
+    dtype: str = options.dtype("--bench-dtype", configurable=True)
+    threads: int = options.threads("--bench-threads", configurable=True)
     compile: bool = switch(
         "--bench-compile", "compile every model with torch.compile", configurable=True
     )
-    dataset: str = option(
-        "--bench-dataset",
-        one_of(*DATASETS),
-        "digits",
-        "digits, which needs no network, or mnist",
-        "NAME",
-        configurable=True,
+    dataset: str = options.dataset("--bench-dataset", configurable=True)
+    data_dir: Path | None = options.data_dir("--bench-data-dir", configurable=True)
+    seed: int = options.seed(
+        "seed of weights, batches and dropout", "--bench-seed", configurable=True
     )
-    data_dir: Path | None = data_dir("--bench-data-dir", configurable=True)
-    seed: int = option(
-        "--bench-seed",
-        whole(0),
-        "1",
-        "seed of weights, batches and dropout",
-        "N",
-        configurable=True,
+    op_top: int = options.top(
+        "--op-top", "number of operations to show per table; all are saved", configurable=True
     )
-    op_top: int = option(
-        "--op-top",
-        whole(1),
-        "10",
-        "number of operations to show per table; all are saved",
-        "N",
-        configurable=True,
-    )
-    op_iterations: int = option(
-        "--op-iterations",
-        whole(1),
-        "10",
-        "profiled iterations of each case",
-        "N",
-        configurable=True,
-    )
+    op_iterations: int = options.iterations("--op-iterations", configurable=True)
     no_op_profile: bool = switch(
         "--no-op-profile", "do not profile: times only, no operation tables", configurable=True
     )

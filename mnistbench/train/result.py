@@ -12,8 +12,8 @@ from typing import Any
 
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
-from mnistbench.core.options import MOST_THREADS, number, one_of, option, path, plain, switch, whole
-from mnistbench.core.params import DATASETS, DTYPES, MODELS, STEPS, device_label
+from mnistbench.core.options import number, one_of, option, path, plain, switch, whole
+from mnistbench.core.params import STEPS, device_label
 from mnistbench.core.record import CaseRecord, Environment, Scalars, finite
 from mnistbench.showing.report import document
 
@@ -56,11 +56,9 @@ class Settings:
         ),
         "NAME",
     )
-    batch_size: int = option(
-        "--batch-size", whole(1), "64", "samples per training step, of all ranks", "N"
-    )
-    batch_size_per_rank: int | None = option(
-        "--batch-size-per-rank", whole(1), None, "the same, of each rank of torchrun", "N"
+    batch_size: int = options.batch_size("samples per training step, of all ranks")
+    batch_size_per_rank: int | None = options.batch_size_per_rank(
+        "the same, of each rank of torchrun"
     )
     test_batch_size: int = option(
         "--test-batch-size", whole(1), "1000", "samples per test batch", "N"
@@ -76,24 +74,16 @@ class Settings:
         "--no-accel --no-cuda", "train on the CPU even if there is an accelerator"
     )
     dry_run: bool = switch("--dry-run", "train on one batch and test on one batch")
-    seed: int = option(
-        "--seed", whole(0, 2**63 - 1), "1", "seed of weights, order and dropout", "N"
-    )
+    seed: int = options.seed("seed of weights, order and dropout")
     log_interval: int = option(
         "--log-interval", whole(1), "10", "batches per point of the curves", "N"
     )
     save_model: bool = switch("--save-model", "write the weights to mnist_cnn.pt")
-    device: str = option(
-        "--device",
-        str,
-        AUTO,
-        "cpu, cuda, cuda:1 or mps; auto: the accelerator if there is one",
-        "NAME",
+    device: str = options.device(
+        "cpu, cuda, cuda:1 or mps; auto: the accelerator if there is one", AUTO
     )
-    model: str = option(
-        "--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME"
-    )
-    dataset: str = option("--dataset", one_of(*DATASETS), "mnist", "digits or mnist", "NAME")
+    model: str = options.model()
+    dataset: str = options.dataset(text="digits or mnist", default="mnist")
     data_dir: Path | str | None = options.data_dir()
     step: str = option(
         "--step",
@@ -105,19 +95,12 @@ class Settings:
         ),
         "NAME",
     )
-    dtype: str = option(
-        "--dtype",
-        one_of(*DTYPES, AUTO),
-        "float32",
-        "float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it",
-        "NAME",
+    dtype: str = options.dtype(
+        text="float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it",
+        more=[AUTO],
     )
-    threads: int | None = option(
-        "--threads",
-        whole(1, MOST_THREADS),
-        None,
-        "intra-op threads of torch on the CPU (default: torch's own, all cores)",
-        "N",
+    threads: int | None = options.threads(
+        text="intra-op threads of torch on the CPU (default: torch's own, all cores)", default=None
     )
     resume: Path | None = option(
         "--resume",

@@ -202,13 +202,13 @@ def test_error_names_the_option_the_value_and_the_fix(words, message):
 
 def test_required_arguments_are_missed():
     @dataclass(frozen=True)
-    class One:
+    class Positional:
         run: str | None = argument("RUN", str, "run")
-        other: str | None = argument("OTHER", str, "run to compare with", required=False)
+        base: str | None = argument("BASE", str, "run to compare with", required=False)
 
     parser = Parser(prog="x")
-    add_options(parser, One)
-    assert read(One, vars(parser.parse_args(["a"]))) == One("a", None)
+    add_options(parser, Positional)
+    assert read(Positional, vars(parser.parse_args(["a"]))) == Positional("a", None)
     with pytest.raises(
         UsageError, match=r"^the following arguments are required: RUN; see: x --help$"
     ):
@@ -230,7 +230,7 @@ def test_fields_that_are_no_options_are_left_out():
 
 # ---- Configuration -------------------------------------------------------------------------------
 
-PROJECT = '[tool.mnistbench]\nop_fail = ["2%", "5%"]\nreason = "slow disk"\nloud = true\n'
+PROJECT = '[tool.mnistbench]\nop_fail = ["2%", "5%"]\nreason = "slow disk"\n'
 
 
 @pytest.fixture
@@ -249,12 +249,12 @@ def pyproject(tmp_path, monkeypatch):
 
 def test_command_line_overrides_the_configuration(pyproject):
     file = pyproject(PROJECT)
-    configured, found = project_table(Settings)
-    assert found == file
-    assert read_line(configured=configured, file=found) == Settings(
-        fail=(0.02, 0.05), reason="slow disk", loud=True
+    configured, nearest = project_table(Settings)
+    assert nearest == file
+    assert read_line(configured=configured, file=file) == Settings(
+        fail=(0.02, 0.05), reason="slow disk"
     )
-    assert read_line("--op-fail", "9%", configured=configured, file=found).fail == (0.09,)
+    assert read_line("--op-fail", "9%", configured=configured, file=file).fail == (0.09,)
 
 
 def test_nearest_project_file_counts_and_other_tools_are_not_read(pyproject):
@@ -297,7 +297,10 @@ def test_command_without_configurable_options_does_not_read_the_project_file(pyp
             '[tool.mnistbench]\nreason = ["a"]',
             "reason in FILE: ['a'] is not a text; write it in quotes",
         ),
-        ('[tool.mnistbench]\nloud = "yes"', "loud in FILE: 'yes' is not true or false"),
+        (
+            "[tool.mnistbench]\nloud = true",
+            "loud in FILE: is not a setting of [tool.mnistbench]; choose of op_fail, reason",
+        ),
         (
             '[tool.mnistbench]\nop_fail = "2"',
             "op_fail in FILE: '2' is not a percentage that can be used; give 2%",

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core import units
+from mnistbench.core import options, units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import own_cores
-from mnistbench.core.options import argument, number, one_of, option, path, whole
-from mnistbench.core.params import DTYPES
+from mnistbench.core.options import argument, number, option, path, whole
 from mnistbench.core.reading import Reader
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
@@ -59,10 +58,8 @@ class Settings:
         "directory of the lab, to which score.json is written",
         "DIR",
     )
-    batch_size: int = option("--batch-size", whole(1), "64", "samples of a step", "N")
-    dtype: str = option(
-        "--dtype", one_of(*DTYPES), "float32", "least precise number format that is allowed", "NAME"
-    )
+    batch_size: int = options.batch_size()
+    dtype: str = options.dtype(text="least precise number format that is allowed")
     launches: int = option(
         "--launches",
         whole(4, scores.MOST_LAUNCHES),

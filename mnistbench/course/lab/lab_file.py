@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
+from mnistbench.core import options
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
-from mnistbench.core.options import one_of, option, several, whole
-from mnistbench.core.params import DATASETS
+from mnistbench.core.options import option, whole
 from mnistbench.core.reading import OPTIONAL, Members, Nanoseconds, Positive, Reader
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
 from mnistbench.core.roofline import Ceilings
@@ -52,24 +52,15 @@ UNTRAINED = "untrained"
 TRAINED = "trained"
 
 
-def dataset() -> Any:
-    """Declare the dataset of a lab."""
-    return option(
-        "--dataset", one_of(*DATASETS), "digits", "digits, which needs no network, or mnist", "NAME"
-    )
-
-
 @dataclass(frozen=True)
 class LabSettings:
     """What a lab measures. Labs with different settings are different labs."""
 
-    dataset: str = dataset()
-    batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")] = option(
-        "--batch-size", several(whole(1)), "1,16,64", "comma list of batch sizes", "SIZES"
-    )  # ascending
-    devices: Annotated[tuple[str, ...], Members("at least one")] = option(
-        "--device", several(str), "auto", "comma list of auto, cpu, cuda, cuda:1, mps", "NAMES"
-    )  # of a lab: names in torch, the CPU first
+    dataset: str = options.dataset()
+    # Ascending.
+    batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")] = options.batch_sizes()
+    # Of a lab: names in torch, the CPU first.
+    devices: Annotated[tuple[str, ...], Members("at least one")] = options.devices()
     epochs: int = option(
         "--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N"
     )

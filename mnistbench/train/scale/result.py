@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
-from mnistbench.core.options import MOST_THREADS, one_of, option, several, switch, whole
-from mnistbench.core.params import DATASETS, DTYPES, FAST, MODELS, STEPS
+from mnistbench.core.options import one_of, option, several, switch, whole
+from mnistbench.core.params import FAST, STEPS
 from mnistbench.core.reading import Positive
 from mnistbench.core.record import Environment
 from mnistbench.profile.result import RankTimes
@@ -40,36 +40,20 @@ class Settings:
     weak: bool = switch(
         "--weak", "weak scaling: the batch of each rank stays the same (--batch-size-per-rank)"
     )
-    batch_size: int = option(
-        "--batch-size", whole(1), "64", "with --strong: samples per step, of all ranks", "N"
+    batch_size: int = options.batch_size("with --strong: samples per step, of all ranks")
+    batch_size_per_rank: int = options.batch_size_per_rank(
+        "with --weak: samples per step, of each rank", "64"
     )
-    batch_size_per_rank: int = option(
-        "--batch-size-per-rank", whole(1), "64", "with --weak: samples per step, of each rank", "N"
-    )
-    model: str = option(
-        "--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME"
-    )
-    device: str = option(
-        "--device", one_of("cpu", "cuda"), "cpu", "cpu, or cuda: a GPU for each rank", "NAME"
-    )
-    threads: int = option(
-        "--threads",
-        whole(1, MOST_THREADS),
-        "1",
-        "intra-op threads of torch on the CPU, of each rank",
-        "N",
-    )
-    dataset: str = option("--dataset", one_of(*DATASETS), "digits", "digits or mnist", "NAME")
+    model: str = options.model()
+    device: str = options.device("cpu, or cuda: a GPU for each rank", kind=one_of("cpu", "cuda"))
+    threads: int = options.threads(text="intra-op threads of torch on the CPU, of each rank")
+    dataset: str = options.dataset(text="digits or mnist")
     data_dir: Path | str | None = options.data_dir()
     step: str = option("--step", one_of(*STEPS), "reference", "reference, or fast, on cpu", "NAME")
-    dtype: str = option(
-        "--dtype", one_of(*DTYPES), "float32", "float32, or bfloat16 by autocast", "NAME"
-    )
-    seed: int = option(
-        "--seed", whole(0, 2**63 - 1), "1", "seed of weights, batches and dropout", "N"
-    )
-    iterations: int = option(
-        "--iterations", whole(1), "50", "timed steps with and without communication", "N"
+    dtype: str = options.dtype()
+    seed: int = options.seed("seed of weights, batches and dropout")
+    iterations: int = options.iterations(
+        text="timed steps with and without communication", default="50"
     )
     format: str = options.output_format(("csv",))
     output: Path | None = options.output()

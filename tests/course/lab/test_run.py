@@ -20,10 +20,10 @@ from mnistbench.course.lab import sheets
 from mnistbench.course.lab.lab_file import FILE, SCORE, Findings, LabSettings, StudyTable
 from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, toml
 from mnistbench.course.lab.run import BEGUN, STEPS, STUDIES, STUDIES_S, Lab, LabPlan, study
-from mnistbench.course.studies.convolution.report import COSTS
-from mnistbench.course.studies.graph.report import times_of
-from mnistbench.course.studies.locality.report import NESTS
-from mnistbench.course.studies.memory.report import LAYERS
+from mnistbench.course.studies.convolution.study import COSTS
+from mnistbench.course.studies.graph.study import times_of
+from mnistbench.course.studies.locality.study import NESTS
+from mnistbench.course.studies.memory.study import LAYERS
 
 SETTINGS = LabSettings("digits", (4, 16), ("cpu",), 3, "convnet", 1)
 

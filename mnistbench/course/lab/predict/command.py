@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import option, path
 from mnistbench.core.units import cut, printable
-from mnistbench.course.lab.lab_file import DIRECTORY, dataset
+from mnistbench.course.lab.lab_file import DIRECTORY
 from mnistbench.course.lab.predict.predictions import (
     ASKED,
     LONGEST_NAME,
@@ -53,7 +54,7 @@ class Settings:
         "read the answers from this file; a new file gets the questions",
         "FILE",
     )
-    dataset: str = dataset()
+    dataset: str = options.dataset()
     lang: str = language()
     output: Path = option("--output -o", path, DIRECTORY, "directory of the lab", "DIR")
 

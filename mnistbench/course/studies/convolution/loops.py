@@ -4,7 +4,7 @@ They are replaced one after the other, from the inside out.
 
 The order of the loops is that of a textbook: batch, filter, channel, row, column, row of the
 kernel, column of the kernel. Each function replaces more loops than the one before, so fewer
-operations do more work each. ``im2col`` has none left.
+operations do more work each. ``im2col`` has none left. All are for one group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 def seven_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the convolution, [B, F, OH, OW], of images and kernels.
 
-    Images are [B, C, H, W], kernels [F, C / groups, KH, KW].
+    Images are [B, C, H, W], kernels [F, C, KH, KW].
 
     It is computed by Python's numbers, which are in double precision, and has the inputs' dtype.
     """
@@ -27,16 +27,14 @@ def seven_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
     kernel = weights.tolist()
     output = torch.zeros(sizes.output_shape, dtype=torch.float64).tolist()
     stride = sizes.stride
-    filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
         for f in range(sizes.filters):
-            first = f // filters_of_group * sizes.channels_of_group
-            for c in range(sizes.channels_of_group):
+            for c in range(sizes.channels):
                 for h in range(sizes.out_height):
                     for w in range(sizes.out_width):
                         for kh in range(sizes.kernel_height):
                             for kw in range(sizes.kernel_width):
-                                pixel = image[b][first + c][stride * h + kh][stride * w + kw]
+                                pixel = image[b][c][stride * h + kh][stride * w + kw]
                                 output[b][f][h][w] += pixel * kernel[f][c][kh][kw]
     return inputs.new_tensor(output)
 
@@ -48,15 +46,13 @@ def six_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tenso
     """
     image = _padded(inputs, sizes)
     output = inputs.new_zeros(sizes.output_shape)
-    filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
         for f in range(sizes.filters):
-            first = f // filters_of_group * sizes.channels_of_group
-            for c in range(sizes.channels_of_group):
+            for c in range(sizes.channels):
                 for h in range(sizes.out_height):
                     for kh in range(sizes.kernel_height):
                         for kw in range(sizes.kernel_width):
-                            row = image[b, first + c, sizes.stride * h + kh, _columns(sizes, kw)]
+                            row = image[b, c, sizes.stride * h + kh, _columns(sizes, kw)]
                             output[b, f, h] += row * weights[f, c, kh, kw]
     return output
 
@@ -65,60 +61,44 @@ def five_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tens
     """Add a whole image of the output at a time, [OH, OW]. As ``seven_loops`` otherwise."""
     image = _padded(inputs, sizes)
     output = inputs.new_zeros(sizes.output_shape)
-    filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
         for f in range(sizes.filters):
-            first = f // filters_of_group * sizes.channels_of_group
-            for c in range(sizes.channels_of_group):
+            for c in range(sizes.channels):
                 for kh in range(sizes.kernel_height):
                     for kw in range(sizes.kernel_width):
                         output[b, f] += (
-                            image[b, first + c, _rows(sizes, kh), _columns(sizes, kw)]
+                            image[b, c, _rows(sizes, kh), _columns(sizes, kw)]
                             * weights[f, c, kh, kw]
                         )
     return output
 
 
 def four_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Add the images of all filters of a group at a time, [F / groups, OH, OW].
-
-    As ``seven_loops`` otherwise.
-    """
+    """Add the images of all filters at a time, [F, OH, OW]. As ``seven_loops`` otherwise."""
     image = _padded(inputs, sizes)
     output = inputs.new_zeros(sizes.output_shape)
-    filters_of_group = sizes.filters // sizes.groups
     for b in range(sizes.batch):
-        for channel in range(sizes.channels):
-            group, c = divmod(channel, sizes.channels_of_group)
-            filters = slice(group * filters_of_group, (group + 1) * filters_of_group)
+        for c in range(sizes.channels):
             for kh in range(sizes.kernel_height):
                 for kw in range(sizes.kernel_width):
-                    pixels = image[b, channel, _rows(sizes, kh), _columns(sizes, kw)]
-                    output[b, filters] += weights[filters, c, kh, kw, None, None] * pixels
+                    pixels = image[b, c, _rows(sizes, kh), _columns(sizes, kw)]
+                    output[b] += weights[:, c, kh, kw, None, None] * pixels
     return output
 
 
 def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Add all channels at a time.
+    """Add all channels at a time: a matrix product [F, C] x [C, OH * OW].
 
-    A matrix product [F / groups, C / groups] x [C / groups, OH * OW]. As ``seven_loops``.
+    As ``seven_loops`` otherwise.
     """
     image = _padded(inputs, sizes)
-    output = inputs.new_zeros(sizes.output_shape)
-    groups = sizes.groups
-    channels = sizes.channels_of_group
-    # [groups, F / groups, C / groups, KH, KW].
-    kernel = weights.reshape(groups, -1, *weights.shape[1:])
-    # [B, groups, F / groups, OH * OW].
-    of_groups = output.view(sizes.batch, groups, sizes.filters // groups, -1)
+    output = inputs.new_zeros(sizes.output_shape).flatten(2)  # [B, F, OH * OW]
     for b in range(sizes.batch):
         for kh in range(sizes.kernel_height):
             for kw in range(sizes.kernel_width):
-                pixels = image[b, :, _rows(sizes, kh), _columns(sizes, kw)].reshape(
-                    groups, channels, -1
-                )
-                of_groups[b] += kernel[..., kh, kw] @ pixels
-    return output
+                pixels = image[b, :, _rows(sizes, kh), _columns(sizes, kw)].flatten(1)
+                output[b] += weights[:, :, kh, kw] @ pixels
+    return output.reshape(sizes.output_shape)
 
 
 def two_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
@@ -127,18 +107,12 @@ def two_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tenso
     As ``seven_loops`` otherwise.
     """
     image = _padded(inputs, sizes)
-    output = inputs.new_zeros(sizes.output_shape)
-    groups = sizes.groups
-    channels = sizes.channels_of_group
-    kernel = weights.reshape(groups, -1, *weights.shape[1:])
-    of_groups = output.view(sizes.batch, groups, sizes.filters // groups, -1)
+    output = inputs.new_zeros(sizes.output_shape).flatten(2)  # [B, F, OH * OW]
     for kh in range(sizes.kernel_height):
         for kw in range(sizes.kernel_width):
-            pixels = image[:, :, _rows(sizes, kh), _columns(sizes, kw)].reshape(
-                sizes.batch, groups, channels, -1
-            )
-            of_groups += kernel[..., kh, kw] @ pixels
-    return output
+            pixels = image[:, :, _rows(sizes, kh), _columns(sizes, kw)].flatten(2)
+            output += weights[:, :, kh, kw] @ pixels
+    return output.reshape(sizes.output_shape)
 
 
 def _padded(inputs: Tensor, sizes: ConvolutionSizes) -> Tensor:
@@ -165,9 +139,9 @@ def _columns(sizes: ConvolutionSizes, kw: int) -> slice:
 def im2col(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the convolution, [B, F, OH, OW], of images and kernels.
 
-    Images are [B, C, H, W], kernels [F, C / groups, KH, KW].
+    Images are [B, C, H, W], kernels [F, C, KH, KW].
     """
-    return (_kernels(weights, sizes) @ _matrix(inputs, sizes)).reshape(sizes.output_shape)
+    return (weights.flatten(1) @ _matrix(inputs, sizes)).reshape(sizes.output_shape)
 
 
 def im2col_backward(
@@ -175,30 +149,23 @@ def im2col_backward(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients with respect to the inputs and the weights.
 
-    They are [B, C, H, W] and [F, C / groups, KH, KW].
+    They are [B, C, H, W] and [F, C, KH, KW].
 
     ``gradient`` is that of the output, [B, F, OH, OW].
     """
-    of_columns = gradient.reshape(sizes.batch, sizes.groups, sizes.filters // sizes.groups, -1)
-    of_weights = (of_columns @ _matrix(inputs, sizes).mT).sum(0)
-    columns = (_kernels(weights, sizes).mT @ of_columns).flatten(1, 2)
-    of_inputs = functional.fold(
-        columns,
+    gradient = gradient.flatten(2)  # [B, F, OH * OW]
+    weight_gradient = (gradient @ _matrix(inputs, sizes).mT).sum(0)
+    input_gradient = functional.fold(
+        weights.flatten(1).mT @ gradient,
         (sizes.height, sizes.width),
         (sizes.kernel_height, sizes.kernel_width),
         padding=sizes.padding,
         stride=sizes.stride,
     )
-    return of_inputs, of_weights.reshape(sizes.weight_shape)
+    return input_gradient, weight_gradient.reshape(sizes.weight_shape)
 
 
 def _matrix(inputs: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the matrix of each group, [B, groups, C / groups * KH * KW, OH * OW]."""
+    """Return the pixels under the kernel for each position, [B, C * KH * KW, OH * OW]."""
     kernel = (sizes.kernel_height, sizes.kernel_width)
-    columns = functional.unfold(inputs, kernel, padding=sizes.padding, stride=sizes.stride)
-    return columns.reshape(sizes.batch, sizes.groups, sizes.terms, -1)
-
-
-def _kernels(weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the kernels as rows, [groups, F / groups, C / groups * KH * KW]."""
-    return weights.reshape(sizes.groups, sizes.filters // sizes.groups, sizes.terms)
+    return functional.unfold(inputs, kernel, padding=sizes.padding, stride=sizes.stride)

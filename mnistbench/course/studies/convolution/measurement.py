@@ -17,14 +17,20 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import REORDER
 from mnistbench.core.record import median_ns
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.studies.convolution.result import (
+from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
+from mnistbench.course.studies.convolution.study import (
     ConvolutionStudy,
     Settings,
     WayCase,
     WayCost,
 )
-from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
-from mnistbench.course.studies.convolution.ways import WAYS, Way, by_definition, reference
+from mnistbench.course.studies.convolution.ways import (
+    WAYS,
+    Way,
+    bound_of_sum,
+    by_definition,
+    reference,
+)
 from mnistbench.measuring.calls import PROFILED_NS, Call
 from mnistbench.measuring.case import memory_suffices, synchronizer, thread_count
 from mnistbench.measuring.environment import onednn_report, onednn_runs, resolve_devices
@@ -116,12 +122,13 @@ def cost(
 
 def _error(
     way: Way, sizes: ConvolutionSizes, dtype: torch.dtype, device: str
-) -> tuple[float, float]:
-    """Return the largest error of an output, and the largest bound."""
+) -> tuple[float, float | None]:
+    """Return the largest error of an output, and the largest bound of a sum."""
     inputs, weights = sizes.tensors(dtype)
     output: Tensor = way.compute(inputs.to(device), weights.to(device), sizes)
     error = (output.cpu().double() - reference(inputs, weights, sizes)).abs()
-    return float(error.max()), float(way.bound(inputs, weights, sizes).max())
+    bound = float(bound_of_sum(inputs, weights, sizes).max()) if way.adds_products else None
+    return float(error.max()), bound
 
 
 # ---- The algorithm of the library ----------------------------------------------------------------

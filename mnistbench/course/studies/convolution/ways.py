@@ -4,11 +4,11 @@ What each can compute, how much work it does and how exact it is.
 
 PyTorch's own ways call a library: oneDNN or its own code on a CPU, cuDNN on CUDA.
 
-The bounds of rounding errors come from the numbers that a way computes with. ``u`` is the unit
+The bound of the rounding error of a sum comes from the numbers that are added. ``u`` is the unit
 roundoff, half of the distance from 1 to the next number. A number that is the result of ``n``
 rounded operations has a relative error of at most gamma(n) = n u / (1 - n u). Source: Higham,
-"Accuracy and Stability of Numerical Algorithms", 2nd edition (2002), lemma 3.1; for Fourier
-transforms theorem 24.2.
+"Accuracy and Stability of Numerical Algorithms", 2nd edition (2002), lemma 3.1. Ways that multiply
+transforms have no bound here: theirs depends on numbers that cancel.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ DTYPES = ("float32", "float64")
 
 #: Most passes of a way's innermost loop in Python: a few tenths of a second.
 MOST_PASSES = 200_000
-
-#: Roundings of Winograd's F(2 x 2, 3 x 3) beside the sum over channels, two transforms of each: 2
-#: of a tile, whose sums have two terms, 4 of a kernel and 4 of a result, whose sums have three.
-_OF_TRANSFORMS = 10
 
 
 # ---- PyTorch's own -------------------------------------------------------------------------------
@@ -70,7 +66,7 @@ def library_backward(
 
     ``gradient`` is that of the output, [B, F, OH, OW].
     """
-    of_inputs, of_weights, _ = torch.ops.aten.convolution_backward(
+    input_gradient, weight_gradient, _ = torch.ops.aten.convolution_backward(
         gradient,
         inputs,
         weights,
@@ -83,7 +79,7 @@ def library_backward(
         sizes.groups,
         [True, True, False],
     )
-    return of_inputs, of_weights
+    return input_gradient, weight_gradient
 
 
 def exchanged_weight_gradient(
@@ -99,13 +95,13 @@ def exchanged_weight_gradient(
     ``weights`` are not used; the result is [F, C, KH, KW].
     """
     del weights
-    found = functional.conv2d(
+    exchanged = functional.conv2d(
         inputs.transpose(0, 1),
         gradient.transpose(0, 1),
         padding=sizes.padding,
         dilation=sizes.stride,
     )  # [C, F, KH, KW], and more if the stride leaves pixels over
-    return found.transpose(0, 1)[..., : sizes.kernel_height, : sizes.kernel_width]
+    return exchanged.transpose(0, 1)[..., : sizes.kernel_height, : sizes.kernel_width]
 
 
 # ---- An elementwise product of transforms --------------------------------------------------------
@@ -165,20 +161,12 @@ def fourier_flops(sizes: ConvolutionSizes) -> int:
     return round(transforms) + products
 
 
-def winograd(
-    inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes, *, absolute: bool = False
-) -> Tensor:
+def winograd(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the convolution, [B, F, OH, OW], of images [B, C, H, W] and kernels [F, C, 3, 3].
 
     The stride is 1.
-
-    ``absolute`` uses the absolute values of the transforms, which bounds the rounding error.
     """
-    tile, kernel, result = (inputs.new_tensor(found) for found in (TILE, KERNEL, RESULT))
-    if absolute:
-        tile = tile.abs()
-        kernel = kernel.abs()
-        result = result.abs()
+    tile, kernel, result = map(inputs.new_tensor, (TILE, KERNEL, RESULT))
     # Overlapping tiles of the padded images, which have more zeros where the output is odd.
     below = sizes.padding + sizes.out_height % _OUT
     beside = sizes.padding + sizes.out_width % _OUT
@@ -212,7 +200,7 @@ def winograd_flops(sizes: ConvolutionSizes) -> int:
     )
 
 
-# ---- Bounds of rounding errors -------------------------------------------------------------------
+# ---- Rounding errors -----------------------------------------------------------------------------
 
 
 def reference(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
@@ -226,37 +214,6 @@ def bound_of_sum(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Te
     Its products may be added in any order.
     """
     return gamma(sizes.terms, inputs.dtype) * reference(inputs.abs(), weights.abs(), sizes)
-
-
-def bound_of_winograd(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the largest error of each output of ``winograd``, [B, F, OH, OW].
-
-    The transforms add numbers that cancel in exact arithmetic, so the sum of absolute values to
-    which the error is proportional is larger than that of the convolution itself. In return, fewer
-    numbers are added: one for each channel, not for each term.
-    """
-    largest = winograd(inputs.abs().double(), weights.abs().double(), sizes, absolute=True)
-    return gamma(sizes.channels + _OF_TRANSFORMS, inputs.dtype) * largest
-
-
-def bound_of_fourier(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
-    """Return the largest error of each output of ``fourier``, [B, F, 1, 1].
-
-    The error of a transform is proportional to the norm of all its numbers, not to each of them: a
-    small output beside large ones has the error of the large ones. With delta = 6.66 u log2 M, the
-    error of a transform of M numbers, that of an output is at most (2 delta + (C + 3) u) sum |x_c|
-    |w_c| for the spectra and their products, where | | is the Euclidean norm, and delta times the
-    norm of the output, at most sum |x_c| |w_c|_1, for the transform back.
-    """
-    u = unit_roundoff(inputs.dtype)
-    area = (sizes.height + 2 * sizes.padding) * (sizes.width + 2 * sizes.padding)
-    delta = 6.66 * u * math.log2(area)
-    images = inputs.double().flatten(2).norm(dim=2)  # [B, C]
-    kernels = weights.double().flatten(2)
-    of_product = images @ kernels.norm(dim=2).mT
-    of_output = images @ kernels.norm(p=1, dim=2).mT
-    bound: Tensor = (2 * delta + (sizes.channels + 3) * u) * of_product + delta * of_output
-    return bound[..., None, None]
 
 
 def gamma(roundings: int, dtype: torch.dtype) -> float:
@@ -294,9 +251,8 @@ class Way:
     passes: Callable[[ConvolutionSizes], int] = lambda _: 1  # of its innermost loop in Python
     kernel: int = 0  # side of the only kernel that it can compute; 0: any
     strides: bool = True  # whether it can compute strides above 1
-    groups: bool = True  # whether it can compute several groups
-    # Of the error of each output.
-    bound: Callable[[Tensor, Tensor, ConvolutionSizes], Tensor] = bound_of_sum
+    groups: bool = False  # whether it can compute several groups
+    adds_products: bool = True  # so that its error has the bound of a sum
     backward: bool = False
     is_library: bool = False  # computes in any dtype; the library chooses the algorithm
 
@@ -341,12 +297,12 @@ WAYS: Mapping[str, Way] = MappingProxyType(
             Way(
                 "six_loops",
                 loops.six_loops,
-                passes=_over("batch", "filters", "channels_of_group", "out_height", *_KERNEL),
+                passes=_over("batch", "filters", "channels", "out_height", *_KERNEL),
             ),
             Way(
                 "five_loops",
                 loops.five_loops,
-                passes=_over("batch", "filters", "channels_of_group", *_KERNEL),
+                passes=_over("batch", "filters", "channels", *_KERNEL),
             ),
             Way("four_loops", loops.four_loops, passes=_over("batch", "channels", *_KERNEL)),
             Way("three_loops", loops.three_loops, passes=_over("batch", *_KERNEL)),
@@ -357,8 +313,7 @@ WAYS: Mapping[str, Way] = MappingProxyType(
                 fourier,
                 fourier_flops,
                 strides=False,
-                groups=False,
-                bound=bound_of_fourier,
+                adds_products=False,
             ),
             Way(
                 "winograd",
@@ -366,16 +321,20 @@ WAYS: Mapping[str, Way] = MappingProxyType(
                 winograd_flops,
                 kernel=3,
                 strides=False,
-                groups=False,
-                bound=bound_of_winograd,
+                adds_products=False,
             ),
-            Way("library", library, is_library=True),
-            Way("library_channels_last", library_channels_last, is_library=True),
+            Way("library", library, groups=True, is_library=True),
+            Way("library_channels_last", library_channels_last, groups=True, is_library=True),
             Way("im2col_backward", loops.im2col_backward, twice, backward=True),
-            Way("library_backward", library_backward, twice, backward=True, is_library=True),
             Way(
-                "exchanged_weight_gradient", exchanged_weight_gradient, groups=False, backward=True
+                "library_backward",
+                library_backward,
+                twice,
+                groups=True,
+                backward=True,
+                is_library=True,
             ),
+            Way("exchanged_weight_gradient", exchanged_weight_gradient, backward=True),
         )
     }
 )

@@ -10,6 +10,6 @@ operations, and times, eager and compiled.
 ``compiled`` captures the forward graph and the joint graph, compiles the program, keeps the
 generated code, and reads which operations the code fuses. ``steps`` counts the operations of eager
 execution, times eager and compiled steps in turn, and records the order of operations. ``loading``
-measures how much of loading with workers overlaps with compute. ``command`` starts ``worker``, a
-process that does all of this with empty caches.
+measures how much of loading with workers overlaps with compute. ``measurement`` does all of this,
+with the empty caches that ``study`` prepares before torch is imported.
 """

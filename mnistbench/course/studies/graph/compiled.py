@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx
 
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import (
+from mnistbench.course.studies.graph.study import (
     BACKWARD_PART,
     FORWARD,
     FORWARD_PART,
@@ -28,7 +28,6 @@ from mnistbench.course.studies.graph.result import (
     CalledKernel,
     Graph,
 )
-from mnistbench.course.studies.graph.steps import timed_step
 
 # ---- Graphs --------------------------------------------------------------------------------------
 
@@ -43,7 +42,7 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
 
     A program that Dynamo cannot trace as a whole has several graphs of each kind.
     """
-    found: list[Graph] = []
+    captured: list[Graph] = []
     left_out: list[str] = []
     traces_backward = True
     try:
@@ -57,18 +56,18 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
         traces_backward = False
 
     def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
-        found.append(graph(joint, JOINT))
+        captured.append(graph(joint, JOINT))
         return min_cut_rematerialization_partition(joint, inputs, **options)
 
     def keep(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Any]:
         def compiler(part: fx.GraphModule, _: Sequence[Any]) -> Any:
-            found.append(graph(part, kind))
+            captured.append(graph(part, kind))
             return make_boxed_func(part.forward)
 
         return compiler
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        found.append(graph(module, FORWARD))
+        captured.append(graph(module, FORWARD))
         if not traces_backward:
             return module.forward
         both = aot_autograd(
@@ -78,7 +77,7 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
         return traced
 
     program.step(torch.compile(program.compute, backend=backend, dynamic=False))
-    if not found:
+    if not captured:
         left_out.append(
             "the graphs: torch.compile gave none (is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE "
             "set?)"
@@ -86,7 +85,7 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
     order = {
         kind: number for number, kind in enumerate((FORWARD, JOINT, FORWARD_PART, BACKWARD_PART))
     }
-    return sorted(found, key=lambda each: order[each.kind]), left_out
+    return sorted(captured, key=lambda graph: order[graph.kind]), left_out
 
 
 def graph(module: fx.GraphModule, kind: str) -> Graph:
@@ -174,7 +173,7 @@ def compiled(
     compute = torch.compile(program.compute, dynamic=False, options=options)
     try:
         start_ns = _start(device)
-        first = timed_step(program, compute)
+        first = program.timed_step(compute)
     # A compiler fails in many ways, and what is eager can still be shown.
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_WIDTH]
@@ -189,8 +188,15 @@ def compiled(
     code = tuple(
         (part, path.read_text(encoding="utf-8")) for part, path in zip(parts, modules, strict=True)
     )
-    found = tuple(each for part, text in code for each in kernels(text, part, _is_operation))
-    return compute, {"start_ns": start_ns, "first_compiled": first, "code": code, "kernels": found}
+    called_kernels = tuple(
+        kernel for part, text in code for kernel in kernels(text, part, _is_operation)
+    )
+    return compute, {
+        "start_ns": start_ns,
+        "first_compiled": first,
+        "code": code,
+        "kernels": called_kernels,
+    }
 
 
 def _is_operation(name: str) -> bool:
@@ -245,11 +251,11 @@ def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[C
     """
     calls = code.partition(_CALLS_BEGIN)[2] or code
     end = _CALLS_END.search(calls)
-    found = [
+    calls_in_order = [
         (match["generated"], match["library"])
         for match in _CALL.finditer(calls[: end.start() if end else len(calls)])
     ]
-    launches = Counter(found)
+    launches = Counter(calls_in_order)
     return [
         CalledKernel(
             part,

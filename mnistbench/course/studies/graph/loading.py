@@ -18,7 +18,7 @@ from torch.profiler import record_function
 from torch.utils import data as torch_data
 
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import Loading, Settings
+from mnistbench.course.studies.graph.study import Loading, Settings
 from mnistbench.measuring.profiling import activities_of, export_trace, started
 from mnistbench.workloads.data import Batch, Dataset
 from mnistbench.workloads.workload import Workload
@@ -97,7 +97,7 @@ def loading(program: Program, settings: Settings, trace: Path | None) -> list[Lo
                         program.step(arguments=batch)
             export_trace(profiler, trace)
     return [
-        Loading(workers, *map(tuple, zip(*found, strict=True))) for workers, found in timed.items()
+        Loading(workers, *map(tuple, zip(*steps, strict=True))) for workers, steps in timed.items()
     ]
 
 
@@ -121,8 +121,8 @@ def _batches(
     assert workload is not None, "a training step"
     if workers is None:
         if workload.load is None:
-            made = [_batch(workload, size, device, number) for number in range(_RESIDENT)]
-            yield from itertools.islice(itertools.cycle(made), n_batches)
+            resident = [_batch(workload, size, device, number) for number in range(_RESIDENT)]
+            yield from itertools.islice(itertools.cycle(resident), n_batches)
             return
         whole = workload.load(device)
         for number in range(n_batches):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnistbench.core.errors import UsageError
-from mnistbench.course.studies.graph.result import EXPRESSION, Settings
+from mnistbench.course.studies.graph.study import EXPRESSION, Settings, StepTimes
 from mnistbench.measuring.case import synchronizer
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import Workload, builtin_workloads
@@ -48,6 +50,27 @@ class Program:
         self.backward((compute or self.compute)(*(arguments or self.arguments)))
         self.update()
         self.synchronize()
+
+    def timed_step(self, compute: Callable[..., Tensor]) -> StepTimes:
+        """Run a step with a forward pass, eager or compiled, and return its times.
+
+        Dropping gradients is a part of the update.
+        """
+        readings = [time.perf_counter_ns()]
+
+        def read() -> None:
+            self.synchronize()
+            readings.append(time.perf_counter_ns())
+
+        result = compute(*self.arguments)
+        read()
+        self.backward(result)
+        read()
+        self.update()
+        self.zero_grad()
+        read()
+        forward, backward, update = (end - start for start, end in itertools.pairwise(readings))
+        return StepTimes(forward, backward, update)
 
 
 def program(settings: Settings) -> Program:
@@ -87,25 +110,25 @@ def _expression(size: int, device: torch.device) -> Program:
     )
 
 
-def _training_step(found: Workload, batch_size: int, device: torch.device) -> Program:
+def _training_step(workload: Workload, batch_size: int, device: torch.device) -> Program:
     """Return a training step; the model and the loss are compiled, the optimizer is not."""
     torch.manual_seed(_SEED)
-    model = found.make_model().to(device)
-    step = Step(model, found.loss, found.make_optimizer(model.parameters()))
-    batch = found.make_batch(batch_size, device, torch.Generator().manual_seed(_SEED))
+    model = workload.make_model().to(device)
+    step = Step(model, workload.loss, workload.make_optimizer(model.parameters()))
+    batch = workload.make_batch(batch_size, device, torch.Generator().manual_seed(_SEED))
 
     def compute(inputs: Tensor, targets: Tensor) -> Tensor:
-        return found.loss(model(inputs), targets)
+        return workload.loss(model(inputs), targets)
 
     return Program(
-        source=f"training step of {found.name}, batch {batch_size}",
+        source=f"training step of {workload.name}, batch {batch_size}",
         compute=compute,
         arguments=batch,
         zero_grad=step.zero_grad,
         backward=step.backward,
         update=step.update,
         synchronize=synchronizer(device),
-        workload=found,
+        workload=workload,
     )
 
 
@@ -114,22 +137,24 @@ def workload(settings: Settings) -> Workload:
 
     A Workload, or a function that returns one.
     """
-    builtin = {each.name: each for each in builtin_workloads(settings.dataset, settings.data_dir)}
+    builtin = {
+        known.name: known for known in builtin_workloads(settings.dataset, settings.data_dir)
+    }
     if settings.program in builtin:
         return builtin[settings.program]
     module, _, attribute = settings.program.partition(":")
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does; a path on it is text
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        imported: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"--workload: {settings.program!r} cannot be imported ({error}); name a Workload there"
         ) from None
-    if callable(found) and not isinstance(found, Workload):
-        found = found()
-    if not isinstance(found, Workload):
+    if callable(imported) and not isinstance(imported, Workload):
+        imported = imported()
+    if not isinstance(imported, Workload):
         raise UsageError(
-            f"--workload: {settings.program!r} is {type(found).__name__}; name a Workload, or a "
+            f"--workload: {settings.program!r} is {type(imported).__name__}; name a Workload, or a "
             "function of one"
         )
-    return found
+    return imported

@@ -5,21 +5,17 @@ Their operations, their times, eager and compiled in turn, and the order of thei
 
 from __future__ import annotations
 
-import itertools
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.profiler import record_function
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.result import Dispatched, Scheduled, StepTimes
+from mnistbench.course.studies.graph.study import Dispatched, Scheduled, StepTimes
 from mnistbench.events.model import DeviceEvent, ThreadEvent, Trace
 from mnistbench.measuring.profiling import (
     activities_of,
@@ -29,7 +25,7 @@ from mnistbench.measuring.profiling import (
     trace_of,
 )
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.profile.counting import moved_bytes
+from mnistbench.profile.counting import Counting
 
 #: Fewest timed steps.
 _LEAST = 5
@@ -37,58 +33,22 @@ _LEAST = 5
 _MOST = 500
 
 
-class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the names of the operations that are dispatched below autograd."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
-        self.views = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.is_view:
-            self.views += 1
-        else:
-            self.names.append(str(func.overloadpacket).removeprefix("aten."))
-        return func(*args, **(kwargs or {}))
-
-
 def dispatched(program: Program) -> Dispatched:
-    """Return the operations of one eager forward and backward pass."""
+    """Return the operations of one eager forward and backward pass, below autograd."""
     program.zero_grad()
-    forward = _Dispatched()
-    backward = _Dispatched()
+    forward = Counting()
+    backward = Counting()
     with forward:
         result = program.compute(*program.arguments)
     with backward:
         program.backward(result)
     program.zero_grad()
-    n_bytes = moved_bytes(lambda: program.backward(program.compute(*program.arguments)))
     return Dispatched(
-        tuple(forward.names), tuple(backward.names), forward.views + backward.views, n_bytes
+        tuple(forward.names),
+        tuple(backward.names),
+        forward.views + backward.views,
+        forward.moved_bytes + backward.moved_bytes,
     )
-
-
-def timed_step(program: Program, compute: Callable[..., Tensor]) -> StepTimes:
-    """Run a step with a forward pass, eager or compiled, and return its times.
-
-    Dropping gradients is a part of the update.
-    """
-    readings = [time.perf_counter_ns()]
-
-    def read() -> None:
-        program.synchronize()
-        readings.append(time.perf_counter_ns())
-
-    result = compute(*program.arguments)
-    read()
-    program.backward(result)
-    read()
-    program.update()
-    program.zero_grad()
-    read()
-    forward, backward, update = (end - start for start, end in itertools.pairwise(readings))
-    return StepTimes(forward, backward, update)
 
 
 def timed_steps(
@@ -101,17 +61,17 @@ def timed_steps(
     ``computes`` has the forward pass of each way; the steps of all ways together fill the
     ``seconds``.
     """
-    found: dict[str, list[StepTimes]] = {way: [] for way in computes}
+    times: dict[str, list[StepTimes]] = {way: [] for way in computes}
     program.zero_grad()
     for number in range(WARMUP_ITERATIONS + _MOST):
         for way, compute in computes.items():
-            step = timed_step(program, compute)
+            step = program.timed_step(compute)
             if number >= WARMUP_ITERATIONS:
-                found[way].append(step)
-        spent = sum(step.total_ns for steps in found.values() for step in steps)
+                times[way].append(step)
+        spent = sum(step.total_ns for steps in times.values() for step in steps)
         if number >= WARMUP_ITERATIONS + _LEAST and spent > seconds * 1e9:
             break
-    return {way: tuple(steps) for way, steps in found.items()}
+    return {way: tuple(steps) for way, steps in times.items()}
 
 
 # ---- The order of operations and kernels, from a profile -----------------------------------------

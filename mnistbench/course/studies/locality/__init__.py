@@ -2,10 +2,9 @@
 
 Question: how does the order of the loops change the cache misses, and do the misses tell which
 order is fastest? Input: sizes of a matrix product and of a convolution, and two caches
-(``caches``). Output: accesses, hits and misses of each loop nest, its time, and the pairs whose
-misses and times are in opposite order.
+(``caches``). Output: accesses, hits and misses of each loop nest, its time, and its rank by both.
 
 ``loops`` are to be read. ``nests`` gives them shapes. ``measurement`` runs them on stand-ins for
 arrays that count misses. ``compiled`` compiles the same functions with numba, and times them.
-``result`` compares misses with times.
+``study`` ranks the nests by misses and by time.
 """

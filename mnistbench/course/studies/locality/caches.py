@@ -85,10 +85,10 @@ def cache_of(source: str) -> Callable[[str], Cache]:
     """Return a kind for caches such as ``32K:64:8``: size, line and ways."""
 
     def read(text: str) -> Cache:
-        found = re.fullmatch(r"([0-9]{1,12})([KM]?):([0-9]{1,12}):([0-9]{1,12})", text)
-        if found is None:
+        match = re.fullmatch(r"([0-9]{1,12})([KM]?):([0-9]{1,12}):([0-9]{1,12})", text)
+        if match is None:
             raise ValueError("is not of the form SIZE:LINE:WAYS; give 32K:64:8, for example")
-        number, unit, line, ways = found.groups()
+        number, unit, line, ways = match.groups()
         return Cache(int(number) * _UNITS[unit], int(line), int(ways), source)
 
     return read
@@ -110,12 +110,12 @@ def of_this_machine(directory: Path = LINUX) -> Caches:
         return cache_of(str(index))(":".join(values))
 
     try:
-        found = {
+        indices = {
             text(index, "level"): index
             for index in directory.glob("index*")
             if text(index, "type") != "Instruction"
         }
-        return Caches(cache(found["1"]), cache(found["2"]))
+        return Caches(cache(indices["1"]), cache(indices["2"]))
     except (OSError, KeyError, ValueError, UsageError):
         return USUAL
 
@@ -137,12 +137,12 @@ def touch(sets: Any, line: int) -> bool:
     position = 0
     while position < last and ways[position] != line:
         position += 1
-    found = ways[position] == line
+    is_hit = ways[position] == line
     while position > 0:
         ways[position] = ways[position - 1]
         position -= 1
     ways[0] = line
-    return bool(found)
+    return bool(is_hit)
 
 
 class Traced:

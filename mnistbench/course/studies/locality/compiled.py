@@ -34,8 +34,8 @@ def compiled_loops(loops: Callable[..., None]) -> Callable[..., None]:
     """Return the loops, compiled at the first call with arguments of new types."""
     import numba
 
-    found: Callable[..., None] = numba.njit(loops)
-    return found
+    compiled: Callable[..., None] = numba.njit(loops)
+    return compiled
 
 
 @functools.cache
@@ -52,8 +52,8 @@ def repeated(loops: Callable[..., None]) -> Callable[..., None]:
         for _ in range(number):
             inner(*arguments)
 
-    found: Callable[..., None] = numba.njit(calls)
-    return found
+    compiled: Callable[..., None] = numba.njit(calls)
+    return compiled
 
 
 @functools.cache
@@ -71,8 +71,8 @@ def compiled_traced() -> Callable[..., Any]:
         ("strides", UniTuple(int64, 4)),
         *((name, int64[:, ::1]) for name in ("l1", "l2")),
     ]
-    found: Callable[..., Any] = jitclass(fields)(Traced)
-    return found
+    compiled: Callable[..., Any] = jitclass(fields)(Traced)
+    return compiled
 
 
 # ---- Times ---------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ def arrays_of(nest: Nest, line: int) -> list[np.ndarray[Any, Any]]:
     """
     memory = np.zeros(nest.n_bytes + len(nest.shapes) * line + _PAGE, dtype=np.uint8)
     memory = memory[-memory.ctypes.data % _PAGE :]
-    found = [
+    arrays = [
         np.ndarray(shape, np.float32, memory, first * ITEM)
         for first, shape in zip(starts(nest, line), nest.shapes.values(), strict=True)
     ]
     random = np.random.default_rng(0)
-    for array in found[:-1]:
+    for array in arrays[:-1]:
         array[...] = random.random(array.shape)
-    return found
+    return arrays
 
 
 def _timed_block(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[], float]:

@@ -22,7 +22,7 @@ from mnistbench.course.studies.locality.nests import (
     strides,
     tile_that_fits,
 )
-from mnistbench.course.studies.locality.result import (
+from mnistbench.course.studies.locality.study import (
     CacheCounts,
     Computation,
     LocalityStudy,
@@ -79,11 +79,11 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
                 f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at "
                 f"most {most:,}{remedy}"
             )
-    found = [
-        _computed(name, *each, caches, _ROUNDS if numba else 0, progress)
-        for name, each in wanted.items()
+    computations = [
+        _computed(name, text, nests, caches, _ROUNDS if numba else 0, progress)
+        for name, (text, nests) in wanted.items()
     ]
-    return LocalityStudy(caches, numba, tuple(found))
+    return LocalityStudy(caches, numba, tuple(computations))
 
 
 def _numba_version() -> str:
@@ -116,14 +116,14 @@ def _computed(
         counts.append(simulate(nest, caches, compiled=rounds > 0))
     progress(f"{name}: time")
     times = _times(nests, caches.l2.line, rounds) if rounds else [((), None)] * len(counts)
-    found = tuple(
+    results = tuple(
         NestResult(nest.order, nest.multiply_adds, of_arrays, rounds_ns, in_l1_ns)
         for nest, of_arrays, (rounds_ns, in_l1_ns) in zip(nests, counts, times, strict=True)
     )
     lines = sum(
         math.ceil(math.prod(shape) * ITEM / caches.l1.line) for shape in nests[0].shapes.values()
     )
-    return Computation(name, text, nests[0].n_bytes, lines, found)
+    return Computation(name, text, nests[0].n_bytes, lines, results)
 
 
 def _times(

@@ -92,7 +92,7 @@ def in_l1(nest: Nest, n_bytes: int) -> Nest | None:
     one iteration of each other loop takes more.
     """
     smaller = _few_products if nest.order in PRODUCTS else _few_outputs
-    return next((found for few in _FEW if (found := smaller(nest, few)).n_bytes <= n_bytes), None)
+    return next((small for few in _FEW if (small := smaller(nest, few)).n_bytes <= n_bytes), None)
 
 
 def _few_products(nest: Nest, few: int) -> Nest:
@@ -118,10 +118,10 @@ def starts(nest: Nest, line: int) -> list[int]:
     One array after the other, each at the start of a line of ``line`` bytes.
     """
     of_line = line // ITEM
-    found = [0]
+    first_elements = [0]
     for shape in nest.shapes.values():
-        found.append(-(-(found[-1] + math.prod(shape)) // of_line) * of_line)
-    return found[:-1]
+        first_elements.append(-(-(first_elements[-1] + math.prod(shape)) // of_line) * of_line)
+    return first_elements[:-1]
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:

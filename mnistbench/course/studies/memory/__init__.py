@@ -5,7 +5,6 @@ Input: a workload, a phase (``forward`` or ``step``), a batch size and a device.
 Output: bytes of each layer, and the peak, predicted from shapes and measured.
 
 ``prediction`` runs an iteration on tensors without data and follows the lifetime of each storage,
-``layers`` divides storages among layers, ``workspaces`` adds the buffers that a convolution
-allocates inside, and ``measurement`` reads the profiler or the allocator, does all of it for some
-cases, and searches for the largest batch size.
+``layers`` divides storages among layers, and ``measurement`` reads the profiler or the allocator,
+does all of it for some cases, and searches for the largest batch size.
 """

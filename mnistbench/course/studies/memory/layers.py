@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import MODULE, PHASE
-from mnistbench.course.studies.memory.result import ROLES, LayerMemory, Site
+from mnistbench.course.studies.memory.study import ROLES, LayerMemory, Site
 from mnistbench.measuring.profiling import LOSS, in_ranges
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.step import Inference, Step
@@ -35,9 +35,9 @@ def storages(values: Any, device: torch.device) -> dict[int, torch.UntypedStorag
         for leaf in tree_leaves(values)
         if isinstance(leaf, Tensor) and leaf.device.type == device.type
     )
-    found = (tensor.untyped_storage() for tensor in tensors)
+    all_storages = (tensor.untyped_storage() for tensor in tensors)
     # As torch's own StorageWeakRef: data_ptr is 0 without data.
-    return {storage._cdata: storage for storage in found}  # noqa: SLF001
+    return {storage._cdata: storage for storage in all_storages}  # noqa: SLF001
 
 
 def n_bytes(storage: torch.UntypedStorage, device: torch.device) -> int:
@@ -64,7 +64,7 @@ class Iteration:
         )
 
     @property
-    def given(self) -> Batch | Tensor:
+    def model_arguments(self) -> Batch | Tensor:
         """What the runner takes of the batch."""
         return self.batch if isinstance(self.runner, Step) else self.batch[0]
 
@@ -90,7 +90,8 @@ class Iteration:
         gradients = [parameter.grad for parameter in parameters]
         buffers = list(self.model.buffers())
         return storages(
-            [parameters, gradients, buffers, list(self.states().values()), self.given], self.device
+            [parameters, gradients, buffers, list(self.states().values()), self.model_arguments],
+            self.device,
         )
 
     def held_bytes(self) -> int:
@@ -132,8 +133,8 @@ class Places:
             node = torch._C._current_autograd_node()  # noqa: SLF001  # nothing public tells it
             layer = self._layers.get(node._sequence_nr(), "") if node is not None else ""  # noqa: SLF001
         elif phase == "forward" and torch.is_grad_enabled():
-            made = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001  # of the last node
-            self._layers.setdefault(made, layer)  # operations without a node run after it, too
+            last_node = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001  # of the last node
+            self._layers.setdefault(last_node, layer)  # operations without a node run after it, too
         return Site(layer or (f"({phase})" if phase else ""), phase, operation)
 
 
@@ -176,7 +177,11 @@ def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
     seen: dict[str, dict[int, torch.UntypedStorage]] = {role: {} for role in ROLES}
     places = Places()
     base = storages(
-        [list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.given],
+        [
+            list(iteration.model.parameters()),
+            list(iteration.model.buffers()),
+            iteration.model_arguments,
+        ],
         iteration.device,
     )
 
@@ -203,9 +208,9 @@ def run_and_divide(iteration: Iteration) -> tuple[LayerMemory, ...]:
             undo.callback(
                 module.register_forward_hook(partial(enter, name), with_kwargs=True).remove
             )
-        found = iteration()
+        returned = iteration()
     if isinstance(iteration.runner, Step):
-        output, loss = found
+        output, loss = returned
         count(LOSS, "input", [output, iteration.batch[1]])
         count(LOSS, "output", loss)
     states = iteration.states()

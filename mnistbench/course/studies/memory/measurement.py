@@ -7,7 +7,6 @@ CUDA.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from mnistbench.core.operation import ITERATION
 from mnistbench.core.params import Params
 from mnistbench.course.studies.memory.layers import Iteration, Ledger, Places
 from mnistbench.course.studies.memory.prediction import predicted_peak
-from mnistbench.course.studies.memory.result import (
+from mnistbench.course.studies.memory.study import (
     LargestBatch,
     LayerMemory,
     MemoryCase,
@@ -53,9 +52,6 @@ _SEED = 1
 
 #: Largest memory for which a batch is tried on a CPU: more takes a minute.
 MOST_TRIED_BYTES = 4 * 2**30
-
-#: On CUDA, a batch that is larger by this share is tried, too, and should not fit.
-_BEYOND = 0.05
 
 #: The largest batch size that is tried.
 MOST_SAMPLES = 2**31 - 1
@@ -108,7 +104,7 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
                 )
                 raise UsageError(f"--batch-size: {size} {needed}; give a smaller one")
         cases = [pair.case(size, peak, layers) for pair, size, peak, layers in predictions]
-        largest = [found for pair in pairs for found in pair.largest(memory)] if memory else []
+        largest = [pair.largest(memory) for pair in pairs] if memory else []
     return MemoryStudy(
         replace(settings, device=device), torch.__version__, tuple(cases), tuple(largest)
     )
@@ -158,31 +154,27 @@ class _Pair:
             self.workload.name, self.phase, batch_size, predicted, measured, with_both
         )
 
-    def largest(self, memory: int) -> list[LargestBatch]:
-        """Search for the largest batch size, and try it; on CUDA a larger one, too."""
+    def largest(self, memory: int) -> LargestBatch:
+        """Search for the largest batch size by predictions, and try it."""
         self.progress(f"{self.phase} {self.workload.name}: largest batch")
         size = largest_batch(lambda samples: self.predict(samples)[0].n_bytes, memory)
-        found = LargestBatch(
+        result = LargestBatch(
             self.workload.name, self.phase, memory, size, self.predict(max(1, size))[0].n_bytes
         )
         if size == 0:
-            return [replace(found, reason="one sample needs more")]
+            return replace(result, reason="one sample needs more")
         if self.device != "cpu":
-            sizes = (size, math.ceil(size * (1 + _BEYOND)))
-            return [
-                replace(found, tried=each, measured=self._measured_on_cuda(memory, each))
-                for each in sizes
-            ]
+            return replace(result, tried=size, measured=self._measured_on_cuda(memory, size))
         available = available_bytes()
         if size >= MOST_SAMPLES:
-            return [replace(found, reason="no larger batch was searched")]
+            return replace(result, reason="no larger batch was searched")
         if memory > available:
-            return [replace(found, reason=f"{units.size(available)} are available")]
+            return replace(result, reason=f"{units.size(available)} are available")
         if memory > MOST_TRIED_BYTES:
-            return [
-                replace(found, reason=f"above {units.size(MOST_TRIED_BYTES)} a CPU takes too long")
-            ]
-        return [replace(found, tried=size, measured=self.measure(size)[0].n_bytes)]
+            return replace(
+                result, reason=f"above {units.size(MOST_TRIED_BYTES)} a CPU takes too long"
+            )
+        return replace(result, tried=size, measured=self.measure(size)[0].n_bytes)
 
     def _measured_on_cuda(self, memory: int, batch_size: int) -> int | None:
         try:
@@ -193,37 +185,25 @@ class _Pair:
 
 
 def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_SAMPLES) -> int:
-    """Return the largest batch size whose bytes are at most ``memory``.
+    """Return the largest batch size whose bytes are at most ``memory``, by doubling and bisection.
 
-    0 if even one sample needs more.
-
-    Bytes are mostly affine in the batch size, so of three guesses the first is on the line between
-    the sizes around the result, and the second is next to the largest size that fits. The third is
-    the middle, which bounds the number of guesses. ``bytes_of`` a larger batch size are never
-    fewer; ``most`` is the largest size to return.
+    0 if even one sample needs more. ``bytes_of`` a larger batch size are never fewer; ``most`` is
+    the largest size to return.
     """
-    low = 0
-    high = 1
-    known = {1: bytes_of(1)}
-    while known[high] <= memory:
-        if high == most:
+    fits = 0
+    too_large = 1
+    while bytes_of(too_large) <= memory:
+        if too_large == most:
             return most
-        larger = min(most, 8 * high if low else 2)
-        low = high
-        high = larger
-        known[high] = bytes_of(high)
-    guesses = 0
-    while high - low > 1:
-        guesses += 1
-        line = low + (memory - known[low]) * (high - low) // (known[high] - known[low])
-        guess = (low + high) // 2 if guesses % 3 == 0 else low + 1 if guesses % 3 == 2 else line
-        guess = min(max(guess, low + 1), high - 1)
-        known[guess] = bytes_of(guess)
-        if known[guess] <= memory:
-            low = guess
+        fits = too_large
+        too_large = min(most, 2 * too_large)
+    while too_large - fits > 1:
+        middle = (fits + too_large) // 2
+        if bytes_of(middle) <= memory:
+            fits = middle
         else:
-            high = guess
-    return low
+            too_large = middle
+    return fits
 
 
 def measured_peak(params: Params, workload: Workload) -> tuple[Peak, Mapping[str, int]]:

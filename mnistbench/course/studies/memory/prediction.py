@@ -22,8 +22,7 @@ from mnistbench.course.studies.memory.layers import (
     run_and_divide,
     storages,
 )
-from mnistbench.course.studies.memory.result import LayerMemory, Peak, Site
-from mnistbench.course.studies.memory.workspaces import changes
+from mnistbench.course.studies.memory.study import LayerMemory, Peak, Site
 from mnistbench.measuring.profiling import in_ranges
 from mnistbench.workloads.step import Inference, Step
 from mnistbench.workloads.workload import Workload
@@ -34,7 +33,8 @@ def predicted_peak(
 ) -> tuple[Peak, tuple[LayerMemory, ...]]:
     """Return the peak of an iteration that is not the first, and its layers.
 
-    It is of ``forward`` or ``step``. Nothing is computed.
+    It is of ``forward`` or ``step``. Nothing is computed. Buffers that an operation allocates and
+    frees inside are not predicted: the dispatcher sees only its result.
     """
     sample = workload.make_batch(1, torch.device("cpu"), torch.Generator())
     with FakeTensorMode():
@@ -60,10 +60,9 @@ def predicted_peak(
             iteration()
     peak = Peak(ledger.peak, iteration.held_bytes(), ledger.site)
     names = {layer.name for layer in layers}
-    # What allocates and is no layer.
-    others = [LayerMemory(name) for name in ledger.peaks if name not in names]
+    outside_layers = [LayerMemory(name) for name in ledger.peaks if name not in names]
     return peak, tuple(
-        replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *others)
+        replace(layer, peak=ledger.peaks.get(layer.name)) for layer in (*layers, *outside_layers)
     )
 
 
@@ -92,9 +91,9 @@ class _Following(TorchDispatchMode):
         self._device = device
         self._live: set[int] = set()
 
-    def follow(self, found: Mapping[int, torch.UntypedStorage]) -> None:
-        """Note the frees of storages."""
-        for address, storage in found.items():
+    def follow(self, new: Mapping[int, torch.UntypedStorage]) -> None:
+        """Note the frees of storages: address in C++ -> storage."""
+        for address, storage in new.items():
             self._live.add(address)
             weakref.finalize(
                 storage, self._free, address, n_bytes(storage, self._device)
@@ -118,13 +117,11 @@ class _Following(TorchDispatchMode):
         site = self._places.site(func._schema.name)  # noqa: SLF001  # the only way to the schema
         out = func(*args, **kwargs)
         new = {
-            address: each
-            for address, each in storages(out, self._device).items()
+            address: storage
+            for address, storage in storages(out, self._device).items()
             if address not in self._live
         }
-        if new:
-            sizes = [n_bytes(storage, self._device) for storage in new.values()]
-            for size in changes(site.operation, args, out) or sizes:
-                self._ledger.change(size, site)
-            self.follow(new)
+        for storage in new.values():
+            self._ledger.change(n_bytes(storage, self._device), site)
+        self.follow(new)
         return out

@@ -12,8 +12,8 @@ from builders import op_row, op_table
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution import measurement
 from mnistbench.course.studies.convolution.measurement import kernels, study, summary
-from mnistbench.course.studies.convolution.result import Settings, WayCase
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
+from mnistbench.course.studies.convolution.study import Settings, WayCase
 
 BRGCONV = "convolution brgconv:avx512_core"
 JIT = "convolution jit:avx512_core"
@@ -45,8 +45,8 @@ def test_onednn_names_the_algorithms_of_the_library_alone(monkeypatch, capfd):
     monkeypatch.setattr(measurement, "ceilings_of", lambda *_: Ceilings(1e9, 1e9, "float32"))
     ways = ("library", "im2col", "library_backward")
     # PyTorch computes small ones itself.
-    found = study(Settings(images=(1, 32, 26, 26), filters=(64, 3, 3), ways=ways))
-    forward, im2col, backward = (cost.algorithm for cost in found.costs)
+    result = study(Settings(images=(1, 32, 26, 26), filters=(64, 3, 3), ways=ways))
+    forward, im2col, backward = (cost.algorithm for cost in result.costs)
     assert ":" in forward
     assert im2col == ""
     assert ":" in backward
@@ -67,10 +67,10 @@ def on_accelerator(monkeypatch):
         asked.append(device)
         host = op_table(op_row("aten::cudnn_convolution", 900))
         kernels = ("nchwToNhwcKernel", "sm90_xmma_fprop")
-        names = {"aten::cudnn_convolution": kernels, "aten::add_": kernels[:1]}
+        kernels_of = {"aten::cudnn_convolution": kernels, "aten::add_": kernels[:1]}
         rows = (
-            replace(op_row(name, 900, self_device_ns=900), kernels=found)
-            for name, found in names.items()
+            replace(op_row(name, 900, self_device_ns=900), kernels=names)
+            for name, names in kernels_of.items()
         )
         return [host, op_table(*rows, view="device")]
 
@@ -88,14 +88,14 @@ def test_the_kernels_are_the_algorithm_of_the_library_alone(on_accelerator, monk
     monkeypatch.setattr(measurement, "ceilings_of", lambda *_: Ceilings(1e9, 1e9, "float32"))
     ways = ("im2col", "library", "winograd")
     dtypes = ("float32", "float64")
-    found = study(
+    result = study(
         Settings(images=(1, 1, 4, 4), filters=(1, 3, 3), stride=2, ways=ways, dtypes=dtypes)
     )
     algorithms = {"im2col": "", "library": "nchwToNhwcKernel, sm90_xmma_fprop"}
-    measured = [(cost.case.way, cost.case.dtype, cost.algorithm) for cost in found.costs]
+    measured = [(cost.case.way, cost.case.dtype, cost.algorithm) for cost in result.costs]
     assert measured == [
         (way, dtype, algorithm) for way, algorithm in algorithms.items() for dtype in dtypes
     ]
-    assert found.refused == (
+    assert result.refused == (
         "own: winograd: cannot compute 1x1x4x4 with 1 filters of 3x3 stride 2; it needs stride 1",
     )

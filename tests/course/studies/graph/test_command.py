@@ -4,17 +4,18 @@ import csv
 import gzip
 import io
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
 from mnistbench import cli
-from mnistbench.core.child import ChildError
-from mnistbench.course.studies.graph import command
-from mnistbench.course.studies.graph.command import environment_of, study
+from mnistbench.course.studies.graph import measurement
 from mnistbench.course.studies.graph.compiled import missing_compiler
-from mnistbench.course.studies.graph.report import report_of
-from mnistbench.course.studies.graph.result import (
+from mnistbench.course.studies.graph.measurement import study
+from mnistbench.course.studies.graph.study import (
     BACKWARD_PART,
     COMPILED,
     EAGER,
@@ -29,6 +30,8 @@ from mnistbench.course.studies.graph.result import (
     Scheduled,
     Settings,
     StepTimes,
+    empty_caches,
+    report_of,
 )
 from mnistbench.showing.output import render
 
@@ -111,8 +114,8 @@ def training_step():
     )
 
 
-def shown(found, form="terminal", **settings):
-    return render(report_of(replace(found, settings=replace(found.settings, **settings))), form)
+def shown(result, form="terminal", **settings):
+    return render(report_of(replace(result, settings=replace(result.settings, **settings))), form)
 
 
 def test_the_report(golden):
@@ -128,11 +131,11 @@ def test_texts_are_shown_where_they_are_asked_for():
 
 
 def test_compile_time_ratios_and_overlap():
-    found = expression()
-    assert found.compile_ns == 2_000_000_000 - 9_000_000
-    assert found.ratio_quartiles()[1] == pytest.approx(12 / 9)
-    assert found.ratio_quartiles("update") is None
-    assert found.least_bytes == 9 * MB
+    result = expression()
+    assert result.compile_ns == 2_000_000_000 - 9_000_000
+    assert result.ratio_quartiles()[1] == pytest.approx(12 / 9)
+    assert result.ratio_quartiles("update") is None
+    assert result.least_bytes == 9 * MB
     assert training_step().overlap == pytest.approx(0.75)
     assert replace(training_step(), settings=Settings(program="convnet", workers=0)).overlap is None
     slower = Loading(2, (9_000_000,), (5_000_000,))
@@ -140,8 +143,8 @@ def test_compile_time_ratios_and_overlap():
 
 
 def test_a_slower_compiled_step_does_not_make_up_for_the_compile_time():
-    found = expression()
-    text = shown(replace(found, eager=found.compiled, compiled=found.eager))
+    result = expression()
+    text = shown(replace(result, eager=result.compiled, compiled=result.eager))
     assert "A compiled step takes 3.40 ms more than an eager one." in text
     assert "after" not in text.partition("more than an eager one")[2].partition("\n")[0]
 
@@ -153,16 +156,26 @@ def test_the_csv_has_a_row_for_each_part():
     assert rows[-1]["eager_ns"] == "5400000"
 
 
+@pytest.fixture
+def _fresh_dynamo():
+    with torch.random.fork_rng(devices=[]):
+        yield
+    torch.compiler.reset()
+
+
 # ---- Real runs: one compiles, one has no compiler ------------------------------------------------
 
 
+@pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.versions
 @pytest.mark.skipif(bool(missing_compiler("cpu")), reason="there is no C++ compiler")
 def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
     # Do not test the vector instructions: nine compilations, half the time.
     monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
     monkeypatch.setattr(
-        command, "study", lambda settings, progress: study(replace(settings, seconds=0.2), progress)
+        measurement,
+        "study",
+        lambda settings, progress: study(replace(settings, seconds=0.2), progress),
     )
     folder = tmp_path / "new" / "files"
     output = tmp_path / "study.json"
@@ -179,18 +192,20 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
         str(output),
     ]
     assert cli.main(words) == 0, capsys.readouterr().err
-    found = json.loads(output.read_text(encoding="utf-8"))
-    assert found["left_out"] == []
-    assert [(each["part"], each["operations"], each["launches"]) for each in found["kernels"]] == [
+    report = json.loads(output.read_text(encoding="utf-8"))
+    assert report["left_out"] == []
+    assert [
+        (kernel["part"], kernel["operations"], kernel["launches"]) for kernel in report["kernels"]
+    ] == [
         ("forward", ["add", "mul"], 1),
         ("backward", ["mul"], 1),
     ]
-    assert "kernel(" in found["kernels"][0]["code"]
-    assert found["compile_ns"] > 0
-    step = found["parts"][-1]
+    assert "kernel(" in report["kernels"][0]["code"]
+    assert report["compile_ns"] > 0
+    step = report["parts"][-1]
     assert step["ratio_first_quartile"] <= step["ratio"] <= step["ratio_third_quartile"]
     by_way = {
-        way: [each["name"] for each in found["schedule"] if each["way"] == way]
+        way: [call["name"] for call in report["schedule"] if call["way"] == way]
         for way in (EAGER, COMPILED)
     }
     assert by_way[EAGER] == ["mul", "add", "mul", "mul"]
@@ -214,42 +229,44 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
         assert json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))["traceEvents"]
 
 
+@pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.versions
 def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    done = []
-    found = study(
+    steps = []
+    result = study(
         Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1, write=tmp_path),
-        done.append,
+        steps.append,
     )
-    [said] = found.left_out
+    [said] = result.left_out
     assert said.startswith("no C++ compiler: 'no-such-compiler' is not found")
-    assert found.compiled == found.code == found.kernels == ()
-    assert found.ratio_quartiles() is None
-    assert {graph.kind for graph in found.graphs} == {FORWARD, JOINT, FORWARD_PART, BACKWARD_PART}
-    assert [each.name for each in found.loading] == ["resident data", "0 workers", "1 worker"]
+    assert result.compiled == result.code == result.kernels == ()
+    assert result.ratio_quartiles() is None
+    assert {graph.kind for graph in result.graphs} == {FORWARD, JOINT, FORWARD_PART, BACKWARD_PART}
+    assert [loading.name for loading in result.loading] == [
+        "resident data",
+        "0 workers",
+        "1 worker",
+    ]
     assert all(
-        len(each.wait_ns) == len(each.compute_ns) > 0 and min(each.compute_ns) > 0
-        for each in found.loading
+        len(loading.wait_ns) == len(loading.compute_ns) > 0 and min(loading.compute_ns) > 0
+        for loading in result.loading
     )
-    assert {each.name for each in found.schedule} >= {"conv2d", "convolution_backward"}
-    assert {path.name for path in tmp_path.iterdir()} == {"eager.json.gz", "workers.json.gz"}
-    assert "compile" in done
-    assert "no C++ compiler" in shown(found)
+    assert {call.name for call in result.schedule} >= {"conv2d", "convolution_backward"}
+    assert {path.name for path in tmp_path.iterdir() if path.suffix != ".txt"} == {
+        "eager.json.gz",
+        "workers.json.gz",
+    }
+    assert "compile" in steps
+    assert "no C++ compiler" in shown(result)
 
 
-def test_a_process_that_ends_without_a_result_is_one_line(monkeypatch):
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(
-        ChildError,
-        match=r"^the process that studies the program ended with exit code 1: it printed nothing$",
-    ):
-        study(Settings())
-
-
-def test_the_process_has_empty_caches(tmp_path):
-    found = environment_of(
-        Settings(threads=3), {"HOME": "/home", "TORCHINDUCTOR_CACHE_DIR": "/mine"}, tmp_path
-    )
-    assert found["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "cache")
-    assert found["OMP_NUM_THREADS"] == "3"
+def test_the_compiler_has_empty_caches_during_the_study(monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    with empty_caches():
+        folders = [os.environ[name] for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")]
+    assert len({"/mine", *folders}) == 3
+    assert not any(Path(folder).exists() for folder in folders)
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
+    assert "TRITON_CACHE_DIR" not in os.environ

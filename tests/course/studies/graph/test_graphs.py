@@ -18,7 +18,8 @@ from mnistbench.course.studies.graph.compiled import (
     missing_compiler,
 )
 from mnistbench.course.studies.graph.programs import program, workload
-from mnistbench.course.studies.graph.result import (
+from mnistbench.course.studies.graph.steps import dispatched, scheduled, timed_steps
+from mnistbench.course.studies.graph.study import (
     BACKWARD_PART,
     EAGER,
     FORWARD,
@@ -27,7 +28,6 @@ from mnistbench.course.studies.graph.result import (
     Scheduled,
     Settings,
 )
-from mnistbench.course.studies.graph.steps import dispatched, scheduled, timed_steps
 from mnistbench.events import model
 from mnistbench.events.links import link
 from mnistbench.events.model import DeviceEvent, ThreadEvent, Trace

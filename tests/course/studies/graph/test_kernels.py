@@ -59,10 +59,10 @@ def benchmark_compiled_module(times=10, repeat=10):
 """
 
 
-def found(code, part="forward"):
+def called(code, part="forward"):
     return [
-        (each.name, each.launches, each.operations, each.generated)
-        for each in kernels(code, part, WORDS.__contains__)
+        (kernel.name, kernel.launches, kernel.operations, kernel.generated)
+        for kernel in kernels(code, part, WORDS.__contains__)
     ]
 
 
@@ -84,7 +84,7 @@ def test_the_expression_is_one_kernel_with_its_source():
 
 
 def test_the_forward_pass_of_convnet_in_torch_2_11():
-    assert found((DATA / "convnet_forward_2.11.txt").read_text(encoding="utf-8")) == [
+    assert called((DATA / "convnet_forward_2.11.txt").read_text(encoding="utf-8")) == [
         ("cpp_fused_0", 1, (), True),
         ("convolution", 2, ("convolution",), False),
         ("cpp_fused_relu_1", 1, ("relu",), True),
@@ -113,7 +113,7 @@ def test_the_forward_pass_of_convnet_in_torch_2_11():
 
 
 def test_the_backward_pass_of_convnet_in_torch_2_15():
-    rows = found((DATA / "convnet_backward_2.15.txt").read_text(encoding="utf-8"))
+    rows = called((DATA / "convnet_backward_2.15.txt").read_text(encoding="utf-8"))
     assert [(launches, generated) for _, launches, _, generated in rows].count((1, True)) == 5
     assert {name: launches for name, launches, _, generated in rows if not generated} == {
         "mm": 4,
@@ -135,7 +135,7 @@ def test_the_backward_pass_of_convnet_in_torch_2_15():
 
 
 def test_kernels_of_triton():
-    assert found(TRITON) == [
+    assert called(TRITON) == [
         ("triton_poi_fused_add_mul_0", 1, ("add", "mul"), True),
         ("mm", 1, ("mm",), False),
     ]
@@ -143,8 +143,8 @@ def test_kernels_of_triton():
 
 
 def test_code_without_kernels():
-    assert found("") == []
-    assert found("async_compile.wait(globals())\n    return (primals_1, )\n") == []
+    assert called("") == []
+    assert called("async_compile.wait(globals())\n    return (primals_1, )\n") == []
 
 
 @pytest.mark.parametrize("name", ["cpp_fused_unheard_of_add_0", "cpp_fused_add_unheard_1"])

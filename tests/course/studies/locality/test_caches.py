@@ -27,9 +27,9 @@ def values(caches):
 
 @pytest.mark.parametrize("first", [(DATA, CODE), (CODE, DATA), (DATA,)])
 def test_the_caches_for_data_are_read(first, tmp_path):
-    found = of_this_machine(described(tmp_path, *first, SECOND))
-    assert values(found) == [(48 * 1024, 64, 12, 64), (1280 * 1024, 64, 20, 1024)]
-    assert str(tmp_path) in found.l1.source
+    caches = of_this_machine(described(tmp_path, *first, SECOND))
+    assert values(caches) == [(48 * 1024, 64, 12, 64), (1280 * 1024, 64, 20, 1024)]
+    assert str(tmp_path) in caches.l1.source
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_what_linux_does_not_describe_is_assumed(caches, tmp_path):
     ],
 )
 def test_an_option_is_size_line_and_ways(text, cache):
-    found = cache_of("--l1")(text)
-    assert (found.size, found.line, found.ways, found.sets) == cache
+    parsed = cache_of("--l1")(text)
+    assert (parsed.size, parsed.line, parsed.ways, parsed.sets) == cache
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_each_order_is_the_matrix_product(order, rows, columns, inner, tile):
 def test_each_order_is_the_convolution(order):
     images, weights = SIZES.tensors(torch.float64)
     nest = convolution(order, SIZES)
-    found, _ = run(nest, images.numpy(), weights.numpy())
-    np.testing.assert_allclose(found, torch.nn.functional.conv2d(images, weights).numpy())
+    outputs, _ = run(nest, images.numpy(), weights.numpy())
+    np.testing.assert_allclose(outputs, torch.nn.functional.conv2d(images, weights).numpy())
     assert nest.multiply_adds == SIZES.multiply_adds
 
 

@@ -26,16 +26,16 @@ def misses(cache, touched):
 def misses_by_definition(cache, touched):
     """The same, with a dictionary for each set whose first entry is the least recently used."""
     sets = [OrderedDict() for _ in range(cache.sets)]
-    found = []
+    missed = []
     for position, line in enumerate(touched):
         used = sets[line % cache.sets]
         if line not in used:
-            found.append(position)
+            missed.append(position)
             if len(used) == cache.ways:
                 used.popitem(last=False)
         used[line] = None
         used.move_to_end(line)
-    return found
+    return missed
 
 
 @given(lines, st.integers(1, 6), st.integers(1, 5))
@@ -73,10 +73,10 @@ def test_a_dot_product_in_a_direct_mapped_cache(padding, expected):
         for i in range(length):
             _ = x[i,] * y[i,]
 
-    found = counts(
+    counted = counts(
         dot_product, {"x": (8 + padding,), "y": (8,)}, (8,), Cache(32, 16, 1), Cache(64, 16, 1)
     )
-    assert (found["x"].l1_misses, found["y"].l1_misses) == expected
+    assert (counted["x"].l1_misses, counted["y"].l1_misses) == expected
 
 
 @pytest.mark.parametrize(
@@ -95,23 +95,23 @@ def test_a_dot_product_in_a_direct_mapped_cache(padding, expected):
 def test_misses_of_matrix_products_by_hand(order, expected):
     """32 x 32 elements; a fully associative cache of 16 lines holds half a column."""
     nest = product(order, 32, 32, 32)
-    found = simulate(nest, Caches(Cache(16 * 64, 64, 16), ANY), compiled=False)
-    assert {name: of.l1_misses for name, of in found.items()} == expected
-    assert {name: of.l2_misses for name, of in found.items()} == dict.fromkeys("abc", 64)
+    counted = simulate(nest, Caches(Cache(16 * 64, 64, 16), ANY), compiled=False)
+    assert {name: of.l1_misses for name, of in counted.items()} == expected
+    assert {name: of.l2_misses for name, of in counted.items()} == dict.fromkeys("abc", 64)
 
 
 def test_accesses_that_stay_in_a_register_are_not_counted():
     n = 5
-    found = {
+    counted = {
         order: simulate(product(order, n, n, n), Caches(ANY, ANY), compiled=False)
         for order in ("ijk", "kij")
     }
-    assert {name: of.accesses for name, of in found["ijk"].items()} == {
+    assert {name: of.accesses for name, of in counted["ijk"].items()} == {
         "a": n**3,
         "b": n**3,
         "c": 2 * n**2,
     }
-    assert {name: of.accesses for name, of in found["kij"].items()} == {
+    assert {name: of.accesses for name, of in counted["kij"].items()} == {
         "a": n**2,
         "b": n**3,
         "c": 2 * n**3,
@@ -127,11 +127,11 @@ def test_a_power_of_two_puts_a_column_into_few_sets():
             for i in range(rows):
                 _ = array[i, 0]
 
-    found = {
+    counted = {
         columns: counts(column, {"array": (16, columns)}, (16,), l1)["array"].l1_misses
         for columns in (512, 528)
     }
-    assert found == {512: 32, 528: 16}
+    assert counted == {512: 32, 528: 16}
 
 
 def test_l2_sees_what_l1_misses_in_lines_of_its_own():
@@ -139,8 +139,10 @@ def test_l2_sees_what_l1_misses_in_lines_of_its_own():
         for i in range(length):
             _ = array[i,]
 
-    found = counts(along, {"array": (64,)}, (64,), Cache(128, 32, 1), Cache(1024, 128, 2))["array"]
-    assert (found.accesses, found.l1_misses, found.l2_misses) == (64, 8, 2)
+    counted = counts(along, {"array": (64,)}, (64,), Cache(128, 32, 1), Cache(1024, 128, 2))[
+        "array"
+    ]
+    assert (counted.accesses, counted.l1_misses, counted.l2_misses) == (64, 8, 2)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mnistbench import cli
-from mnistbench.course.studies.memory.report import report_of
-from mnistbench.course.studies.memory.result import (
+from mnistbench.course.studies.memory.study import (
     LargestBatch,
     LayerMemory,
     MemoryCase,
@@ -17,6 +16,7 @@ from mnistbench.course.studies.memory.result import (
     Peak,
     Settings,
     Site,
+    report_of,
     size,
 )
 from mnistbench.showing.output import render
@@ -116,12 +116,12 @@ def test_a_row_of_the_csv_for_each_layer_and_each_case():
 
 def test_a_network_is_predicted_measured_and_fitted(capsys):
     assert cli.main([*TINY, "--memory", "1M", "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    [case] = found["cases"]
-    [largest] = found["largest"]
+    report = json.loads(capsys.readouterr().out)
+    [case] = report["cases"]
+    [largest] = report["largest"]
     weights = 61_706 * 4
     assert [
-        layer["weight_bytes"] for layer in found["layers"] if layer["layer"] == "all layers"
+        layer["weight_bytes"] for layer in report["layers"] if layer["layer"] == "all layers"
     ] == [weights]
     assert case["held_bytes"] == weights + 28 * 28 * 4
     assert case["predicted_peak_bytes"] > case["held_bytes"]

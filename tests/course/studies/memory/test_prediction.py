@@ -14,17 +14,11 @@ from mnistbench.core.params import Params
 from mnistbench.course.studies.memory import measurement
 from mnistbench.course.studies.memory.measurement import measured_peak
 from mnistbench.course.studies.memory.prediction import predicted_peak
-from mnistbench.course.studies.memory.result import Settings, Site
+from mnistbench.course.studies.memory.study import Settings, Site
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.workloads.workload import Workload
 
 SGD = partial(torch.optim.SGD, lr=0.1)
-
-#: oneDNN's layouts are known for these; elsewhere its buffers are not predicted.
-has_known_layouts = pytest.mark.skipif(
-    torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"),
-    reason="the layouts of oneDNN are known for AVX2 and AVX-512",
-)
 
 
 def workload(*modules, optimizer=SGD, features=4, loss=nn.functional.mse_loss, classes=2):
@@ -36,8 +30,8 @@ def workload(*modules, optimizer=SGD, features=4, loss=nn.functional.mse_loss, c
     )
 
 
-def predicted(made, phase, batch_size=2, device="cpu"):
-    peak, layers = predicted_peak(made, phase, batch_size, device)
+def predicted(small, phase, batch_size=2, device="cpu"):
+    peak, layers = predicted_peak(small, phase, batch_size, device)
     return peak, {layer.name: layer for layer in layers}
 
 
@@ -132,18 +126,18 @@ def test_small_networks_need_what_is_predicted(modules, phase):
             size, dtype=torch.int64, device=device
         )
 
-    made = replace(
+    small = replace(
         workload(*modules, partial(nn.LogSoftmax, 1), loss=nn.functional.nll_loss), make_batch=batch
     )
     params = Params(
         "small", phase, 64, "cpu", "float32", 1, compile=False, seed=1, dataset="synthetic"
     )
     with thread_count(1), fork_random(torch.device("cpu")):
-        found, found_layers = measured_peak(params, made)
-    peak, layers = predicted(made, phase, 64)
+        measured, measured_layers = measured_peak(params, small)
+    peak, layers = predicted(small, phase, 64)
     # Operations allocate some scalars inside.
-    assert (peak.held, peak.n_bytes) == (found.held, pytest.approx(found.n_bytes, abs=16))
-    assert {name for name, layer in layers.items() if layer.peak} == set(found_layers)
+    assert (peak.held, peak.n_bytes) == (measured.held, pytest.approx(measured.n_bytes, abs=16))
+    assert {name for name, layer in layers.items() if layer.peak} == set(measured_layers)
 
 
 def test_a_weight_of_two_layers_counts_in_the_first():
@@ -185,19 +179,29 @@ def study():
     return measurement.study(Settings())
 
 
-@has_known_layouts
 @pytest.mark.versions
-def test_the_prediction_of_each_layer_is_within_a_tenth_of_its_measured_peak(study):
+def test_a_convolution_needs_more_than_is_predicted_and_other_layers_what_is_predicted(study):
     assert len(study.cases) == 12
     assert {case.name for case in study.cases if case.measured.held != case.predicted.held} == set()
+    # A library copies images and kernels into a layout of its own. Operations allocate some
+    # scalars inside.
+    below = {
+        (case.name, layer.name): layer.gap
+        for case in study.cases
+        for layer in case.layers
+        if layer.gap < 0
+    }
     far = {
         (case.name, layer.name): layer.gap
         for case in study.cases
         for layer in case.layers
-        if (layer.peak is None) != (layer.measured_peak is None)
-        or abs(layer.gap) > 0.1 * (layer.peak or 0)
+        if layer.kind != "Conv2d"
+        and (
+            (layer.peak is None) != (layer.measured_peak is None)
+            or abs(layer.gap) > 0.001 * (layer.peak or 0)
+        )
     }
-    assert far == {}
+    assert (below, far) == ({}, {})
 
 
 @pytest.mark.versions
@@ -210,52 +214,3 @@ def test_layers_add_up_to_what_is_held(study):
         )
         assert case.predicted.n_bytes == max(layer.peak or 0 for layer in case.layers)
         assert case.measured.n_bytes == max(layer.measured_peak or 0 for layer in case.layers)
-
-
-@has_known_layouts
-@pytest.mark.parametrize(
-    ("channels", "filters", "kernel", "options", "side", "batch_size"),
-    [
-        (3, 16, 5, {"padding": 2}, 16, 2),
-        (4, 16, 3, {"padding": 1}, 16, 4),  # the gradient of kernels in blocks of 8
-        (12, 20, 3, {}, 14, 4),
-        (17, 33, 3, {"padding": 1}, 14, 4),  # channels and filters that are padded
-        (24, 40, 3, {"stride": 2, "padding": 1}, 15, 4),
-        (32, 64, 1, {}, 14, 16),
-        (64, 64, 3, {"padding": 1}, 20, 1),
-        (3, 8, 3, {}, 10, 1),  # small enough for PyTorch's own code
-    ],
-)
-def test_buffers_of_convolutions_of_other_sizes(
-    channels, filters, kernel, options, side, batch_size
-):
-    def model():
-        convolution = nn.Conv2d(channels, filters, kernel, **options)
-        return nn.Sequential(
-            nn.Conv2d(channels, channels, 1), convolution, nn.Flatten(), nn.LogSoftmax(dim=1)
-        )
-
-    def batch(size, device, generator):
-        return torch.zeros(size, channels, side, side, device=device), torch.zeros(
-            size, dtype=torch.int64, device=device
-        )
-
-    made = Workload("convolution", model, batch, nn.functional.nll_loss, SGD)
-    for phase in ("forward", "step"):
-        params = Params(
-            "convolution",
-            phase,
-            batch_size,
-            "cpu",
-            "float32",
-            1,
-            compile=False,
-            seed=1,
-            dataset="synthetic",
-        )
-        with thread_count(1), fork_random(torch.device("cpu")):
-            peak, _ = predicted(made, phase, batch_size)
-            found, _ = measured_peak(params, made)
-        # With AVX-512 the difference is below 0.3 %. With AVX2, oneDNN has other buffers for the
-        # gradient with stride 2: 2 %.
-        assert peak.n_bytes == pytest.approx(found.n_bytes, rel=0.03)

@@ -1,16 +1,24 @@
-"""What ``mnistbench study convolution`` measures, and its result. Does not import torch."""
+"""``mnistbench study convolution``: its settings, its result and its tables.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
-from mnistbench.core.options import MOST_THREADS, option, output, output_format, some_of, whole
+from mnistbench.core.options import option, some_of, whole
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
+from mnistbench.course.studies.study import machine, run_study
+from mnistbench.measuring.torch_import import import_torch
+from mnistbench.showing.report import Block, Report, document
+from mnistbench.showing.table import Column, Table
 
 #: Name of the convolution of --images and --filters.
 _OWN = "own"
@@ -77,12 +85,10 @@ class Settings:
         "comma list of float32, bfloat16 and float64",
         "NAMES",
     )
-    device: str = option("--device", str, "cpu", "auto, cpu, cuda, cuda:1, mps", "NAME")
-    threads: int = option(
-        "--threads", whole(1, MOST_THREADS), "1", "intra-op threads of torch on the CPU", "N"
-    )
-    format: str = output_format(["csv"])
-    output: Path | None = output()
+    device: str = options.device()
+    threads: int = options.threads()
+    format: str = options.output_format(["csv"])
+    output: Path | None = options.output()
 
     def __post_init__(self) -> None:
         if (self.images is None) != (self.filters is None):
@@ -141,7 +147,7 @@ class WayCost:
     seconds: float  # median
     # Largest difference from the result in double precision; None for gradients.
     error: float | None = None
-    bound: float | None = None  # of the error
+    bound: float | None = None  # of the error; None where no sum of products is added
     algorithm: str = ""  # that the library took; empty if it does not say
 
     @property
@@ -163,3 +169,86 @@ class ConvolutionStudy:
     torch: str  # version
     costs: tuple[WayCost, ...]
     refused: tuple[str, ...]  # a sentence for each way that cannot compute a size
+
+
+# ---- Report --------------------------------------------------------------------------------------
+
+
+def _decimals(scale: float) -> Callable[[float], str]:
+    return lambda value: f"{value / scale:,.2f}"
+
+
+COSTS: tuple[Column[WayCost], ...] = (
+    Column(None, lambda cost: cost.case.convolution, key="convolution"),
+    Column(None, lambda cost: str(cost.case.sizes), key="sizes"),
+    Column("way", lambda cost: cost.case.way, key="way"),
+    Column("dtype", lambda cost: cost.case.dtype, key="dtype"),
+    Column(
+        "time", lambda cost: cost.seconds, lambda seconds: units.duration(1e9 * seconds), "seconds"
+    ),
+    Column("MFLOP", lambda cost: cost.flops, _decimals(1e6), "flops"),
+    Column(None, lambda cost: cost.flops_by_definition, key="flops_by_definition"),
+    Column(
+        "of definition",
+        lambda cost: cost.flops / cost.flops_by_definition,
+        units.percent,
+        "of_definition",
+    ),
+    Column("GFLOP/s", lambda cost: cost.flops_per_s, _decimals(1e9), "flops_per_s"),
+    Column("MB moved", lambda cost: cost.n_bytes, _decimals(1e6), "n_bytes"),
+    Column("FLOP/byte", lambda cost: cost.flops / cost.n_bytes, _decimals(1), "intensity"),
+    Column("of ceiling", lambda cost: cost.of_ceiling, units.percent, "of_ceiling"),
+    Column("error", lambda cost: cost.error, "{:.1e}".format, "error"),
+    Column("bound", lambda cost: cost.bound, "{:.1e}".format, "bound"),
+    Column("algorithm", lambda cost: cost.algorithm or None, key="algorithm"),
+)
+
+
+def report_of(study: ConvolutionStudy) -> Report:
+    """Return a table for each convolution, the fastest way first, and what was refused."""
+    every = Table("", COSTS, study.costs)
+    ceilings = {cost.case.dtype: cost.ceilings for cost in study.costs}
+    device = study.settings.device
+    threads = study.settings.threads
+    by_convolution: dict[str, list[WayCost]] = {cost.case.convolution: [] for cost in study.costs}
+    for cost in sorted(study.costs, key=lambda cost: cost.seconds):
+        by_convolution[cost.case.convolution].append(cost)
+    blocks = [
+        Block("", tables=(_table(costs, machine(device, threads)),))
+        for costs in by_convolution.values()
+    ]
+    if study.refused:
+        blocks.append(Block("Left out", lines=study.refused))
+    data = document(
+        "convolution",
+        device=device,
+        threads=threads,
+        torch=study.torch,
+        ceilings={dtype: asdict(limits) for dtype, limits in ceilings.items()},
+        costs=every.records(),
+        refused=study.refused,
+    )
+    return Report("one convolution, many ways", blocks, data, every)
+
+
+def _table(costs: Sequence[WayCost], where: str) -> Table:
+    case = costs[0].case
+    lines = [
+        f"Ceilings in {limits.precision}: {units.flops_per_s(limits.flops_per_s)} (a large matrix "
+        f"product or convolution), {units.bytes_per_s(limits.bytes_per_s)} (a large copy)."
+        for limits in {cost.case.dtype: cost.ceilings for cost in costs}.values()
+    ]
+    return Table(f"{case.convolution}: {case.sizes}, {where}", COSTS, costs, lines=tuple(lines))
+
+
+# ---- Command -------------------------------------------------------------------------------------
+
+
+def run(settings: Settings) -> int:
+    """Measure each way of each convolution, report, and return 0.
+
+    Raises:
+        MnistbenchError: an option cannot be used, or something cannot be measured.
+    """
+    import_torch(quiet=True)
+    return run_study("convolution", settings, report_of)
