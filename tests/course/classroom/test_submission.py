@@ -200,7 +200,7 @@ def test_a_score_of_another_machine_or_that_was_edited_does_not_count(lab):
 
 
 @pytest.mark.parametrize(
-    ("made", "kinds"),
+    ("self_test", "kinds"),
     [
         (quiet(), []),
         (quiet(launches=tuple(launch(ratio) for ratio in (1.009, 1.01, 1.011, 1.01))), []),

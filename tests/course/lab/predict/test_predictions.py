@@ -62,7 +62,7 @@ def written(folder, text):
 
 
 @many(1500)
-@given(student=names, found=answers())
+@given(student=names, predictions=answers())
 def test_a_file_is_read_as_it_was_written(folder, student, predictions):
     made = dataclasses.replace(NONE, student=student, answers=predictions)
     assert read(written(folder, toml(made, TEXTS))) == made
