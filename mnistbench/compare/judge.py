@@ -41,7 +41,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacement_title
 from mnistbench.core.record import median, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 
 REGRESSED = "regressed"
 IMPROVED = "improved"
@@ -318,7 +318,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     )
 
 
-def _check_thresholds(run: RunSummary) -> None:
+def _check_thresholds(run: Run) -> None:
     """Check the thresholds that the cases of a run have from their tests' own marks.
 
     A saved file may be damaged.
@@ -700,7 +700,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
-        sides = [name for name, side in both if not side.tables]
+        sides = [name for name, side in both if not side.table("warm")]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
         if is_without and len(sides) == 2 and not case.head.op_fail:
             # Such a case never has a table of its own, and no threshold of its test asks for one.

@@ -20,7 +20,7 @@ from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_inter
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 
 row = builders.op_row
 NODE = builders.case_record().node_id
@@ -780,7 +780,7 @@ def excused_by(bases, head):
 
 def empty(**changes):
     """A run without a benchmark of ours or anybody's."""
-    return RunSummary(environment=builders.summary().environment, cases=(), **changes)
+    return Run(environment=builders.summary().environment, cases=(), **changes)
 
 
 STEP = case(row("aten::mm", LARGE))
