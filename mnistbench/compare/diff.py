@@ -10,7 +10,7 @@ the profiler.
 from __future__ import annotations
 
 import functools
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -236,48 +236,33 @@ class Comparison:
             found = {**differences(run.environment, self.head.environment), **found}
         return found
 
-    @functools.cached_property
-    def redefined(
-        self,
-    ) -> tuple[tuple[CaseRecord, CaseRecord, Mapping[str, tuple[Any, Any]]], ...]:
-        """Pairs of one name, or of one test with other settings, that are not the same case.
-
-        (base, head, differences).
-        """
-        waiting: dict[_Form, deque[int]] = defaultdict(deque)
-        for position, head in enumerate(self.only_head):
-            for form in _forms(head) if head.params else ():
-                waiting[form].append(position)
-        found = []
-        taken = set()
-        for _, base in self.only_base:
-            if base.params is None:
-                continue
-            queues = [waiting[form] for form in _forms(base)]
-            for queue in queues:
-                while queue and queue[0] in taken:
-                    queue.popleft()
-            first = min((queue[0] for queue in queues if queue), default=None)
-            if first is not None and (params := self.only_head[first].params):
-                taken.add(first)
-                found.append(
-                    (base, self.only_head[first], differences(asdict(base.params), asdict(params)))
-                )
-        return tuple(found)
-
 
 #: Fields of Params that are settings of a case, not its identity.
-_HOW = ("threads", "dtype", "dataset", "seed")
-
-#: What two cases have in common that may be one case in two forms.
-_Form = tuple[Any, ...]
+_SETTINGS = ("threads", "dtype", "dataset", "seed")
 
 
-def _forms(case: CaseRecord) -> tuple[_Form, ...]:
-    """Return the name of a case, and its test with all params that are not settings."""
+def other_settings(
+    case: CaseRecord, candidates: Iterable[CaseRecord]
+) -> dict[str, tuple[Any, Any]]:
+    """Return how the first candidate with the name or the test of a case differs from it.
+
+    It is a hint where a case is missing: field of Params -> (of the case, of the candidate).
+    """
+    forms = set(_forms(case))
+    for candidate in candidates:
+        if case.params and candidate.params and forms.intersection(_forms(candidate)):
+            return differences(asdict(case.params), asdict(candidate.params))
+    return {}
+
+
+def _forms(case: CaseRecord) -> tuple[tuple[Any, ...], ...]:
+    """Return the name of a case, and its test with all params that are not settings.
+
+    Two cases that share one of them may be one case before and after a change of its settings.
+    """
     if case.params is None:
         return ((case.node_id,),)
-    identity = (value for name, value in vars(case.params).items() if name not in _HOW)
+    identity = (value for name, value in vars(case.params).items() if name not in _SETTINGS)
     return (case.node_id,), (case.test, *identity)
 
 
@@ -385,33 +370,31 @@ def _latest(bases: Sequence[Run]) -> Iterable[CaseOfRun]:
 
 
 def _without_earlier_forms(
-    found: Iterable[CaseOfRun], paired: Iterable[CaseRecord], bases: Sequence[Run]
+    base_only: Iterable[CaseOfRun], paired: Iterable[CaseRecord], bases: Sequence[Run]
 ) -> list[CaseOfRun]:
-    """Leave out earlier names and other settings of cases that are paired or that a newer run has.
+    """Drop base-only cases that are an older name or setting of a case that we have.
 
-    Two cases that one run has are two cases, whatever they have in common.
+    Cases that occur together in one run are different cases, whatever they have in common.
     """
-    # Key of a case -> the base runs that have it, a bit each.
-    having: dict[tuple[Any, ...], int] = defaultdict(int)
+    runs_with: dict[tuple[Any, ...], set[int]] = defaultdict(set)  # key of a case -> positions
     for position, run in enumerate(bases):
         for case in run.cases:
-            having[case.key] |= 1 << position
-    # What the current cases with a form have in ``having``.
-    current: dict[_Form, set[int]] = defaultdict(set)
+            runs_with[case.key].add(position)
+    # What cases may have in common -> the runs of each case we have that has it.
+    newer: dict[Any, set[frozenset[int]]] = defaultdict(set)
 
-    def forms(case: CaseRecord) -> tuple[_Form, ...]:
-        return (*_forms(case), *([(case.params,)] if case.params else []))
+    def add(case: CaseRecord) -> None:
+        for common in (*_forms(case), *filter(None, (case.params,))):
+            newer[common].add(frozenset(runs_with[case.key]))
 
     for case in paired:
-        for form in forms(case):
-            current[form].add(having[case.key])
+        add(case)
     kept = []
-    for run, case in found:
-        runs = having[case.key]
-        if all(runs & others for form in forms(case) for others in current[form]):
+    for run, case in base_only:  # the newest run first
+        commons = (*_forms(case), *filter(None, (case.params,)))
+        if all(runs & runs_with[case.key] for common in commons for runs in newer[common]):
             kept.append((run, case))
-            for form in forms(case):
-                current[form].add(runs)
+            add(case)
     return kept
 
 

@@ -33,7 +33,13 @@ from mnistbench.compare.criteria import (
     Criteria,
     Threshold,
 )
-from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
+from mnistbench.compare.diff import (
+    CaseComparison,
+    Comparison,
+    OpChange,
+    other_settings,
+    table_of,
+)
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.replacements import replacements
 from mnistbench.core import units
@@ -631,21 +637,15 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
             "no case in common with the base; save a run of these cases first",
             excused=False,
         )
-    for base, _, fields in comparison.redefined:
-        changed = ", ".join(
-            f"{name} {before} -> {after}" for name, (before, after) in fields.items()
-        )
-        text = (
-            f"not the same case as in the base: {base.node_id} ({changed}); measure both sides "
-            "with the same settings"
-        )
-        yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
-    redefined = {id(base) for base, _, _ in comparison.redefined}
     for run, case in comparison.only_base:
-        if id(case) not in redefined:
-            where = f"last saved {run.label}" if run.saved_at else run.label
-            text = f"in the base but not in this run: {case.node_id}, {where}"
-            yield Problem(MISSING, text, excused=criteria.allow_missing)
+        where = f"last saved {run.label}" if run.saved_at else run.label
+        text = f"in the base but not in this run: {case.node_id}, {where}"
+        if settings := other_settings(case, comparison.only_head):
+            changed = ", ".join(
+                f"{name} {before} -> {after}" for name, (before, after) in settings.items()
+            )
+            text += f"; this run has it with other settings ({changed}): measure both sides alike"
+        yield Problem(MISSING, text, excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)
     yield from _missing_tables(cases, criteria)
     yield from _unmatched(cases, criteria)

@@ -137,8 +137,7 @@ def _sides(comparison: Comparison) -> Iterable[str]:
         if case.renamed_from:
             yield f"renamed: {case.renamed_from} -> {case.head.node_id}"
     yield from _repeated(comparison)
-    redefined = {id(head) for _, head, _ in comparison.redefined}
-    new = [case.node_id for case in comparison.only_head if id(case) not in redefined]
+    new = [case.node_id for case in comparison.only_head]
     if new and bases:
         yield f"new, not compared: {', '.join(new)}"
 
