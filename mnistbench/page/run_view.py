@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mnistbench.compare.diff import OpChange
 from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.compare.report import blocks, case_title
@@ -46,8 +45,8 @@ _ACCURACIES = ("test/accuracy", "train/accuracy")
 #: A cell of the table of cases: its text, and the number that it is sorted by.
 Cell = tuple[str, float | None]
 
-#: A compared case: its table, a summary, and all operations for searching.
-Ledger = tuple[Table, str, tuple[OpChange, ...]]
+#: A compared case: its table, and a summary.
+Ledger = tuple[Table, str]
 
 
 @dataclass(frozen=True)
@@ -292,7 +291,7 @@ def _report(judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[Ledge
     for block in blocks(judgement, TOP):
         # A table per case with operations comes first, then one table of the other cases.
         ledgers += [
-            (table, f"{case_title(case.case)}: {_change(case)[0]}", case.case.operations)
+            (table, f"{case_title(case.case)}: {_change(case)[0]}")
             for case, table in zip(judged, block.tables, strict=False)
         ]
         report.append(Block(block.title, block.lines, block.tables[len(judged) :]))
