@@ -18,7 +18,7 @@ import math
 import operator
 import statistics
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from typing import Any, Generic, Literal, TypeVar
 
@@ -260,7 +260,12 @@ class OpTable:
 
     def changed(self, **changes: Any) -> OpTable:
         """Return the table with other values of these arguments of :meth:`from_rows`."""
-        arguments = {
+        return OpTable.from_rows(**{**self.arguments, **changes})
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of :meth:`from_rows`."""
+        return {
             "temperature": self.temperature,
             "view": self.view,
             "iteration_ns": self.iteration_ns,
@@ -269,7 +274,6 @@ class OpTable:
             "profiler_ns": self.profiler_ns,
             "busy_ns": self.busy_ns,
         }
-        return OpTable.from_rows(**{**arguments, **changes})
 
     def without_samples(self) -> OpTable:
         """Return what a comparison reads of the table.
@@ -488,10 +492,6 @@ class Environment:
     allocator: Mapping[str, str]
     # accelerators: name, memory, driver, CUDA, cuDNN, TF32 settings.
     devices: tuple[Mapping[str, str], ...]
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.threads <= LARGEST:
-            raise ValueError("threads needs a number of at least 1")
 
 
 @dataclass(frozen=True)
@@ -724,6 +724,19 @@ def _unpacked(saved: Mapping[str, Any], name: str, hint: Any) -> Any:
 def run_header(environment: Environment) -> dict[str, Any]:
     """Return the value of the key "mnistbench" at the top of a file."""
     return {"schema": SCHEMA, "environment": asdict(environment)}
+
+
+def as_data(value: Any) -> Any:
+    """Return a dataclass for the JSON of a report: as ``asdict``, with the rows of its tables."""
+    if isinstance(value, OpTable):
+        return as_data(value.arguments)
+    if is_dataclass(value):
+        return {column.name: as_data(getattr(value, column.name)) for column in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: as_data(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_data(member) for member in value]
+    return value
 
 
 def nanoseconds(seconds: float) -> float:

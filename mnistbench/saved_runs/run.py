@@ -15,7 +15,7 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.core.reading import FieldError, member, place, read
+from mnistbench.core.reading import FieldError, member, place, read, wrong
 from mnistbench.core.record import (
     KEY,
     CaseRecord,
@@ -251,7 +251,10 @@ def _environment(file: Mapping[str, Any]) -> Mapping[str, Any]:
         return plain_environment(file)
     with place(KEY):
         check_schema(file[KEY])
-        return asdict(member(file[KEY], "environment", Environment))
+        environment = member(file[KEY], "environment", Environment)
+        if environment.threads < 1:
+            raise wrong(environment.threads, "at least 1", "environment.threads")
+        return asdict(environment)
 
 
 def _text_of(members: Mapping[str, Any], name: str) -> str:

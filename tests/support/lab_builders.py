@@ -444,11 +444,8 @@ def with_operations(findings: Findings, change: Callable[[OpRow, int], OpRow | N
 
     def changed(case: Profiled) -> tuple[OpTable, ...]:
         return tuple(
-            dataclasses.replace(
-                found,
-                rows=tuple(
-                    new for old in found.rows if (new := change(old, case.params.batch_size))
-                ),
+            found.changed(
+                rows=[new for old in found.rows if (new := change(old, case.params.batch_size))]
             )
             for found in case.tables
         )
