@@ -7,14 +7,14 @@ In JSON and CSV times are nanoseconds, and shares are fractions of 1.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from operator import methodcaller
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mnistbench.compare import judge
@@ -77,7 +77,7 @@ def report(judgement: judge.Judgement, top: int) -> Report:
         heading=list(verdict_lines(judgement))[-1],
         blocks=blocks(judgement, top),
         data=_data(judgement),
-        table=Table("", _CSV, [row for judged in judgement.cases for row in _csv_rows(judged)]),
+        table=Table("", LEDGER, list(_all_rows(judgement))),
     )
 
 
@@ -268,6 +268,78 @@ def _numbers(checked: judge.CheckedQuantity) -> str:
 # ---- Tables --------------------------------------------------------------------------------------
 
 
+Cell = float | str | None  # a text stands for itself; None: missing
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One row of the ledger of a case: an operation, a sum of operations, or the iteration."""
+
+    case: CaseComparison
+    title: str  # as tables show it
+    base_ns: Cell  # None: the base does not have it
+    head_ns: Cell
+    change_ns: float
+    verdict: str
+    name: str = ""  # in CSV
+    phase: str | None = ""
+    module: str | None = ""
+    base_calls: float | None = None
+    head_calls: float | None = None
+    calls: str = ""  # of both sides, as tables show them
+    has_share: bool = True  # of the change of the case
+
+    @property
+    def change(self) -> Cell:
+        """Change as a share of the base."""
+        if isinstance(self.base_ns, str) or isinstance(self.head_ns, str):
+            return ""
+        if self.base_ns is None:
+            return "new"
+        if self.head_ns is None:
+            return "gone"
+        return (self.head_ns - self.base_ns) / self.base_ns if self.base_ns > 0 else None
+
+    @property
+    def share(self) -> Cell:
+        """Share of the change of the case, if that is large enough to be divided."""
+        if not self.has_share:
+            return ""
+        whole_ns = self.case.whole_change_ns
+        if abs(whole_ns) < LEAST_CHANGE_TO_SHARE * self.case.whole_base_ns or not whole_ns:
+            return None
+        return self.change_ns / whole_ns
+
+
+def _or_text(shown: Callable[[float], str]) -> Callable[[Cell], str]:
+    return lambda cell: cell if isinstance(cell, str) else shown(cell or 0.0)
+
+
+_signed_duration = functools.partial(units.duration, signed=True)
+_signed_percent = functools.partial(units.percent, signed=True)
+
+#: The columns of a ledger. In CSV there is a row per operation, the unexplained rest and the
+#: iteration, whose ``change_ns`` is the sum of the others; on an accelerator a row of its busy time
+#: is that sum, and the iteration has the elapsed time.
+LEDGER = (
+    Column[LedgerRow](None, lambda row: row.case.head.label, key="case"),
+    Column[LedgerRow]("operation", lambda row: row.title),
+    Column[LedgerRow](None, lambda row: row.name, key="operation"),
+    Column[LedgerRow]("phase", lambda row: row.phase, key="phase"),
+    Column[LedgerRow]("module", lambda row: row.module, key="module"),
+    Column[LedgerRow]("base", lambda row: row.base_ns, _or_text(units.duration), "base_ns"),
+    Column[LedgerRow]("head", lambda row: row.head_ns, _or_text(units.duration), "head_ns"),
+    Column[LedgerRow]("difference", lambda row: row.change_ns, _signed_duration, "change_ns"),
+    Column[LedgerRow]("change", lambda row: row.change, _or_text(_signed_percent)),
+    Column[LedgerRow]("calls", lambda row: row.calls, str),
+    Column[LedgerRow](None, lambda row: row.base_calls, key="base_calls"),
+    Column[LedgerRow](None, lambda row: row.head_calls, key="head_calls"),
+    Column[LedgerRow]("of change", lambda row: row.share, _or_text(units.percent)),
+    Column[LedgerRow]("verdict", lambda row: row.verdict, key="verdict"),
+    Column[LedgerRow](None, lambda row: machines(row.case), key="across_machines"),
+)
+
+
 def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     """Return single operations by size of change.
 
@@ -285,86 +357,69 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
         ).append(checked)
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
-    has_both = case.has_busy_time and not case.is_busy_time
-    busy = _change_cells(case.whole_base_ns, case.whole_head_ns)
-    iteration = judged.iteration
-    unexplained = units.duration(case.remainder_ns, signed=True)
-    whole_change_ns = (
-        case.whole_change_ns
-        if abs(case.whole_change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns
-        else 0
-    )
-
-    def share(nanoseconds: float) -> str:
-        """Return the share of the change, if that is large enough to be divided."""
-        return units.percent(nanoseconds / whole_change_ns) if whole_change_ns else units.MISSING
-
     are_large = sum(checked.head_ns for checked in others) >= SHARE_OF_SMALL * case.whole_head_ns
     sums = [
-        *([_hidden_row(hidden, share)] if hidden else []),
+        *([_hidden_row(hidden)] if hidden else []),
         *(
-            _pooled_row(
-                f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text
+            _sum_row(
+                case, f"{checked.name} ({_counted(checked.members)})", checked.members, checked.text
             )
             for checked in others
         ),
-        *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
-        (
+        *(_sum_row(case, checked.name, checked.members, checked.text) for checked in outside),
+        *_whole_rows(judged),
+    ]
+    return Table(
+        title=case_title(case),
+        columns=LEDGER,
+        rows=tuple(row for checked in shown for row in _rows(checked, top)),
+        sums=tuple(sums),
+        lines=(*([_NONE_ALONE] if not alone and are_large else []), *_lines(case)),
+    )
+
+
+def _all_rows(judgement: judge.Judgement) -> Iterable[LedgerRow]:
+    """Yield every row of every case, for CSV."""
+    for judged in judgement.cases:
+        for checked in judged.operations:
+            for change in checked.members:
+                yield _operation_row(judged.case, change, checked.text)
+        yield from _whole_rows(judged)
+
+
+def _whole_rows(judged: judge.CaseJudgement) -> Iterable[LedgerRow]:
+    """Yield the rest that no operation explains, busy time if it is known, and the iteration."""
+    case = judged.case
+    if judged.operations:
+        yield LedgerRow(
+            case,
             "not explained by operations",
             "",
             "",
+            case.remainder_ns,
             "",
+            name="(not explained by operations)",
+        )
+    has_both = case.has_busy_time and not case.is_busy_time
+    if has_both:
+        yield LedgerRow(
+            case,
+            "device busy time of one iteration",
+            case.whole_base_ns,
+            case.whole_head_ns,
+            case.whole_change_ns,
             "",
-            unexplained,
-            "",
-            "",
-            share(case.remainder_ns),
-            "",
-        ),
-        *(
-            [
-                (
-                    "device busy time of one iteration",
-                    "",
-                    "",
-                    *busy,
-                    "",
-                    share(case.whole_change_ns),
-                    "",
-                )
-            ]
-            if has_both
-            else []
-        ),
-        (
-            f"{_clock(case)} time of one iteration",
-            "",
-            "",
-            *_change_cells(iteration.base_ns, iteration.head_ns),
-            "",
-            "" if has_both else share(iteration.change_ns),
-            iteration.text,
-        ),
-    ]
-    return text_table(
-        title=case_title(case),
-        headings=(
-            "operation",
-            "phase",
-            "module",
-            "base",
-            "head",
-            "difference",
-            "change",
-            "calls",
-            "of change",
-            "verdict",
-        ),
-        rows=tuple(row for checked in shown for row in _rows(checked, share, top)),
-        sums=tuple(sums),
-        numbers_from=3,
-        words_after=1,
-        lines=(*([_NONE_ALONE] if not alone and are_large else []), *_lines(case)),
+            name="(device busy time)",
+        )
+    yield LedgerRow(
+        case,
+        f"{_clock(case)} time of one iteration",
+        case.base_ns,
+        case.head_ns,
+        case.change_ns,
+        judged.iteration.text,
+        name="(iteration)",
+        has_share=not has_both,
     )
 
 
@@ -387,9 +442,7 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(
-    checked: judge.CheckedQuantity, share: Callable[[float], str], top: int
-) -> Iterable[tuple[str, ...]]:
+def _rows(checked: judge.CheckedQuantity, top: int) -> Iterable[LedgerRow]:
     """Yield a row per operation.
 
     Operations that replace each other have one verdict, in the first of their rows.
@@ -397,49 +450,57 @@ def _rows(
     Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after
     the first ``top``.
     """
+    case = checked.case
     members = checked.members
     shown = members
     if len(members) > MOST_MEMBERS:
-        least_ns = LEAST_MEMBER * max(checked.case.whole_base_ns, checked.case.whole_head_ns)
+        least_ns = LEAST_MEMBER * max(case.whole_base_ns, case.whole_head_ns)
         large = sum(abs(change.change_ns) >= least_ns for change in members)  # they come first
         shown = members[: max(1, min(large, top - 1))]
     for position, change in enumerate(shown):
-        yield (
-            *operation_cells(*change.key),
-            *_change_cells(change.base_ns, change.head_ns),
-            _calls(change),
-            share(change.change_ns),
-            checked.text if position == 0 else _INCLUDED,
-        )
+        yield _operation_row(case, change, checked.text if position == 0 else _INCLUDED)
     if rest := members[len(shown) :]:
-        base_ns, head_ns = (
-            sum(getattr(change, side) or 0 for change in rest) for side in ("base_ns", "head_ns")
-        )
-        cells = operation_cells(units.counted(len(rest), "more operation"), "", "")
-        yield (*cells, *_change_cells(base_ns, head_ns), "", share(head_ns - base_ns), _INCLUDED)
+        row = _sum_row(case, units.counted(len(rest), "more operation"), rest, _INCLUDED)
+        yield replace(row, phase=None, module=None)
 
 
-def _pooled_row(
-    name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[float], str], text: str
-) -> tuple[str, ...]:
+def _operation_row(case: CaseComparison, change: OpChange, verdict: str) -> LedgerRow:
+    title, _, _ = operation_cells(*change.key)
+    return LedgerRow(
+        case,
+        title,
+        change.base_ns,
+        change.head_ns,
+        change.change_ns,
+        verdict,
+        name=change.name,
+        phase=change.phase or None,
+        module=change.module or None,
+        base_calls=change.base.calls if change.base else None,
+        head_calls=change.head.calls if change.head else None,
+        calls=_calls(change),
+    )
+
+
+def _sum_row(
+    case: CaseComparison, title: str, members: Iterable[OpChange], verdict: str
+) -> LedgerRow:
     """Sum the times of the table, so that the column adds up.
 
     The verdict is of the sums of single runs.
     """
-    members = [change for checked in pooled for change in checked.members]
-    base, head = (
-        sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns")
-    )
-    return (name, "", "", *_change_cells(base, head), "", share(head - base), text)
+    changes = list(members)
+    base_ns = sum(change.base_ns or 0 for change in changes)
+    head_ns = sum(change.head_ns or 0 for change in changes)
+    return LedgerRow(case, title, base_ns, head_ns, head_ns - base_ns, verdict)
 
 
-def _hidden_row(
-    hidden: Sequence[judge.CheckedQuantity], share: Callable[[float], str]
-) -> tuple[str, ...]:
+def _hidden_row(hidden: Sequence[judge.CheckedQuantity]) -> LedgerRow:
     worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
     which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
     members = [change for checked in hidden for change in checked.members]
-    return _pooled_row(f"not shown ({_counted(members)})", hidden, share, f"{which} {worst.text}")
+    title = f"not shown ({_counted(members)})"
+    return _sum_row(worst.case, title, members, f"{which} {worst.text}")
 
 
 def _counted(operations: Sequence[object]) -> str:
@@ -794,55 +855,3 @@ def _member(change: OpChange) -> dict[str, Any]:
         )
     }
     return {"operation": change.name, **_fields(change, "phase", "module", "change_ns"), **sides}
-
-
-# ---- CSV -----------------------------------------------------------------------------------------
-
-#: A row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of
-#: the others. On an accelerator a row of its busy time is that sum, and the iteration has the
-#: elapsed time.
-_CSV_KEYS = (
-    "case",
-    "operation",
-    "phase",
-    "module",
-    "base_ns",
-    "head_ns",
-    "change_ns",
-    "base_calls",
-    "head_calls",
-    "verdict",
-    "across_machines",
-)
-
-_CSV = tuple(
-    Column[Mapping[str, Any]](None, methodcaller("get", key), key=key) for key in _CSV_KEYS
-)
-
-
-def _csv_rows(judged: judge.CaseJudgement) -> Iterable[Mapping[str, Any]]:
-    case = judged.case
-    common = {"case": case.head.label, "across_machines": machines(case)}
-    for checked in judged.operations:
-        for change in checked.members:
-            calls = {
-                "base_calls": change.base and change.base.calls,
-                "head_calls": change.head and change.head.calls,
-            }
-            times = _fields(change, "phase", "module", "base_ns", "head_ns", "change_ns")
-            yield {**common, "operation": change.name, **times, **calls, "verdict": checked.text}
-    if judged.operations:
-        yield {
-            **common,
-            "operation": "(not explained by operations)",
-            "change_ns": case.remainder_ns,
-        }
-    if case.has_busy_time and not case.is_busy_time:
-        busy = {
-            "base_ns": case.whole_base_ns,
-            "head_ns": case.whole_head_ns,
-            "change_ns": case.whole_change_ns,
-        }
-        yield {**common, "operation": "(device busy time)", **busy}
-    whole = _fields(case, "base_ns", "head_ns", "change_ns")
-    yield {**common, "operation": "(iteration)", **whole, "verdict": judged.iteration.text}
