@@ -205,10 +205,10 @@ class CaseComparison:
     @property
     def phases(self) -> dict[str, float]:
         """Change of each phase, including time outside operations."""
-        found: dict[str, float] = defaultdict(float)
+        changes_ns: dict[str, float] = defaultdict(float)
         for operation in self.operations:
-            found[operation.phase] += operation.change_ns
-        return dict(found)
+            changes_ns[operation.phase] += operation.change_ns
+        return dict(changes_ns)
 
 
 @dataclass(frozen=True)
@@ -225,16 +225,19 @@ class Comparison:
     @functools.cached_property
     def newest_used(self) -> tuple[Run, ...]:
         """The newest base run of each case; the newest of all if no case has one."""
-        found = {id(case.used[-1]): case.used[-1] for case in self.cases if case.used}
-        return tuple(found.values()) or self.bases[-1:]
+        newest_runs = {id(case.used[-1]): case.used[-1] for case in self.cases if case.used}
+        return tuple(newest_runs.values()) or self.bases[-1:]
 
     @property
     def environment(self) -> dict[str, tuple[Any, Any]]:
         """Differences between the environments: field -> (base, head)."""
-        found: dict[str, tuple[Any, Any]] = {}
+        different_fields: dict[str, tuple[Any, Any]] = {}
         for run in self.newest_used:
-            found = {**differences(run.environment, self.head.environment), **found}
-        return found
+            different_fields = {
+                **differences(run.environment, self.head.environment),
+                **different_fields,
+            }
+        return different_fields
 
 
 #: Fields of Params that are settings of a case, not its identity.
@@ -339,17 +342,21 @@ def _paired(
         for side, cases in enumerate((left, [case for _, case in right])):
             for case in cases:
                 groups[rule(case)][side].append(case)
-        found = [
-            (mine[0], others[0])
-            for mine, others in groups.values()
-            if len(mine) == len(others) == 1
+        new_pairs = [
+            (head_cases[0], base_cases[0])
+            for head_cases, base_cases in groups.values()
+            if len(head_cases) == len(base_cases) == 1
         ]
         if plain_only:  # one name and two Params: not the same case any more
-            found = [(mine, other) for mine, other in found if not (mine.params and other.params)]
-        pairs.extend(found)
-        taken = {id(case) for both in found for case in both}
-        left[:] = [case for case in left if id(case) not in taken]
-        right[:] = [(run, case) for run, case in right if id(case) not in taken]
+            new_pairs = [
+                (head_case, base_case)
+                for head_case, base_case in new_pairs
+                if not (head_case.params and base_case.params)
+            ]
+        pairs.extend(new_pairs)
+        paired_ids = {id(case) for both in new_pairs for case in both}
+        left[:] = [case for case in left if id(case) not in paired_ids]
+        right[:] = [(run, case) for run, case in right if id(case) not in paired_ids]
 
     pair(lambda case: case.key)
     pair(lambda case: case.node_id, plain_only=True)
@@ -415,9 +422,9 @@ def _samples(
     environment = head[0].environment
     params = head[1].params
     comparable = [
-        one
-        for one in having
-        if not blocking_differences(one[0].environment, environment, params, **allowed)
+        case_of_run
+        for case_of_run in having
+        if not blocking_differences(case_of_run[0].environment, environment, params, **allowed)
     ]
     samples = []
     left_out = Counter[str]()
@@ -425,15 +432,15 @@ def _samples(
         newest = comparable[-1][0]
         if any(allowed.values()):
             comparable = [
-                one
-                for one in comparable
-                if not blocking_differences(one[0].environment, newest.environment, params)
+                case_of_run
+                for case_of_run in comparable
+                if not blocking_differences(case_of_run[0].environment, newest.environment, params)
             ]
-        for run, found in comparable:
+        for run, case in comparable:
             if not pool_commits and run is not newest and (reason := _not_a_replicate(run, newest)):
                 left_out[reason] += 1
             else:
-                samples.append((run, found))
+                samples.append((run, case))
     left_out[ELSEWHERE] = len(having) - len(comparable)
     return samples, left_out
 

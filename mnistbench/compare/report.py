@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
 import shlex
 from collections import Counter, defaultdict
@@ -24,6 +23,7 @@ from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, 
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED, operation_cells, operation_name
+from mnistbench.core.record import finite
 from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import append_text_to_step_summary, render
@@ -94,8 +94,8 @@ def append_step_summary(judgement: judge.Judgement, top: int) -> str:
 def blocks(judgement: judge.Judgement, top: int) -> list[Block]:
     """Return the sentences and tables, the most important blocks first."""
     tables = [_ledger(case, top) for case in judgement.cases if case.operations]
-    if others := [case for case in judgement.cases if not case.operations]:
-        tables.append(_whole_cases(others))
+    if whole_cases := [case for case in judgement.cases if not case.operations]:
+        tables.append(_whole_cases(whole_cases))
     return [
         Block("", tuple(_sides(judgement.comparison))),
         Block("Look first at", tuple(_ranked(judgement))),
@@ -111,12 +111,12 @@ def _sides(comparison: Comparison) -> Iterable[str]:
     """Yield the runs, and all differences between them other than the code."""
     bases = comparison.bases
     if bases:
-        others = (
+        older_runs = (
             f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}"
             if len(bases) > 1
             else ""
         )
-        yield f"base: {bases[-1].label}{others}"
+        yield f"base: {bases[-1].label}{older_runs}"
         if len(bases) > 1:
             yield from _runs_used(comparison)
     yield f"head: {comparison.head.label}"
@@ -196,7 +196,7 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
 
     One line if all cases agree.
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    cases_of_text: dict[str, list[str]] = defaultdict(list)
     for case in comparison.cases:
         commits = {run.commit: run.short_commit for run in case.used}
         of = f", commit {case.used[-1].short_commit}" if any(commits) else ""
@@ -206,11 +206,13 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
             f"{count} ({reason})" for reason, count in sorted(case.left_out.items())
         )
         left_out = f"; left out: {reasons}" if reasons else ""
-        found[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(case.head.label)
-    for text, cases in found.items():
+        cases_of_text[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(
+            case.head.label
+        )
+    for text, cases in cases_of_text.items():
         which = (
             f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}"
-            if len(found) > 1
+            if len(cases_of_text) > 1
             else ""
         )
         yield f"base runs used{which}: {text}"
@@ -225,21 +227,21 @@ def _ranked(judgement: judge.Judgement) -> Iterable[str]:
     Of one verdict, the largest changes as shares of the iteration first.
     """
     serious = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED)
-    found = [
+    serious_changes = [
         checked
         for case in judgement.cases
         for checked in case.operations
         if checked.verdict in serious
     ]
     pooled = ("outside", "other")  # last, because they name no operation
-    found.sort(
-        key=lambda one: (
-            one.kind in pooled,
-            serious.index(one.verdict),
-            -abs(_share_of_iteration(one)),
+    serious_changes.sort(
+        key=lambda checked: (
+            checked.kind in pooled,
+            serious.index(checked.verdict),
+            -abs(_share_of_iteration(checked)),
         )
     )
-    for position, checked in enumerate(found[:RANKED], 1):
+    for position, checked in enumerate(serious_changes[:RANKED], 1):
         yield (
             f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: "
             f"{_numbers(checked)}"
@@ -355,16 +357,16 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
             if checked.verdict in (judge.REGRESSED, judge.SUSPECT) or checked.is_noise
             else hidden
         ).append(checked)
-    others = [checked for checked in judged.operations if checked.kind == "other"]
+    pooled = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
-    are_large = sum(checked.head_ns for checked in others) >= SHARE_OF_SMALL * case.whole_head_ns
+    are_large = sum(checked.head_ns for checked in pooled) >= SHARE_OF_SMALL * case.whole_head_ns
     sums = [
         *([_hidden_row(hidden)] if hidden else []),
         *(
             _sum_row(
                 case, f"{checked.name} ({_counted(checked.members)})", checked.members, checked.text
             )
-            for checked in others
+            for checked in pooled
         ),
         *(_sum_row(case, checked.name, checked.members, checked.text) for checked in outside),
         *_whole_rows(judged),
@@ -433,8 +435,12 @@ def across_machines(cases: Iterable[CaseComparison]) -> str:
 
     Empty if there is none.
     """
-    found = {machines(case) for case in cases if case.across_machines}
-    return units.printable(f", across machines: {' or '.join(sorted(found))}") if found else ""
+    differences = {machines(case) for case in cases if case.across_machines}
+    return (
+        units.printable(f", across machines: {' or '.join(sorted(differences))}")
+        if differences
+        else ""
+    )
 
 
 def machines(case: CaseComparison) -> str:
@@ -518,7 +524,7 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     return text_table(
         title=(
             f"cases without operation tables: {clocks} time of one "
-            f"iteration{across_machines(one.case for one in cases)}"
+            f"iteration{across_machines(judged.case for judged in cases)}"
         ),
         headings=("case", "operations in", "base", "head", "difference", "change", "verdict"),
         rows=tuple(
@@ -533,9 +539,9 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
         numbers_from=2,
         words_after=1,
         lines=tuple(
-            f"{one.case.head.label}: {text}"
-            for one in cases
-            for text in exact_differences(one.case)
+            f"{judged.case.head.label}: {text}"
+            for judged in cases
+            for text in exact_differences(judged.case)
         ),
     )
 
@@ -697,17 +703,21 @@ def _outcome(judgement: judge.Judgement) -> str:
         return unjudged
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     known = [
-        one for one in judgement.checked if one.given and not one.is_open and one.uncertainty > 0
+        checked
+        for checked in judgement.checked
+        if checked.given and not checked.is_open and checked.uncertainty > 0
     ]
     up_to = (
-        f" ({_uncertainty(max(known, key=lambda one: one.uncertainty), ' up to')})" if known else ""
+        f" ({_uncertainty(max(known, key=lambda checked: checked.uncertainty), ' up to')})"
+        if known
+        else ""
     )
-    found = judgement.open_operations
-    if not found:
+    open_operations = judgement.open_operations
+    if not open_operations:
         return f"{passed}{up_to}"
-    largest = found[0]
-    limits = {units.percent(one.threshold) for one in found}
-    count = units.counted(len(found), "small operation")
+    largest = open_operations[0]
+    limits = {units.percent(checked.threshold) for checked in open_operations}
+    count = units.counted(len(open_operations), "small operation")
     at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
     which = f"the largest being {largest.name} ({largest.case.head.label})"
     return f"{passed}{up_to}; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
@@ -721,12 +731,12 @@ def _advised_threshold(judgement: judge.Judgement) -> str:
 
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:
-    checked = [one for one in judgement.checked if one.case.is_comparable]
-    by_runs = [one for one in checked if one.by_runs]
+    checked = [quantity for quantity in judgement.checked if quantity.case.is_comparable]
+    by_runs = [quantity for quantity in checked if quantity.by_runs]
     if by_runs:
-        runs = sorted({len(one.base_runs) for one in by_runs})
+        runs = sorted({len(quantity.base_runs) for quantity in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
-        largest = max(by_runs, key=lambda one: one.smallest or 0.0)
+        largest = max(by_runs, key=lambda quantity: quantity.smallest or 0.0)
         yield (
             f"judged by runs: {units.counted(len(by_runs), 'verdict')}, by the prediction "
             f"interval of {shown} base runs with false alarms in {units.percent(FALSE_ALARM)} of "
@@ -775,12 +785,11 @@ def _data(judgement: judge.Judgement) -> dict[str, Any]:
     )
 
 
-def _fields(found: object, *names: str) -> dict[str, Any]:
+def _fields(record: object, *names: str) -> dict[str, Any]:
     """Return attributes by name. Numbers that are not finite become None: JSON has none."""
-    values = {name: getattr(found, name) for name in names}
+    values = {name: getattr(record, name) for name in names}
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
+        name: finite(value) if isinstance(value, float) else value for name, value in values.items()
     }
 
 

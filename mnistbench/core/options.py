@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 Kind = Callable[[str], _T]
 
 #: The largest batch size, number of epochs or number of launches.
-LARGEST = 2**31
+LARGEST_COUNT = 2**31
 
 #: The largest number of threads: OpenMP crashes if the system cannot create that many.
 MOST_THREADS = 1024
@@ -377,7 +377,7 @@ def one_of(*choices: str) -> Kind[str]:
     return read_choice
 
 
-def whole(least: int, most: int = LARGEST) -> Kind[int]:
+def whole(least: int, most: int = LARGEST_COUNT) -> Kind[int]:
     """Return a kind for whole numbers within bounds."""
 
     def read_whole(text: str) -> int:
@@ -387,7 +387,9 @@ def whole(least: int, most: int = LARGEST) -> Kind[int]:
             number = int(digits) if len(digits) < _DIGITS else most + 1
         if not least <= number <= most:
             bounds = (
-                f"at least {least}" if most >= LARGEST and number < least else f"{least} to {most}"
+                f"at least {least}"
+                if most >= LARGEST_COUNT and number < least
+                else f"{least} to {most}"
             )
             raise ValueError(f"cannot be used; give a whole number, {bounds}")
         return number

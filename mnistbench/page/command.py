@@ -58,11 +58,11 @@ def run(settings: Settings) -> int:
         raise UsageError(
             f"--base: {settings.base!r} is a trace; name the traces to compare with it"
         )
-    found = [saved for saved_runs in named for saved in saved_runs]
+    chosen = [saved for saved_runs in named for saved in saved_runs]
     if not settings.runs:
         everything = all_runs(settings.storage)
-        found = [saved for saved in everything if saved.run.cases][-2:] or everything[-2:]
-    runs, passed_over = shown_runs(found, bases, settings)
+        chosen = [saved for saved in everything if saved.run.cases][-2:] or everything[-2:]
+    runs, passed_over = shown_runs(chosen, bases, settings)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
     deliver_text(page(runs), settings.output)
@@ -72,7 +72,7 @@ def run(settings: Settings) -> int:
 
 
 def shown_runs(
-    found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria
+    candidates: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria
 ) -> tuple[list[PageRun], list[str]]:
     """Read the runs and judge each against the bases.
 
@@ -81,7 +81,7 @@ def shown_runs(
     Returns:
         The runs, oldest first, and a line for each file that has nothing to show.
     """
-    unique = {saved.path.resolve(): saved for saved in found}
+    unique = {saved.path.resolve(): saved for saved in candidates}
     # Traces have no date, so they keep their order.
     ordered = sorted(
         unique.values(),

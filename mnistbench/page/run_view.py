@@ -221,13 +221,15 @@ def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
         yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
         yield "samples per iteration", units.count(case.samples)
     threads = units.threads(params.threads)
-    others = (", compiled" if params.compile else "") + (
+    variants = (", compiled" if params.compile else "") + (
         f", {params.step} step" if params.step != REFERENCE else ""
     )
-    of_workload = f", {params.dtype}, {threads}, seed {params.seed}{others}"
+    workload_settings = f", {params.dtype}, {threads}, seed {params.seed}{variants}"
     yield (
         "run with",
-        f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}",
+        f"{params.device}, {threads}"
+        if params.phase == CALL
+        else f"{params.device}{workload_settings}",
     )
     yield from _times_and_tables(case, rounds, "without the profiler")
     if case.tables_in:

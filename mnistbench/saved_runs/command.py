@@ -70,8 +70,8 @@ class Export:
 
     def run(self) -> int:
         """Write the cases and operations of a run as CSV; return 0."""
-        [found] = find(self.storage, self.which or "latest")
-        deliver_text(run_csv(found[-1].run), self.output)
+        [matching_runs] = find(self.storage, self.which or "latest")
+        deliver_text(run_csv(matching_runs[-1].run), self.output)
         return EXIT_PASSED
 
 
@@ -148,13 +148,13 @@ def plan(
 
 
 def _directories(runs: Iterable[SavedRun], tensorboard: Path) -> list[Path]:
-    found = [
+    directories = [
         tensorboard_directory(case.scalars.directory, tensorboard)
         for saved in runs
         for case in saved.run.cases
         if case.scalars and case.scalars.directory
     ]
-    return list(dict.fromkeys(path for path in found if path))
+    return list(dict.fromkeys(path for path in directories if path))
 
 
 def remove(files: Iterable[Path], directories: Iterable[Path]) -> None:

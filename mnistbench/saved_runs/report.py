@@ -31,17 +31,17 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
     newest = runs[-1].run
 
     def comparable(saved: SavedRun) -> str:
-        found = blocking_differences(saved.run.environment, newest.environment, None)
+        blocking = blocking_differences(saved.run.environment, newest.environment, None)
         return (
-            f"no: different {', '.join(name.replace('_', ' ') for name in found)}"
-            if found
+            f"no: different {', '.join(name.replace('_', ' ') for name in blocking)}"
+            if blocking
             else "yes"
         )
 
     references = run_references(runs)
     names = (
         [Column[SavedRun]("name", lambda saved: saved.given_name or None)]
-        if any(one.given_name for one in runs)
+        if any(saved.given_name for saved in runs)
         else []
     )
     columns = (
@@ -119,13 +119,13 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
 
     Or of its operations of one name and module.
     """
-    found = [
+    past_times = [
         EarlierTime(saved, case, ns)
         for saved in runs
         for case in saved.run.cases
         if case_name in case.names and (ns := _time(case, op, module)) is not None
     ]
-    if not found:
+    if not past_times:
         what = " ".join(
             [
                 f"case {case_name!r}",
@@ -134,12 +134,12 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
             ]
         )
         raise UsageError(f"no saved run has {what}; {_known(runs, case_name, op, module)}")
-    labels = {past.case.label for past in found}
-    if several := _several(found) if len(labels) == 1 else labels:
+    labels = {past.case.label for past in past_times}
+    if several := _several(past_times) if len(labels) == 1 else labels:
         raise UsageError(
             f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one"
         )
-    times = [past.ns for past in found]
+    times = [past.ns for past in past_times]
     of = (
         " ".join(filter(None, (op, f"in {module}" if module else "")))
         or "wall time of one iteration"
@@ -147,7 +147,8 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     # A name may contain line ends; only this title may have two lines.
     heading = units.printable(f"{labels.pop()}: {of}")
     rows = [
-        past._replace(before=before) for before, past in zip([None, *found], found, strict=False)
+        past._replace(before=before)
+        for before, past in zip([None, *past_times], past_times, strict=False)
     ]
     references = run_references(runs)
     columns = (Column[EarlierTime]("run", lambda past: references[past.saved.path]), *_HISTORY)
@@ -161,13 +162,13 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     )
 
 
-def _several(found: Iterable[EarlierTime]) -> set[str]:
+def _several(past_times: Iterable[EarlierTime]) -> set[str]:
     """Return the node ids of a run in which several tests measure the same case.
 
     Their times are not one series.
     """
     of_run: dict[int, set[str]] = defaultdict(set)
-    for past in found:
+    for past in past_times:
         of_run[id(past.saved)].add(past.case.node_id)
     return next((node_ids for node_ids in of_run.values() if len(node_ids) > 1), set())
 

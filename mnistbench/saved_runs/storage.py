@@ -463,7 +463,9 @@ def tensorboard_directory(case_directory: str, root: Path) -> Path | None:
     ``tensorboard.new_directory``: the result is never outside ``root``, whatever the file contains.
     """
     session = Path(case_directory).parent.name
-    found = root / session
+    directory = root / session
     return (
-        found if _SESSION.fullmatch(session) and found.is_dir() and not found.is_symlink() else None
+        directory
+        if _SESSION.fullmatch(session) and directory.is_dir() and not directory.is_symlink()
+        else None
     )
