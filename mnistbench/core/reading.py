@@ -2,14 +2,19 @@
 
 An error names the place of the value: ``tables[0].view: needs ...``.
 
-What a type hint may be:
+``read``, ``read_text`` and ``member`` do it with msgspec, for saved runs. A field with a default
+may be missing there. What a type hint cannot say, ``__post_init__`` checks with a ValueError.
+msgspec is imported when it is used: a side of the gate loads this module and has pytest and torch
+alone.
+
+:class:`Reader` does it for all other files. What a type hint may be for it:
 
 - ``str``, ``int``, ``float`` (finite), ``bool`` and ``Any``;
 - ``X | None``, ``Mapping[str, X]``, ``tuple[X, ...]`` and ``tuple[X, Y]``;
 - a dataclass or a NamedTuple, read from an object that has every field. A class with
   ``__post_init__`` checks its own fields. A class that is saved in another form has a classmethod
   ``from_stored``: the annotation of its argument ``stored`` is read instead and handed to it;
-- ``Annotated`` with :class:`Within`, :class:`Members`, ``Literal["host", "device"]``, ``PACKED`` or
+- ``Annotated`` with :class:`Within`, :class:`Members`, ``Literal["host", "device"]`` or
   ``OPTIONAL``.
 """
 
@@ -57,17 +62,10 @@ class Members(NamedTuple):
     expected: str  # how an error describes the members where there are more or fewer
 
 
-#: The value is JSON in a text.
-PACKED = "packed"
-
 #: The field may be missing; it then has its default.
 OPTIONAL = "optional"
 
-Packed = Annotated[_T, PACKED]
 Nanoseconds = Annotated[int, Within(0, LARGEST, "a time of at least 0 ns")]
-#: A time that was divided, as by the iterations of a round: a call may take less than a nanosecond.
-FloatNanoseconds = Annotated[float, Within(0, LARGEST, "a time of at least 0 ns")]
-Seconds = Annotated[float, Within(0, LARGEST / 1e9, "a time in seconds")]
 Positive = Annotated[int, Within(1, LARGEST, "at least 1")]
 
 
@@ -102,7 +100,7 @@ def wrong(value: object, expected: str, path: str = "") -> FieldError:
     )
 
 
-# ---- By msgspec ----
+# ---- With msgspec --------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -213,6 +211,9 @@ def _field_error(error: Exception, path: str) -> FieldError:
     return field_error
 
 
+# ---- Without it ----------------------------------------------------------------------------------
+
+
 class Reader:
     """A JSON value and the path that leads to it.
 
@@ -255,10 +256,6 @@ class Reader:
             raise self.wrong("a list")
         return [Reader(item, f"[{position}]", self) for position, item in enumerate(self.value)]
 
-    def parsed(self) -> Reader:
-        """Parse the JSON in a text."""
-        return Reader(self.convert(_unpacked), self._step, self._within)
-
     @typing.overload
     def read(self, hint: type[_T]) -> _T: ...
     @typing.overload
@@ -270,13 +267,6 @@ class Reader:
     def members(self, cls: type, names: Iterable[str]) -> dict[str, Any]:
         """Return the named fields of a dataclass or NamedTuple from an object that has them."""
         return self.convert(functools.partial(_read_members, cls, names))
-
-    def columns(self, cls: type, names: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-        """Return the named fields of many dataclasses from an object that has a list per field."""
-        hints = _hints(cls)
-        return {
-            name: self[name].read(types.GenericAlias(tuple, (hints[name], ...))) for name in names
-        }
 
     def convert(self, convert: Callable[[Any], _T]) -> _T:
         """Apply a function to the value.
@@ -323,7 +313,7 @@ def _annotated(inner: Any, *notes: Any) -> _Convert:
     convert = _annotated(inner, *others) if others else _converter(inner)
     if isinstance(note, Within):
         return functools.partial(_within, note, convert)
-    return (lambda value: convert(_unpacked(value))) if note == PACKED else convert
+    return convert
 
 
 def _tuple(members: tuple[Any, ...], expected: str = "") -> _Convert:
@@ -430,14 +420,6 @@ def _within(limits: Within, convert: _Convert, value: object) -> Any:
     if not limits.least <= number <= limits.most:
         raise wrong(value, limits.expected)
     return number
-
-
-def _unpacked(value: object) -> Any:
-    try:
-        return json.loads(_text(value))
-    # ValueError: also a number of more digits than Python takes.
-    except (ValueError, RecursionError) as error:
-        raise FieldError(f"is not JSON ({error})") from None
 
 
 def _one_of(choices: tuple[str, ...], value: object) -> str:
