@@ -15,7 +15,7 @@ from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DTYPES, STEPS
 from mnistbench.saved_runs.references import OR_TRACE, find
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, deliver
 
 #: Parameters that two compared cases may differ in, and their values.
@@ -39,7 +39,7 @@ def _two_values(text: str) -> tuple[str, object, object]:
     chosen = [known[value] for value in values.split(",") if value in known]
     if len(chosen) != 2 or values.count(",") != 1 or chosen[0] == chosen[1]:
         choices = " or ".join(
-            f"{each}={','.join(map(str, values))}" for each, values in _BETWEEN.items()
+            f"{parameter}={','.join(map(str, values))}" for parameter, values in _BETWEEN.items()
         )
         raise ValueError(f"cannot be used; give {choices}")
     return name, chosen[0], chosen[1]
@@ -78,13 +78,17 @@ def run(settings: Settings) -> int:
     saved, candidates = find(settings.storage, settings.base, settings.head)
     newest = candidates[-1]
     head = newest.run
-    bases = [one.run for one in saved]
+    bases = [saved_run.run for saved_run in saved]
     if settings.between:
         if head.trace:
             raise UsageError("--between: traces have no parameters; leave it out")
         bases, head = _between(*settings.between, bases, head)
     else:
-        bases = [one.run for one in saved if one.path.resolve() != newest.path.resolve()]
+        bases = [
+            saved_run.run
+            for saved_run in saved
+            if saved_run.path.resolve() != newest.path.resolve()
+        ]
         if not bases:
             kind = "trace" if head.trace else "saved run"
             raise UsageError(
@@ -99,8 +103,8 @@ def run(settings: Settings) -> int:
 
 
 def _between(
-    name: str, first: object, second: object, bases: Sequence[RunSummary], head: RunSummary
-) -> tuple[list[RunSummary], RunSummary]:
+    name: str, first: object, second: object, bases: Sequence[Run], head: Run
+) -> tuple[list[Run], Run]:
     """Return the cases of each side with that side's value of a parameter.
 
     They have the value of the head in its place.

@@ -12,11 +12,10 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mnistbench.compare.diff import CaseComparison, OpChange
+from mnistbench.compare.diff import CaseComparison, OpChange, OpTotals
 from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, operation_name
 from mnistbench.saved_runs.compatibility import MACHINES
-from mnistbench.saved_runs.summary import OpSummary
 
 #: Largest relative difference of final values where results are not reproducible bit for bit
 #: (several threads, an accelerator). Runs of the same code on two threads of a CPU differed by
@@ -75,7 +74,7 @@ def counted_differences(parameters: tuple[int, int], changes: Sequence[Any]) -> 
         parameters: number of trainable parameters in the base and in the new run; 0 if unknown.
         changes: all operations of both sides, in the order of the sentences; each has the name,
             phase, module, base and head of an ``OpChange``, and each side the counts of an
-            ``OpSummary``: times are not read.
+            ``OpTotals``: times are not read.
     """
     return (*_of_the_model(parameters, changes), *_of_operations(changes))
 
@@ -113,7 +112,7 @@ def _of_operations(
 
 
 def _of_sides(
-    base: OpSummary, head: OpSummary, listed: Sequence[str], *, brief: bool
+    base: OpTotals, head: OpTotals, listed: Sequence[str], *, brief: bool
 ) -> Iterable[str]:
     if base.calls != head.calls:
         yield f"{_arrow(base.calls, head.calls, units.count)} calls"
@@ -178,11 +177,8 @@ def _renamed(operations: Iterable[OpChange]) -> list[tuple[OpChange, OpChange]]:
 
 
 def _of_training(case: CaseComparison) -> Iterable[str]:
-    if not case.base.curves_of or case.base.curves_of != case.head.curves_of:
-        return
-    for tag, after in case.head.final.items():
-        before = case.base.final.get(tag)
-        if tag.startswith("timing/") or tag not in case.base.final or before == after:
+    for tag, (before, after) in case.final_values.items():
+        if before == after:
             continue
         if before is None or after is None:
             yield f"final {tag}: {final_value(tag, before)} -> {final_value(tag, after)}"

@@ -33,7 +33,13 @@ from mnistbench.compare.criteria import (
     Criteria,
     Threshold,
 )
-from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
+from mnistbench.compare.diff import (
+    CaseComparison,
+    Comparison,
+    OpChange,
+    other_settings,
+    table_of,
+)
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.replacements import replacements
 from mnistbench.core import units
@@ -41,7 +47,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacement_title
 from mnistbench.core.record import median, quartiles_ns
 from mnistbench.saved_runs.compatibility import BLOCKING, described
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 
 REGRESSED = "regressed"
 IMPROVED = "improved"
@@ -318,7 +324,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     )
 
 
-def _check_thresholds(run: RunSummary) -> None:
+def _check_thresholds(run: Run) -> None:
     """Check the thresholds that the cases of a run have from their tests' own marks.
 
     A saved file may be damaged.
@@ -631,21 +637,15 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
             "no case in common with the base; save a run of these cases first",
             excused=False,
         )
-    for base, _, fields in comparison.redefined:
-        changed = ", ".join(
-            f"{name} {before} -> {after}" for name, (before, after) in fields.items()
-        )
-        text = (
-            f"not the same case as in the base: {base.node_id} ({changed}); measure both sides "
-            "with the same settings"
-        )
-        yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
-    redefined = {id(base) for base, _, _ in comparison.redefined}
     for run, case in comparison.only_base:
-        if id(case) not in redefined:
-            where = f"last saved {run.label}" if run.saved_at else run.label
-            text = f"in the base but not in this run: {case.node_id}, {where}"
-            yield Problem(MISSING, text, excused=criteria.allow_missing)
+        where = f"last saved {run.label}" if run.saved_at else run.label
+        text = f"in the base but not in this run: {case.node_id}, {where}"
+        if settings := other_settings(case, comparison.only_head):
+            changed = ", ".join(
+                f"{name} {before} -> {after}" for name, (before, after) in settings.items()
+            )
+            text += f"; this run has it with other settings ({changed}): measure both sides alike"
+        yield Problem(MISSING, text, excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)
     yield from _missing_tables(cases, criteria)
     yield from _unmatched(cases, criteria)
@@ -700,7 +700,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
-        sides = [name for name, side in both if not side.tables]
+        sides = [name for name, side in both if not side.table("warm")]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
         if is_without and len(sides) == 2 and not case.head.op_fail:
             # Such a case never has a table of its own, and no threshold of its test asks for one.

@@ -7,14 +7,13 @@ In JSON and CSV times are nanoseconds, and shares are fractions of 1.
 
 from __future__ import annotations
 
+import functools
 import itertools
-import math
 import os
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from operator import methodcaller
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mnistbench.compare import judge
@@ -24,8 +23,9 @@ from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, 
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED, operation_cells, operation_name
+from mnistbench.core.record import finite
 from mnistbench.saved_runs.compatibility import described
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import append_text_to_step_summary, render
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table, text_table
@@ -77,7 +77,7 @@ def report(judgement: judge.Judgement, top: int) -> Report:
         heading=list(verdict_lines(judgement))[-1],
         blocks=blocks(judgement, top),
         data=_data(judgement),
-        table=Table("", _CSV, [row for judged in judgement.cases for row in _csv_rows(judged)]),
+        table=Table("", LEDGER, list(_all_rows(judgement))),
     )
 
 
@@ -94,8 +94,8 @@ def append_step_summary(judgement: judge.Judgement, top: int) -> str:
 def blocks(judgement: judge.Judgement, top: int) -> list[Block]:
     """Return the sentences and tables, the most important blocks first."""
     tables = [_ledger(case, top) for case in judgement.cases if case.operations]
-    if others := [case for case in judgement.cases if not case.operations]:
-        tables.append(_whole_cases(others))
+    if whole_cases := [case for case in judgement.cases if not case.operations]:
+        tables.append(_whole_cases(whole_cases))
     return [
         Block("", tuple(_sides(judgement.comparison))),
         Block("Look first at", tuple(_ranked(judgement))),
@@ -111,12 +111,12 @@ def _sides(comparison: Comparison) -> Iterable[str]:
     """Yield the runs, and all differences between them other than the code."""
     bases = comparison.bases
     if bases:
-        others = (
+        older_runs = (
             f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}"
             if len(bases) > 1
             else ""
         )
-        yield f"base: {bases[-1].label}{others}"
+        yield f"base: {bases[-1].label}{older_runs}"
         if len(bases) > 1:
             yield from _runs_used(comparison)
     yield f"head: {comparison.head.label}"
@@ -137,8 +137,7 @@ def _sides(comparison: Comparison) -> Iterable[str]:
         if case.renamed_from:
             yield f"renamed: {case.renamed_from} -> {case.head.node_id}"
     yield from _repeated(comparison)
-    redefined = {id(head) for _, head, _ in comparison.redefined}
-    new = [case.node_id for case in comparison.only_head if id(case) not in redefined]
+    new = [case.node_id for case in comparison.only_head]
     if new and bases:
         yield f"new, not compared: {', '.join(new)}"
 
@@ -197,7 +196,7 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
 
     One line if all cases agree.
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    cases_of_text: dict[str, list[str]] = defaultdict(list)
     for case in comparison.cases:
         commits = {run.commit: run.short_commit for run in case.used}
         of = f", commit {case.used[-1].short_commit}" if any(commits) else ""
@@ -207,11 +206,13 @@ def _runs_used(comparison: Comparison) -> Iterable[str]:
             f"{count} ({reason})" for reason, count in sorted(case.left_out.items())
         )
         left_out = f"; left out: {reasons}" if reasons else ""
-        found[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(case.head.label)
-    for text, cases in found.items():
+        cases_of_text[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(
+            case.head.label
+        )
+    for text, cases in cases_of_text.items():
         which = (
             f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}"
-            if len(found) > 1
+            if len(cases_of_text) > 1
             else ""
         )
         yield f"base runs used{which}: {text}"
@@ -226,21 +227,21 @@ def _ranked(judgement: judge.Judgement) -> Iterable[str]:
     Of one verdict, the largest changes as shares of the iteration first.
     """
     serious = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED)
-    found = [
+    serious_changes = [
         checked
         for case in judgement.cases
         for checked in case.operations
         if checked.verdict in serious
     ]
     pooled = ("outside", "other")  # last, because they name no operation
-    found.sort(
-        key=lambda one: (
-            one.kind in pooled,
-            serious.index(one.verdict),
-            -abs(_share_of_iteration(one)),
+    serious_changes.sort(
+        key=lambda checked: (
+            checked.kind in pooled,
+            serious.index(checked.verdict),
+            -abs(_share_of_iteration(checked)),
         )
     )
-    for position, checked in enumerate(found[:RANKED], 1):
+    for position, checked in enumerate(serious_changes[:RANKED], 1):
         yield (
             f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: "
             f"{_numbers(checked)}"
@@ -269,6 +270,78 @@ def _numbers(checked: judge.CheckedQuantity) -> str:
 # ---- Tables --------------------------------------------------------------------------------------
 
 
+Cell = float | str | None  # a text stands for itself; None: missing
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One row of the ledger of a case: an operation, a sum of operations, or the iteration."""
+
+    case: CaseComparison
+    title: str  # as tables show it
+    base_ns: Cell  # None: the base does not have it
+    head_ns: Cell
+    change_ns: float
+    verdict: str
+    name: str = ""  # in CSV
+    phase: str | None = ""
+    module: str | None = ""
+    base_calls: float | None = None
+    head_calls: float | None = None
+    calls: str = ""  # of both sides, as tables show them
+    has_share: bool = True  # of the change of the case
+
+    @property
+    def change(self) -> Cell:
+        """Change as a share of the base."""
+        if isinstance(self.base_ns, str) or isinstance(self.head_ns, str):
+            return ""
+        if self.base_ns is None:
+            return "new"
+        if self.head_ns is None:
+            return "gone"
+        return (self.head_ns - self.base_ns) / self.base_ns if self.base_ns > 0 else None
+
+    @property
+    def share(self) -> Cell:
+        """Share of the change of the case, if that is large enough to be divided."""
+        if not self.has_share:
+            return ""
+        whole_ns = self.case.whole_change_ns
+        if abs(whole_ns) < LEAST_CHANGE_TO_SHARE * self.case.whole_base_ns or not whole_ns:
+            return None
+        return self.change_ns / whole_ns
+
+
+def _or_text(shown: Callable[[float], str]) -> Callable[[Cell], str]:
+    return lambda cell: cell if isinstance(cell, str) else shown(cell or 0.0)
+
+
+_signed_duration = functools.partial(units.duration, signed=True)
+_signed_percent = functools.partial(units.percent, signed=True)
+
+#: The columns of a ledger. In CSV there is a row per operation, the unexplained rest and the
+#: iteration, whose ``change_ns`` is the sum of the others; on an accelerator a row of its busy time
+#: is that sum, and the iteration has the elapsed time.
+LEDGER = (
+    Column[LedgerRow](None, lambda row: row.case.head.label, key="case"),
+    Column[LedgerRow]("operation", lambda row: row.title),
+    Column[LedgerRow](None, lambda row: row.name, key="operation"),
+    Column[LedgerRow]("phase", lambda row: row.phase, key="phase"),
+    Column[LedgerRow]("module", lambda row: row.module, key="module"),
+    Column[LedgerRow]("base", lambda row: row.base_ns, _or_text(units.duration), "base_ns"),
+    Column[LedgerRow]("head", lambda row: row.head_ns, _or_text(units.duration), "head_ns"),
+    Column[LedgerRow]("difference", lambda row: row.change_ns, _signed_duration, "change_ns"),
+    Column[LedgerRow]("change", lambda row: row.change, _or_text(_signed_percent)),
+    Column[LedgerRow]("calls", lambda row: row.calls, str),
+    Column[LedgerRow](None, lambda row: row.base_calls, key="base_calls"),
+    Column[LedgerRow](None, lambda row: row.head_calls, key="head_calls"),
+    Column[LedgerRow]("of change", lambda row: row.share, _or_text(units.percent)),
+    Column[LedgerRow]("verdict", lambda row: row.verdict, key="verdict"),
+    Column[LedgerRow](None, lambda row: machines(row.case), key="across_machines"),
+)
+
+
 def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     """Return single operations by size of change.
 
@@ -284,88 +357,71 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
             if checked.verdict in (judge.REGRESSED, judge.SUSPECT) or checked.is_noise
             else hidden
         ).append(checked)
-    others = [checked for checked in judged.operations if checked.kind == "other"]
+    pooled = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
-    has_both = case.has_busy_time and not case.is_busy_time
-    busy = _change_cells(case.whole_base_ns, case.whole_head_ns)
-    iteration = judged.iteration
-    unexplained = units.duration(case.remainder_ns, signed=True)
-    whole_change_ns = (
-        case.whole_change_ns
-        if abs(case.whole_change_ns) >= LEAST_CHANGE_TO_SHARE * case.whole_base_ns
-        else 0
+    are_large = sum(checked.head_ns for checked in pooled) >= SHARE_OF_SMALL * case.whole_head_ns
+    sums = [
+        *([_hidden_row(hidden)] if hidden else []),
+        *(
+            _sum_row(
+                case, f"{checked.name} ({_counted(checked.members)})", checked.members, checked.text
+            )
+            for checked in pooled
+        ),
+        *(_sum_row(case, checked.name, checked.members, checked.text) for checked in outside),
+        *_whole_rows(judged),
+    ]
+    return Table(
+        title=case_title(case),
+        columns=LEDGER,
+        rows=tuple(row for checked in shown for row in _rows(checked, top)),
+        sums=tuple(sums),
+        lines=(*([_NONE_ALONE] if not alone and are_large else []), *_lines(case)),
     )
 
-    def share(nanoseconds: float) -> str:
-        """Return the share of the change, if that is large enough to be divided."""
-        return units.percent(nanoseconds / whole_change_ns) if whole_change_ns else units.MISSING
 
-    are_large = sum(checked.head_ns for checked in others) >= SHARE_OF_SMALL * case.whole_head_ns
-    sums = [
-        *([_hidden_row(hidden, share)] if hidden else []),
-        *(
-            _pooled_row(
-                f"{checked.name} ({_counted(checked.members)})", [checked], share, checked.text
-            )
-            for checked in others
-        ),
-        *(_pooled_row(checked.name, [checked], share, checked.text) for checked in outside),
-        (
+def _all_rows(judgement: judge.Judgement) -> Iterable[LedgerRow]:
+    """Yield every row of every case, for CSV."""
+    for judged in judgement.cases:
+        for checked in judged.operations:
+            for change in checked.members:
+                yield _operation_row(judged.case, change, checked.text)
+        yield from _whole_rows(judged)
+
+
+def _whole_rows(judged: judge.CaseJudgement) -> Iterable[LedgerRow]:
+    """Yield the rest that no operation explains, busy time if it is known, and the iteration."""
+    case = judged.case
+    if judged.operations:
+        yield LedgerRow(
+            case,
             "not explained by operations",
             "",
             "",
+            case.remainder_ns,
             "",
+            name="(not explained by operations)",
+        )
+    has_both = case.has_busy_time and not case.is_busy_time
+    if has_both:
+        yield LedgerRow(
+            case,
+            "device busy time of one iteration",
+            case.whole_base_ns,
+            case.whole_head_ns,
+            case.whole_change_ns,
             "",
-            unexplained,
-            "",
-            "",
-            share(case.remainder_ns),
-            "",
-        ),
-        *(
-            [
-                (
-                    "device busy time of one iteration",
-                    "",
-                    "",
-                    *busy,
-                    "",
-                    share(case.whole_change_ns),
-                    "",
-                )
-            ]
-            if has_both
-            else []
-        ),
-        (
-            f"{_clock(case)} time of one iteration",
-            "",
-            "",
-            *_change_cells(iteration.base_ns, iteration.head_ns),
-            "",
-            "" if has_both else share(iteration.change_ns),
-            iteration.text,
-        ),
-    ]
-    return text_table(
-        title=case_title(case),
-        headings=(
-            "operation",
-            "phase",
-            "module",
-            "base",
-            "head",
-            "difference",
-            "change",
-            "calls",
-            "of change",
-            "verdict",
-        ),
-        rows=tuple(row for checked in shown for row in _rows(checked, share, top)),
-        sums=tuple(sums),
-        numbers_from=3,
-        words_after=1,
-        lines=(*([_NONE_ALONE] if not alone and are_large else []), *_lines(case)),
+            name="(device busy time)",
+        )
+    yield LedgerRow(
+        case,
+        f"{_clock(case)} time of one iteration",
+        case.base_ns,
+        case.head_ns,
+        case.change_ns,
+        judged.iteration.text,
+        name="(iteration)",
+        has_share=not has_both,
     )
 
 
@@ -379,8 +435,12 @@ def across_machines(cases: Iterable[CaseComparison]) -> str:
 
     Empty if there is none.
     """
-    found = {machines(case) for case in cases if case.across_machines}
-    return units.printable(f", across machines: {' or '.join(sorted(found))}") if found else ""
+    differences = {machines(case) for case in cases if case.across_machines}
+    return (
+        units.printable(f", across machines: {' or '.join(sorted(differences))}")
+        if differences
+        else ""
+    )
 
 
 def machines(case: CaseComparison) -> str:
@@ -388,9 +448,7 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(
-    checked: judge.CheckedQuantity, share: Callable[[float], str], top: int
-) -> Iterable[tuple[str, ...]]:
+def _rows(checked: judge.CheckedQuantity, top: int) -> Iterable[LedgerRow]:
     """Yield a row per operation.
 
     Operations that replace each other have one verdict, in the first of their rows.
@@ -398,49 +456,57 @@ def _rows(
     Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after
     the first ``top``.
     """
+    case = checked.case
     members = checked.members
     shown = members
     if len(members) > MOST_MEMBERS:
-        least_ns = LEAST_MEMBER * max(checked.case.whole_base_ns, checked.case.whole_head_ns)
+        least_ns = LEAST_MEMBER * max(case.whole_base_ns, case.whole_head_ns)
         large = sum(abs(change.change_ns) >= least_ns for change in members)  # they come first
         shown = members[: max(1, min(large, top - 1))]
     for position, change in enumerate(shown):
-        yield (
-            *operation_cells(*change.key),
-            *_change_cells(change.base_ns, change.head_ns),
-            _calls(change),
-            share(change.change_ns),
-            checked.text if position == 0 else _INCLUDED,
-        )
+        yield _operation_row(case, change, checked.text if position == 0 else _INCLUDED)
     if rest := members[len(shown) :]:
-        base_ns, head_ns = (
-            sum(getattr(change, side) or 0 for change in rest) for side in ("base_ns", "head_ns")
-        )
-        cells = operation_cells(units.counted(len(rest), "more operation"), "", "")
-        yield (*cells, *_change_cells(base_ns, head_ns), "", share(head_ns - base_ns), _INCLUDED)
+        row = _sum_row(case, units.counted(len(rest), "more operation"), rest, _INCLUDED)
+        yield replace(row, phase=None, module=None)
 
 
-def _pooled_row(
-    name: str, pooled: Sequence[judge.CheckedQuantity], share: Callable[[float], str], text: str
-) -> tuple[str, ...]:
+def _operation_row(case: CaseComparison, change: OpChange, verdict: str) -> LedgerRow:
+    title, _, _ = operation_cells(*change.key)
+    return LedgerRow(
+        case,
+        title,
+        change.base_ns,
+        change.head_ns,
+        change.change_ns,
+        verdict,
+        name=change.name,
+        phase=change.phase or None,
+        module=change.module or None,
+        base_calls=change.base.calls if change.base else None,
+        head_calls=change.head.calls if change.head else None,
+        calls=_calls(change),
+    )
+
+
+def _sum_row(
+    case: CaseComparison, title: str, members: Iterable[OpChange], verdict: str
+) -> LedgerRow:
     """Sum the times of the table, so that the column adds up.
 
     The verdict is of the sums of single runs.
     """
-    members = [change for checked in pooled for change in checked.members]
-    base, head = (
-        sum(getattr(change, side) or 0 for change in members) for side in ("base_ns", "head_ns")
-    )
-    return (name, "", "", *_change_cells(base, head), "", share(head - base), text)
+    changes = list(members)
+    base_ns = sum(change.base_ns or 0 for change in changes)
+    head_ns = sum(change.head_ns or 0 for change in changes)
+    return LedgerRow(case, title, base_ns, head_ns, head_ns - base_ns, verdict)
 
 
-def _hidden_row(
-    hidden: Sequence[judge.CheckedQuantity], share: Callable[[float], str]
-) -> tuple[str, ...]:
+def _hidden_row(hidden: Sequence[judge.CheckedQuantity]) -> LedgerRow:
     worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
     which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
     members = [change for checked in hidden for change in checked.members]
-    return _pooled_row(f"not shown ({_counted(members)})", hidden, share, f"{which} {worst.text}")
+    title = f"not shown ({_counted(members)})"
+    return _sum_row(worst.case, title, members, f"{which} {worst.text}")
 
 
 def _counted(operations: Sequence[object]) -> str:
@@ -458,7 +524,7 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     return text_table(
         title=(
             f"cases without operation tables: {clocks} time of one "
-            f"iteration{across_machines(one.case for one in cases)}"
+            f"iteration{across_machines(judged.case for judged in cases)}"
         ),
         headings=("case", "operations in", "base", "head", "difference", "change", "verdict"),
         rows=tuple(
@@ -473,9 +539,9 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
         numbers_from=2,
         words_after=1,
         lines=tuple(
-            f"{one.case.head.label}: {text}"
-            for one in cases
-            for text in exact_differences(one.case)
+            f"{judged.case.head.label}: {text}"
+            for judged in cases
+            for text in exact_differences(judged.case)
         ),
     )
 
@@ -519,19 +585,16 @@ def _lines(case: CaseComparison) -> Iterable[str]:
         yield f"exact: {len(different) - MOST_DIFFERENCES} more; --format json has all"
     if not different:
         yield "exact: the same operations, calls, bytes and parameters"
-    if case.base.curves_of and case.base.curves_of == case.head.curves_of:
-        finals = [
-            f"{tag} {final_value(tag, value)}"
-            for tag, value in case.head.final.items()
-            if tag in case.base.final
-            and not tag.startswith("timing/")
-            and not any(f"final {tag}:" in text for text in different)
-        ]
+    finals = [
+        f"{tag} {final_value(tag, value)}"
+        for tag, (_, value) in case.final_values.items()
+        if not any(f"final {tag}:" in text for text in different)
+    ]
+    if finals and case.head.scalars:
         how = (
             "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         )
-        if finals:
-            yield f"training on {case.head.curves_of}, {how}: {', '.join(finals)}"
+        yield f"training on {case.head.scalars.dataset}, {how}: {', '.join(finals)}"
 
 
 # ---- Verdict -------------------------------------------------------------------------------------
@@ -640,17 +703,21 @@ def _outcome(judgement: judge.Judgement) -> str:
         return unjudged
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     known = [
-        one for one in judgement.checked if one.given and not one.is_open and one.uncertainty > 0
+        checked
+        for checked in judgement.checked
+        if checked.given and not checked.is_open and checked.uncertainty > 0
     ]
     up_to = (
-        f" ({_uncertainty(max(known, key=lambda one: one.uncertainty), ' up to')})" if known else ""
+        f" ({_uncertainty(max(known, key=lambda checked: checked.uncertainty), ' up to')})"
+        if known
+        else ""
     )
-    found = judgement.open_operations
-    if not found:
+    open_operations = judgement.open_operations
+    if not open_operations:
         return f"{passed}{up_to}"
-    largest = found[0]
-    limits = {units.percent(one.threshold) for one in found}
-    count = units.counted(len(found), "small operation")
+    largest = open_operations[0]
+    limits = {units.percent(checked.threshold) for checked in open_operations}
+    count = units.counted(len(open_operations), "small operation")
     at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
     which = f"the largest being {largest.name} ({largest.case.head.label})"
     return f"{passed}{up_to}; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
@@ -664,12 +731,12 @@ def _advised_threshold(judgement: judge.Judgement) -> str:
 
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:
-    checked = [one for one in judgement.checked if one.case.is_comparable]
-    by_runs = [one for one in checked if one.by_runs]
+    checked = [quantity for quantity in judgement.checked if quantity.case.is_comparable]
+    by_runs = [quantity for quantity in checked if quantity.by_runs]
     if by_runs:
-        runs = sorted({len(one.base_runs) for one in by_runs})
+        runs = sorted({len(quantity.base_runs) for quantity in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
-        largest = max(by_runs, key=lambda one: one.smallest or 0.0)
+        largest = max(by_runs, key=lambda quantity: quantity.smallest or 0.0)
         yield (
             f"judged by runs: {units.counted(len(by_runs), 'verdict')}, by the prediction "
             f"interval of {shown} base runs with false alarms in {units.percent(FALSE_ALARM)} of "
@@ -718,16 +785,15 @@ def _data(judgement: judge.Judgement) -> dict[str, Any]:
     )
 
 
-def _fields(found: object, *names: str) -> dict[str, Any]:
+def _fields(record: object, *names: str) -> dict[str, Any]:
     """Return attributes by name. Numbers that are not finite become None: JSON has none."""
-    values = {name: getattr(found, name) for name in names}
+    values = {name: getattr(record, name) for name in names}
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
+        name: finite(value) if isinstance(value, float) else value for name, value in values.items()
     }
 
 
-def _run(run: RunSummary) -> dict[str, Any]:
+def _run(run: Run) -> dict[str, Any]:
     return _fields(run, "saved_at", "commit", "dirty", "branch", "trace")
 
 
@@ -798,55 +864,3 @@ def _member(change: OpChange) -> dict[str, Any]:
         )
     }
     return {"operation": change.name, **_fields(change, "phase", "module", "change_ns"), **sides}
-
-
-# ---- CSV -----------------------------------------------------------------------------------------
-
-#: A row per operation, the unexplained rest and the iteration, whose ``change_ns`` is the sum of
-#: the others. On an accelerator a row of its busy time is that sum, and the iteration has the
-#: elapsed time.
-_CSV_KEYS = (
-    "case",
-    "operation",
-    "phase",
-    "module",
-    "base_ns",
-    "head_ns",
-    "change_ns",
-    "base_calls",
-    "head_calls",
-    "verdict",
-    "across_machines",
-)
-
-_CSV = tuple(
-    Column[Mapping[str, Any]](None, methodcaller("get", key), key=key) for key in _CSV_KEYS
-)
-
-
-def _csv_rows(judged: judge.CaseJudgement) -> Iterable[Mapping[str, Any]]:
-    case = judged.case
-    common = {"case": case.head.label, "across_machines": machines(case)}
-    for checked in judged.operations:
-        for change in checked.members:
-            calls = {
-                "base_calls": change.base and change.base.calls,
-                "head_calls": change.head and change.head.calls,
-            }
-            times = _fields(change, "phase", "module", "base_ns", "head_ns", "change_ns")
-            yield {**common, "operation": change.name, **times, **calls, "verdict": checked.text}
-    if judged.operations:
-        yield {
-            **common,
-            "operation": "(not explained by operations)",
-            "change_ns": case.remainder_ns,
-        }
-    if case.has_busy_time and not case.is_busy_time:
-        busy = {
-            "base_ns": case.whole_base_ns,
-            "head_ns": case.whole_head_ns,
-            "change_ns": case.whole_change_ns,
-        }
-        yield {**common, "operation": "(device busy time)", **busy}
-    whole = _fields(case, "base_ns", "head_ns", "change_ns")
-    yield {**common, "operation": "(iteration)", **whole, "verdict": judged.iteration.text}

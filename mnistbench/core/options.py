@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 Kind = Callable[[str], _T]
 
 #: The largest batch size, number of epochs or number of launches.
-LARGEST = 2**31
+LARGEST_COUNT = 2**31
 
 #: The largest number of threads: OpenMP crashes if the system cannot create that many.
 MOST_THREADS = 1024
@@ -380,7 +380,7 @@ def one_of(*choices: str) -> Kind[str]:
     return read_choice
 
 
-def whole(least: int, most: int = LARGEST) -> Kind[int]:
+def whole(least: int, most: int = LARGEST_COUNT) -> Kind[int]:
     """Return a kind for whole numbers within bounds."""
 
     def read_whole(text: str) -> int:
@@ -389,7 +389,7 @@ def whole(least: int, most: int = LARGEST) -> Kind[int]:
         if re.fullmatch(r"[0-9]+", text.strip()):
             value = int(digits) if len(digits) < _DIGITS else most + 1
         if not least <= value <= most:
-            has_no_bound = most >= LARGEST and value < least
+            has_no_bound = most >= LARGEST_COUNT and value < least
             bounds = f"at least {least}" if has_no_bound else f"{least} to {most}"
             raise ValueError(f"cannot be used; give a whole number, {bounds}")
         return value

@@ -2,31 +2,40 @@
 
 An error names the place of the value: ``tables[0].view: needs ...``.
 
-What a type hint may be:
+``read``, ``read_text`` and ``member`` do it with msgspec, for saved runs. A field with a default
+may be missing there. What a type hint cannot say, ``__post_init__`` checks with a ValueError.
+msgspec is imported when it is used: a side of the gate loads this module and has pytest and torch
+alone.
+
+:class:`Reader` does it for all other files. What a type hint may be for it:
 
 - ``str``, ``int``, ``float`` (finite), ``bool`` and ``Any``;
 - ``X | None``, ``Mapping[str, X]``, ``tuple[X, ...]`` and ``tuple[X, Y]``;
 - a dataclass or a NamedTuple, read from an object that has every field. A class with
   ``__post_init__`` checks its own fields. A class that is saved in another form has a classmethod
   ``from_stored``: the annotation of its argument ``stored`` is read instead and handed to it;
-- ``Annotated`` with :class:`Within`, :class:`Members`, ``Literal["host", "device"]``, ``PACKED`` or
+- ``Annotated`` with :class:`Within`, :class:`Members`, ``Literal["host", "device"]`` or
   ``OPTIONAL``.
 """
 
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import functools
 import itertools
 import json
+import math
+import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.units import LARGEST
 
 _T = TypeVar("_T")
 
@@ -34,9 +43,6 @@ _T = TypeVar("_T")
 _Convert = Callable[[Any], Any]
 
 _Check = Callable[[Sequence[Any]], bool]
-
-#: No time in nanoseconds and no size in bytes is larger: 292 years, 8 EiB.
-LARGEST = 2**63 - 1
 
 
 class Within(NamedTuple):
@@ -56,17 +62,10 @@ class Members(NamedTuple):
     expected: str  # how an error describes the members where there are more or fewer
 
 
-#: The value is JSON in a text.
-PACKED = "packed"
-
 #: The field may be missing; it then has its default.
 OPTIONAL = "optional"
 
-Packed = Annotated[_T, PACKED]
 Nanoseconds = Annotated[int, Within(0, LARGEST, "a time of at least 0 ns")]
-#: A time that was divided, as by the iterations of a round: a call may take less than a nanosecond.
-FloatNanoseconds = Annotated[float, Within(0, LARGEST, "a time of at least 0 ns")]
-Seconds = Annotated[float, Within(0, LARGEST / 1e9, "a time in seconds")]
 Positive = Annotated[int, Within(1, LARGEST, "at least 1")]
 
 
@@ -99,6 +98,120 @@ def wrong(value: object, expected: str, path: str = "") -> FieldError:
     return FieldError(
         f"needs {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}", path
     )
+
+
+# ---- With msgspec --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def place(path: str) -> Iterator[None]:
+    """Put a path before that of a FieldError of the body."""
+    try:
+        yield
+    except FieldError as error:
+        error.enter(path)
+        raise
+
+
+@typing.overload
+def read(data: object, hint: type[_T], path: str = "") -> _T: ...
+@typing.overload
+def read(data: object, hint: Any, path: str = "") -> Any: ...
+def read(data: object, hint: Any, path: str = "") -> Any:
+    """Return a parsed JSON value as its type hint asks for.
+
+    Raises:
+        FieldError: names the place of the value below ``path``.
+    """
+    import msgspec
+
+    try:
+        return msgspec.convert(data, hint, dec_hook=_unpack)
+    except (msgspec.ValidationError, MnistbenchError) as error:
+        raise _field_error(error, path) from None
+
+
+@typing.overload
+def read_text(text: str | bytes, hint: type[_T], path: str = "") -> _T: ...
+@typing.overload
+def read_text(text: str | bytes, hint: Any, path: str = "") -> Any: ...
+def read_text(text: str | bytes, hint: Any, path: str = "") -> Any:
+    """Parse JSON and return its value as its type hint asks for.
+
+    Raises:
+        FieldError: names the place of the value below ``path``, or the place in the text.
+    """
+    import msgspec
+
+    try:
+        return _decoder(hint).decode(text)
+    except (msgspec.ValidationError, MnistbenchError) as error:
+        raise _field_error(error, path) from None
+    except (msgspec.DecodeError, UnicodeError):
+        pass
+    # Python's own parser reads half a surrogate pair, and says what is wrong with the rest.
+    try:
+        data = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise FieldError(f"is not JSON ({error})", path) from None
+    return read(data, hint, path)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+@functools.cache
+def _decoder(hint: Any) -> Any:
+    import msgspec
+
+    return msgspec.json.Decoder(hint, dec_hook=_unpack)
+
+
+def member(data: object, name: str, hint: Any, path: str = "") -> Any:
+    """Return one member of an object as its type hint asks for; what else it has is not read.
+
+    Raises:
+        FieldError: the value is no object, or the member is missing or wrong.
+    """
+    if not isinstance(data, Mapping):
+        raise wrong(data, "an object", path)
+    if name not in data:
+        raise FieldError("is missing", f"{path}.{name}" if path else name)
+    return read(data[name], hint, f"{path}.{name}" if path else name)
+
+
+def _unpack(hint: Any, value: object) -> Any:
+    """Return a value of a type that msgspec does not know."""
+    from_text = getattr(typing.get_origin(hint), "from_text", None)
+    if from_text is None:
+        raise NotImplementedError(f"{hint} cannot be read from JSON")
+    if not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")  # noqa: TRY004  # msgspec
+    return from_text(value, *typing.get_args(hint))
+
+
+#: msgspec's error where a member is not there; it does not have the member in its path.
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+
+
+def _field_error(error: Exception, path: str) -> FieldError:
+    """Return msgspec's error with our path, which it ends in: ``at `$.tables[0]```."""
+    complaint, _, inside = str(error).partition(" - at `$")
+    field_error = FieldError(complaint, inside.removesuffix("`").removeprefix("."))
+    if missing := _MISSING.fullmatch(complaint):
+        field_error = FieldError("is missing", missing[1])
+        field_error.enter(inside.removesuffix("`").removeprefix("."))
+    field_error.enter(path)
+    return field_error
+
+
+# ---- Without it ----------------------------------------------------------------------------------
 
 
 class Reader:
@@ -143,10 +256,6 @@ class Reader:
             raise self.wrong("a list")
         return [Reader(item, f"[{position}]", self) for position, item in enumerate(self.value)]
 
-    def parsed(self) -> Reader:
-        """Parse the JSON in a text."""
-        return Reader(self.convert(_unpacked), self._step, self._within)
-
     @typing.overload
     def read(self, hint: type[_T]) -> _T: ...
     @typing.overload
@@ -158,13 +267,6 @@ class Reader:
     def members(self, cls: type, names: Iterable[str]) -> dict[str, Any]:
         """Return the named fields of a dataclass or NamedTuple from an object that has them."""
         return self.convert(functools.partial(_read_members, cls, names))
-
-    def columns(self, cls: type, names: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-        """Return the named fields of many dataclasses from an object that has a list per field."""
-        hints = _hints(cls)
-        return {
-            name: self[name].read(types.GenericAlias(tuple, (hints[name], ...))) for name in names
-        }
 
     def convert(self, convert: Callable[[Any], _T]) -> _T:
         """Apply a function to the value.
@@ -211,7 +313,7 @@ def _annotated(inner: Any, *notes: Any) -> _Convert:
     convert = _annotated(inner, *others) if others else _converter(inner)
     if isinstance(note, Within):
         return functools.partial(_within, note, convert)
-    return (lambda value: convert(_unpacked(value))) if note == PACKED else convert
+    return convert
 
 
 def _tuple(members: tuple[Any, ...], expected: str = "") -> _Convert:
@@ -318,14 +420,6 @@ def _within(limits: Within, convert: _Convert, value: object) -> Any:
     if not limits.least <= number <= limits.most:
         raise wrong(value, limits.expected)
     return number
-
-
-def _unpacked(value: object) -> Any:
-    try:
-        return json.loads(_text(value))
-    # ValueError: also a number of more digits than Python takes.
-    except (ValueError, RecursionError) as error:
-        raise FieldError(f"is not JSON ({error})") from None
 
 
 def _one_of(choices: tuple[str, ...], value: object) -> str:

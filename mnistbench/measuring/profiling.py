@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
         case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False
     )
     operations = operation_table(profiler, case.params.device, "host")
-    return replace(operations, temperature="cold", first_of_process=first_of_process)
+    return operations.changed(temperature="cold", first_of_process=first_of_process)
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -72,7 +72,7 @@ class WarmProfile:
     def table(self) -> OpTable:
         """Return the operations, one sample per iteration."""
         operations = operation_table(self.profiler, self.device, self.view)
-        return replace(operations, profiler_ns=self.profiler_ns)
+        return operations.changed(profiler_ns=self.profiler_ns)
 
     def export_trace(self, path: Path) -> None:
         """Write a Chrome trace, as long as no other profile has started."""

@@ -13,10 +13,9 @@ from mnistbench.compare.judge import judge
 from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.units import printable
-from mnistbench.page.cases import content_of_run, read_content
 from mnistbench.page.run_view import PageRun
 from mnistbench.saved_runs.references import OR_TRACE, all_runs, find
-from mnistbench.saved_runs.storage import SavedRun, read_json
+from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.output import EXIT_PASSED, deliver_text
 
 
@@ -59,11 +58,11 @@ def run(settings: Settings) -> int:
         raise UsageError(
             f"--base: {settings.base!r} is a trace; name the traces to compare with it"
         )
-    found = [saved for saved_runs in named for saved in saved_runs]
+    chosen = [saved for saved_runs in named for saved in saved_runs]
     if not settings.runs:
         everything = all_runs(settings.storage)
-        found = [saved for saved in everything if saved.run.cases][-2:] or everything[-2:]
-    runs, passed_over = shown_runs(found, bases, settings)
+        chosen = [saved for saved in everything if saved.run.cases][-2:] or everything[-2:]
+    runs, passed_over = shown_runs(chosen, bases, settings)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
     deliver_text(page(runs), settings.output)
@@ -73,7 +72,7 @@ def run(settings: Settings) -> int:
 
 
 def shown_runs(
-    found: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria
+    candidates: Iterable[SavedRun], bases: Sequence[SavedRun], criteria: Criteria
 ) -> tuple[list[PageRun], list[str]]:
     """Read the runs and judge each against the bases.
 
@@ -82,7 +81,7 @@ def shown_runs(
     Returns:
         The runs, oldest first, and a line for each file that has nothing to show.
     """
-    unique = {saved.path.resolve(): saved for saved in found}
+    unique = {saved.path.resolve(): saved for saved in candidates}
     # Traces have no date, so they keep their order.
     ordered = sorted(
         unique.values(),
@@ -92,29 +91,26 @@ def shown_runs(
     passed_over = []
     for saved in ordered:
         try:
-            # The summary leaves out samples and curves, and they may be invalid on their own.
-            content = (
-                content_of_run(saved.whole)
-                if saved.whole
-                else read_content(read_json(saved.path), str(saved.path))
-            )
-            if len(content.cases) != len(saved.run.cases):
-                raise RecordError(f"{saved.path}: was changed while it was read; try again")  # noqa: TRY301
-            before = [one.saved.run for one in shown[-1:]]
-            others = (
-                [base.run for base in bases if base.path.resolve() != saved.path.resolve()]
-                if bases
-                else before
-            )
+            run = saved.whole()  # its samples and curves may be invalid on their own
+            if not run.cases:
+                raise RecordError(  # noqa: TRY301
+                    f"{saved.path}: has no benchmark with a time; name another run"
+                )
+            if bases:
+                base_runs = [
+                    base.run for base in bases if base.path.resolve() != saved.path.resolve()
+                ]
+            else:
+                base_runs = [page_run.run for page_run in shown[-1:]]
             judgement = (
-                judge(compare(others, saved.run, **criteria.of_comparison), criteria)
-                if others
+                judge(compare(base_runs, run, **criteria.of_comparison), criteria)
+                if base_runs
                 else None
             )
         except RecordError as error:
             passed_over.append(str(error))
             continue
-        shown.append(PageRun(saved, content, judgement))
+        shown.append(PageRun(saved, run, judgement))
     if not shown:
         several = (
             f"none of {len(ordered)} saved runs can be shown, the first of them: "

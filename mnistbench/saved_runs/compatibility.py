@@ -35,11 +35,11 @@ def differences(base: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, t
     }
 
 
-def described(found: Mapping[str, tuple[Any, Any]]) -> list[str]:
+def described(different_fields: Mapping[str, tuple[Any, Any]]) -> list[str]:
     """Return each difference as text: ``cpu count 2 -> 4``."""
     return [
         f"{name.replace('_', ' ')} {units.listed(base)} -> {units.listed(head)}"
-        for name, (base, head) in found.items()
+        for name, (base, head) in different_fields.items()
     ]
 
 
@@ -55,8 +55,8 @@ def blocking_differences(
 
     Accelerators are ignored for a case on the CPU, and patch releases of Python for all cases.
     """
-    found = {}
-    for name, (mine, others) in differences(base, head).items():
+    blocking = {}
+    for name, (base_value, head_value) in differences(base, head).items():
         if (
             name not in BLOCKING
             or (across_versions and name in VERSIONS)
@@ -65,7 +65,7 @@ def blocking_differences(
             continue
         if name == "devices" and params is not None and params.device == "cpu":
             continue
-        if name == "python" and str(mine).split(".")[:2] == str(others).split(".")[:2]:
+        if name == "python" and str(base_value).split(".")[:2] == str(head_value).split(".")[:2]:
             continue
-        found[name] = (mine, others)
-    return found
+        blocking[name] = (base_value, head_value)
+    return blocking

@@ -34,7 +34,7 @@ def find(root: Path, *references: str) -> list[list[SavedRun]]:
         return [[saved_trace(Path(reference))] for reference in references]
     storage = Storage(root)
     try:
-        found = {
+        runs_by_reference = {
             reference: _find(storage, reference)
             for reference in references
             if reference not in traces
@@ -42,11 +42,12 @@ def find(root: Path, *references: str) -> list[list[SavedRun]]:
     finally:
         _print_refused(storage.refused)
     if traces:
-        other = next(iter(found))
+        saved_reference = next(iter(runs_by_reference))
         raise UsageError(
-            f"{traces[0]!r} is a trace and {other!r} a saved run; name two traces or two saved runs"
+            f"{traces[0]!r} is a trace and {saved_reference!r} a saved run; name two traces or two "
+            "saved runs"
         )
-    return [found[reference] for reference in references]
+    return [runs_by_reference[reference] for reference in references]
 
 
 def all_runs(root: Path) -> list[SavedRun]:

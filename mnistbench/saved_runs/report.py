@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
+from mnistbench.core.record import CaseRecord
 from mnistbench.saved_runs.compatibility import blocking_differences, described, differences
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import CaseSummary, RunSummary
 from mnistbench.showing.table import Column, Table, csv_text
 
 #: Most marks of a sparkline; with more runs, each mark is the median of several.
@@ -30,17 +31,17 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
     newest = runs[-1].run
 
     def comparable(saved: SavedRun) -> str:
-        found = blocking_differences(saved.run.environment, newest.environment, None)
+        blocking = blocking_differences(saved.run.environment, newest.environment, None)
         return (
-            f"no: different {', '.join(name.replace('_', ' ') for name in found)}"
-            if found
+            f"no: different {', '.join(name.replace('_', ' ') for name in blocking)}"
+            if blocking
             else "yes"
         )
 
     references = run_references(runs)
     names = (
         [Column[SavedRun]("name", lambda saved: saved.given_name or None)]
-        if any(one.given_name for one in runs)
+        if any(saved.given_name for saved in runs)
         else []
     )
     columns = (
@@ -85,7 +86,7 @@ class EarlierTime(NamedTuple):
     """A time of a case in one saved run, and the run before it that has the case."""
 
     saved: SavedRun
-    case: CaseSummary
+    case: CaseRecord
     ns: float
     before: EarlierTime | None = None
 
@@ -118,13 +119,13 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
 
     Or of its operations of one name and module.
     """
-    found = [
+    past_times = [
         EarlierTime(saved, case, ns)
         for saved in runs
         for case in saved.run.cases
         if case_name in case.names and (ns := _time(case, op, module)) is not None
     ]
-    if not found:
+    if not past_times:
         what = " ".join(
             [
                 f"case {case_name!r}",
@@ -133,12 +134,12 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
             ]
         )
         raise UsageError(f"no saved run has {what}; {_known(runs, case_name, op, module)}")
-    labels = {past.case.label for past in found}
-    if several := _several(found) if len(labels) == 1 else labels:
+    labels = {past.case.label for past in past_times}
+    if several := _several(past_times) if len(labels) == 1 else labels:
         raise UsageError(
             f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one"
         )
-    times = [past.ns for past in found]
+    times = [past.ns for past in past_times]
     of = (
         " ".join(filter(None, (op, f"in {module}" if module else "")))
         or "wall time of one iteration"
@@ -146,7 +147,8 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     # A name may contain line ends; only this title may have two lines.
     heading = units.printable(f"{labels.pop()}: {of}")
     rows = [
-        past._replace(before=before) for before, past in zip([None, *found], found, strict=False)
+        past._replace(before=before)
+        for before, past in zip([None, *past_times], past_times, strict=False)
     ]
     references = run_references(runs)
     columns = (Column[EarlierTime]("run", lambda past: references[past.saved.path]), *_HISTORY)
@@ -160,13 +162,13 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
     )
 
 
-def _several(found: Iterable[EarlierTime]) -> set[str]:
+def _several(past_times: Iterable[EarlierTime]) -> set[str]:
     """Return the node ids of a run in which several tests measure the same case.
 
     Their times are not one series.
     """
     of_run: dict[int, set[str]] = defaultdict(set)
-    for past in found:
+    for past in past_times:
         of_run[id(past.saved)].add(past.case.node_id)
     return next((node_ids for node_ids in of_run.values() if len(node_ids) > 1), set())
 
@@ -176,7 +178,7 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
     named = [case for case in cases.values() if case_name in case.names]
     if not named:
         return f"cases: {', '.join(sorted(cases)) or 'none'}"
-    keys = [key for case in named for view in case.tables.values() for key in view.operations]
+    keys = [key for case in named for table in case.tables for key in table.keys]
     operations, modules = ({key[position] for key in keys if key[position]} for position in (0, 2))
     wrong, known, what = (
         (module, modules, "modules") if op in operations else (op, operations, "operations")
@@ -185,20 +187,18 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
     return f"its {what} with similar names: {', '.join(near) or 'none'}"
 
 
-def _time(case: CaseSummary, op: str, module: str) -> float | None:
+def _time(case: CaseRecord, op: str, module: str) -> float | None:
     if not op and not module:
         return case.wall_ns
-    if case.table is None:
+    table = case.table("warm")
+    if table is None:
         return None
-    times = zip(
-        case.table.counted.keys,
-        case.table.times("device" if "device" in case.tables else "cpu"),
-        strict=True,
-    )
-    found = [
-        ns for (name, _, of), ns in times if (not op or name == op) and (not module or of == module)
+    times_ns = [
+        ns
+        for (name, _, of), ns in zip(table.keys, table.net_ns, strict=True)
+        if (not op or name == op) and (not module or of == module)
     ]
-    return sum(found) if found else None
+    return sum(times_ns) if times_ns else None
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -229,13 +229,18 @@ _RUN_KEYS = (
 )
 
 
-def run_csv(run: RunSummary) -> str:
+def run_csv(run: Run) -> str:
     """Return a row per case and operation of one run, as measured, with the profiler's overhead."""
     rows: list[tuple[object, ...]] = []
     for case in run.cases:
         rows.append(
             (case.label, "(iteration)", "", "", None, case.wall_ns, case.wall_spread_ns, None)
         )
-        for key, row in (case.table.operations if case.table else {}).items():
-            rows.append((case.label, *key, row.calls, row.self_ns, row.spread_ns, row.memory_bytes))
+        if table := case.table("warm"):
+            counts = table.operations.value
+            times = table.times.value
+            columns = (counts.calls, times.self_ns, times.spread_ns, counts.memory_bytes)
+            rows += [
+                (case.label, *key, *cells) for key, *cells in zip(table.keys, *columns, strict=True)
+            ]
     return csv_text(_RUN_KEYS, rows)

@@ -237,8 +237,8 @@ def test_other_differences_and_what_cannot_be_judged(golden):
     )
     golden(report([base], head, **thresholds("10%")), "comparison_unjudged.txt")
     excused = report([base], head, **thresholds("10%"), allow_missing=True, allow_incomparable=True)
-    assert excused.count("(passed over: --allow-missing)") == 1
-    assert excused.count("(passed over: --allow-incomparable)") == 4
+    assert excused.count("(passed over: --allow-missing)") == 2
+    assert excused.count("(passed over: --allow-incomparable)") == 3
 
 
 def test_with_eight_base_runs_the_report_has_the_rule_and_the_minimum_detectable_change(golden):
@@ -398,16 +398,16 @@ def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_an
     )
     judgement = judge(compare([base], head), Criteria())
     [table] = [table for block in blocks(judgement, 4) for table in block.tables]
-    assert [(row[0], row[-1]) for row in table.rows] == [
+    assert [(row.title, row.verdict) for row in table.rows] == [
         ("my::fused", "regressed"),
         ("my::part0", "included above"),
         ("my::part1", "included above"),
         ("28 more operations", "included above"),
     ]
-    differences_ns = [read_back(row[5]) for row in table.rows]
+    differences = [cells[5] for cells in table.cells]
     expected_ns = 9_000_000 - sum(200_000 - number for number in range(30))
-    assert abs(sum(differences_ns) - expected_ns) <= sum(
-        half_a_last_digit(row[5]) for row in table.rows
+    assert abs(sum(map(read_back, differences)) - expected_ns) <= sum(
+        map(half_a_last_digit, differences)
     )
 
 
@@ -424,7 +424,7 @@ def shown_rows(judgement):
 @strategies.ANY_SPEED
 def test_base_head_and_difference_of_each_row_give_its_change(base, head, profiler_ns):
     tables = [
-        tuple(dataclasses.replace(table, profiler_ns=profiler_ns) for table in case.tables)
+        tuple(table.changed(profiler_ns=profiler_ns) for table in case.tables)
         for case in (base, head)
     ]
     same_case = {

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import (
-    LARGEST,
+    LARGEST_COUNT,
     Parser,
     add_options,
     after_dashes,
@@ -70,7 +70,7 @@ def read_line(*words, configured=None, file=None, **more):
         (whole(1), " 7 ", 7),
         (whole(0), "0", 0),
         (whole(1), "0" * 5_000 + "7", 7),
-        (whole(1), str(LARGEST), LARGEST),
+        (whole(1), str(LARGEST_COUNT), LARGEST_COUNT),
         (whole(0, 2**63 - 1), str(2**63 - 1), 2**63 - 1),
         (number(), "0.25", 0.25),
         (number(1.0, 10.0), "1e1", 10.0),
@@ -99,8 +99,12 @@ def test_kinds_read_texts(kind, text, value):
         (whole(1), "0", "cannot be used; give a whole number, at least 1"),
         (whole(1), "2.5", "cannot be used; give a whole number, at least 1"),
         (whole(1), "\u0663", "cannot be used; give a whole number, at least 1"),
-        (whole(1), str(LARGEST + 1), f"cannot be used; give a whole number, 1 to {LARGEST}"),
-        (whole(1), "9" * 5_000, f"cannot be used; give a whole number, 1 to {LARGEST}"),
+        (
+            whole(1),
+            str(LARGEST_COUNT + 1),
+            f"cannot be used; give a whole number, 1 to {LARGEST_COUNT}",
+        ),
+        (whole(1), "9" * 5_000, f"cannot be used; give a whole number, 1 to {LARGEST_COUNT}"),
         (whole(1, 4), "5", "cannot be used; give a whole number, 1 to 4"),
         (number(), "0", "cannot be used; give a number above 0"),
         (number(), "nan", "cannot be used; give a number above 0"),
@@ -136,7 +140,7 @@ def test_kinds_refuse_texts_with_the_fix(kind, text, complaint):
 )
 def test_every_text_is_read_within_bounds_or_refused(text):
     for kind, least, most in (
-        (whole(1), 1, LARGEST),
+        (whole(1), 1, LARGEST_COUNT),
         (whole(0, 9), 0, 9),
         (number(0.5, 2.0), 0.5, 2.0),
         (share(1.0), 1e-300, 1.0),

@@ -13,8 +13,8 @@ from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.saved_runs.report import history_table, list_table
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.terminal import draw
 
 
@@ -25,7 +25,7 @@ def name(request):
 
 def read(document):
     """The summary of a saved file."""
-    return RunSummary.from_json(json.loads(json.dumps(document)), "0001_base.json")
+    return Run.from_json(json.loads(json.dumps(document)), "0001_base.json")
 
 
 def run(name, scale=1, minute=1, **changes):
@@ -155,6 +155,6 @@ def test_an_error_is_printable(name):
     # are in it.
     document = builders.saved_file()
     document["mnistbench"]["environment"]["allocator"] = {name: 5}
-    with pytest.raises(Exception, match="needs text, found 5") as error:
-        RunSummary.from_json(document, f"{name}.json")
+    with pytest.raises(Exception, match="Expected `str`, got `int`") as error:
+        Run.from_json(document, f"{name}.json")
     assert is_one_line(str(error.value))

@@ -20,7 +20,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import option, whole
 from mnistbench.core.reading import OPTIONAL, Members, Nanoseconds, Positive, Reader
-from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
+from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile
 from mnistbench.profile.result import ColdCall, Layer, Profiled
@@ -267,7 +267,7 @@ def stored(record: Any) -> dict[str, Any]:
     Of operation tables and cases in the form that their classes read.
     """
     if isinstance(record, OpTable):
-        return dict(table_to_json(record))
+        return dict(record.to_json())
     if isinstance(record, Profiled):
         return record.to_json()
     return {field.name: getattr(record, field.name) for field in fields(record)}
