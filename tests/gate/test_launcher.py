@@ -27,8 +27,9 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.statistics.samples import BASE, HEAD, Shard
+from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.trees import Tree
+from mnistbench.gate.words import BASE, HEAD
 
 #: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has
 #: started, lives.
