@@ -27,20 +27,15 @@ from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
-from mnistbench.gate import bisect_command, bisection, qualification
+from mnistbench.gate import bisect_command, bisection, qualification, words
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
-from mnistbench.gate.statistics import decision, samples
+from mnistbench.gate.statistics import decision, raw_samples
 from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
+from mnistbench.gate.statistics.quantities import Replaced
+from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.statistics.result import JudgeOptions, Verdict, conclude
-from mnistbench.gate.statistics.samples import (
-    ALL_CASES,
-    BASE,
-    HEAD,
-    INTERRUPTED,
-    RESIDENT,
-    Replaced,
-)
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[1]
@@ -228,12 +223,12 @@ def qualified(spread=0.5):
     measured = {CASE: Measured(spread=spread), OTHER: Measured()}
     launches = [
         *series(measured, count=qualification.SIZE),
-        *series(measured, count=4, stage=samples.LONGER),
+        *series(measured, count=4, stage=raw_samples.LONGER),
     ]
     found = recorded(launches, labels={CASE: LABEL, OTHER: "other"}, machine="EPYC, 2 cores")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qualification, "GATES", 2)
-        found.end = samples.End(
+        found.end = raw_samples.End(
             qualification=qualification.qualify(found, Thresholds(), 240.0, lambda: True)
         )
     return found
@@ -636,21 +631,21 @@ def test_the_unit_of_a_number_is_stated(name):
             "gate",
             "$defs/estimate/properties/kind/enum",
             {
-                samples.ITERATION,
-                samples.MEAN,
-                samples.OPERATION,
-                samples.REPLACED,
-                samples.ADDED,
-                samples.OUTSIDE_KIND,
-                samples.OTHER,
-                samples.ONCE,
-                samples.MEMORY,
+                words.ITERATION,
+                words.MEAN,
+                words.OPERATION,
+                words.REPLACED,
+                words.ADDED,
+                words.OUTSIDE_KIND,
+                words.OTHER,
+                words.ONCE,
+                words.MEMORY,
             },
         ),
         (
             "gate",
             "$defs/estimate/properties/clock/enum",
-            {samples.WALL, samples.CPU, samples.DEVICE, samples.BUSY, samples.NO_CLOCK, "profiled"},
+            {words.WALL, words.CPU, words.DEVICE, words.BUSY, words.NO_CLOCK, "profiled"},
         ),
         ("qualify", "properties/outcome/enum", {decision.PASSED, decision.INCONCLUSIVE}),
         (

@@ -25,9 +25,17 @@ import numpy as np
 
 from mnistbench.gate import qualification
 from mnistbench.gate.qualification import is_found, share
-from mnistbench.gate.statistics import decision, permutation, samples
+from mnistbench.gate.statistics import (
+    decision,
+    differences,
+    groups,
+    permutation,
+    quantities,
+    raw_samples,
+)
 from mnistbench.gate.statistics.decision import CONTRADICTED, LAUNCHES, LOOKS, REGRESSED, Thresholds
-from mnistbench.gate.statistics.samples import ONCE, Quantity
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.words import ONCE
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then
 #: known to 0.2 %.
@@ -44,7 +52,7 @@ PART = 100
 
 #: How a launch's difference is made of its samples: the product's way, and others for comparison.
 WAYS = {
-    "pairs": samples.difference,
+    "pairs": differences.difference,
     "medians": lambda base, new: math.log(statistics.median(new) / statistics.median(base)),
     "fastest": lambda base, new: math.log(min(new) / min(base)),
 }
@@ -54,29 +62,28 @@ def pool(target: Path, files: Sequence[str]) -> None:
     launches = [
         (Path(file).name, launch)
         for file in files
-        for launch in samples.load(Path(file)).launches
+        for launch in raw_samples.load(Path(file)).launches
         if launch.stage == 1
     ]
     found = {}
-    checked: dict[str, list[samples.Group]] = {}
-    quantities = samples.quantities([launch for _, launch in launches])
-    keys = {quantity.key for quantity in quantities}
-    for quantity in quantities:
+    checked: dict[str, list[groups.Group]] = {}
+    measured = quantities.quantities([launch for _, launch in launches])
+    keys = {quantity.key for quantity in measured}
+    for quantity in measured:
         if quantity.is_operation:
             checked.setdefault(quantity.case, []).append(
                 (quantity.kind, quantity.name, quantity.members)
             )
 
-    def logs_of(measured: Sequence[samples.Launch]) -> list[list[float]]:
-        kept = [
-            quantity for quantity in samples.quantities(measured, checked) if quantity.key in keys
-        ]
+    def logs_of(measured: Sequence[raw_samples.Launch]) -> list[list[float]]:
+        again = quantities.quantities(measured, checked)
+        kept = [quantity for quantity in again if quantity.key in keys]
         return [[round(log, 5) for log in quantity.logs] for quantity in kept]
 
     for name, way in WAYS.items():
-        samples.difference = way
+        differences.difference = quantities.difference = way
         found[name] = logs_of([launch for _, launch in launches])
-    samples.difference = WAYS["pairs"]
+    differences.difference = quantities.difference = WAYS["pairs"]
     in_turn = [
         replace(
             launch,
@@ -94,18 +101,17 @@ def pool(target: Path, files: Sequence[str]) -> None:
     found["one build"] = logs_of(one_build)
     data = {
         "quantities": [
-            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)]
-            for e in quantities
+            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in measured
         ],
         "files": [name for name, _ in launches],
         "seconds": [round(launch.seconds, 1) for _, launch in launches],
         "logs": found,
     }
     target.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0))
-    print(f"{len(launches)} launches, {len(quantities)} quantities")
+    print(f"{len(launches)} launches, {len(measured)} quantities")
 
 
-def _without_blocks(build: samples.Build) -> samples.Build:
+def _without_blocks(build: raw_samples.Build) -> raw_samples.Build:
     return {name: side._replace(block_ns=()) for name, side in build.items()}
 
 

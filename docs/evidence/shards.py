@@ -41,7 +41,9 @@ from mnistbench.gate.statistics.decision import (
     looks,
     product,
 )
-from mnistbench.gate.statistics.samples import ITERATION, MEAN, WALL, Quantity, Shard
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.words import ITERATION, MEAN, WALL
 
 RUNNERS = 40
 TESTS = 125

@@ -29,7 +29,9 @@ import tempfile
 from pathlib import Path
 
 from mnistbench.core.child import measuring_environment
-from mnistbench.gate.statistics.samples import BASE, CPU, HEAD, difference, load
+from mnistbench.gate.statistics.differences import difference
+from mnistbench.gate.statistics.raw_samples import load
+from mnistbench.gate.words import BASE, CPU, HEAD
 
 #: Working sets of the base, KiB: in a usual L1, L2 and L3 cache, and at their borders.
 SIZES = (16, 32, 64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384)

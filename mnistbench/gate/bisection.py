@@ -20,8 +20,10 @@ from mnistbench.gate.statistics.decision import (
     Estimate,
     Finding,
 )
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.statistics.result import Verdict
-from mnistbench.gate.statistics.samples import ADDED, ALL_CASES, INTERRUPTED, REPLACED, Quantity
+from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
 
 #: What a gate says of a release: it is slower.
 SLOWER = "slower"

@@ -22,8 +22,9 @@ from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.core.reading import Reader
 from mnistbench.gate.imports import Imports, Outside, refusal
-from mnistbench.gate.statistics.samples import BASE, HEAD, WHOLE, Shard
+from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.trees import Tree
+from mnistbench.gate.words import BASE, HEAD
 
 #: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0

@@ -36,8 +36,10 @@ from mnistbench.gate.statistics.decision import (
     product,
 )
 from mnistbench.gate.statistics.permutation import CONFIDENCE
+from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
-from mnistbench.gate.statistics.samples import (
+from mnistbench.gate.statistics.soak import Soak
+from mnistbench.gate.words import (
     ADDED,
     BASE,
     BUSY,
@@ -49,9 +51,7 @@ from mnistbench.gate.statistics.samples import (
     MEMORY,
     ONCE,
     WALL,
-    Quantity,
 )
-from mnistbench.gate.statistics.soak import Soak
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,

@@ -18,8 +18,8 @@ import pytest
 from mnistbench import cli
 from mnistbench.gate import command as gate_command
 from mnistbench.gate import qualification
-from mnistbench.gate.statistics import samples
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.statistics import raw_samples
+from mnistbench.gate.words import BASE, HEAD
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
@@ -154,7 +154,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
         "passed: " if done.returncode == EXIT_PASSED else "inconclusive: "
     )
 
-    recorded = samples.load(path)
+    recorded = raw_samples.load(path)
     header = recorded.header
     launches = recorded.launches
     assert (recorded.end.cut_short, recorded.end.broken_off) == ("", False)
@@ -333,12 +333,12 @@ def test_the_exit_code_is_the_verdict_of_the_last_line(judge, factor, options, c
             "7 launches are too few: the test needs at least 8",
         ),
         (
-            {"end": samples.End("head: RuntimeError: boom", broken_off=True)},
+            {"end": raw_samples.End("head: RuntimeError: boom", broken_off=True)},
             ("--inconclusive", "ok"),
             EXIT_UNJUDGED,
             "head: RuntimeError: boom",
         ),
-        ({"end": None}, ("--inconclusive", "ok"), EXIT_UNJUDGED, samples.NO_END.cut_short),
+        ({"end": None}, ("--inconclusive", "ok"), EXIT_UNJUDGED, raw_samples.NO_END.cut_short),
         (
             {"only_base": ["t.py::gone"]},
             ("--allow-missing",),
@@ -362,7 +362,7 @@ def test_what_cannot_be_judged_exits_as_asked_for(judge, changes, excusing, code
 def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(
     monkeypatch, capsys, outcome, code, options
 ):
-    measured = gate_builders.recorded(gate_builders.series(count=3), end=samples.INTERRUPTED)
+    measured = gate_builders.recorded(gate_builders.series(count=3), end=raw_samples.INTERRUPTED)
     shown = qualification.report(measured, 10)[1]
     monkeypatch.setattr(gate_command, "measure", lambda *_: measured)
     monkeypatch.setattr(qualification, "report", lambda *_: (outcome, shown))
@@ -396,7 +396,7 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     tests = ("t.py::a", "t.py::b", "t.py::c")
-    shards = [samples.Shard(number, 2, tests) for number in (1, 2)]
+    shards = [raw_samples.Shard(number, 2, tests) for number in (1, 2)]
     for shard, factor in zip(shards, (1.0, 1.2), strict=True):
         cases = {test: gate_builders.Measured(factor=factor, operations={}) for test in shard.own()}
         launches = [

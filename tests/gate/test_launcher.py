@@ -27,8 +27,9 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.statistics.samples import BASE, HEAD, Shard
+from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.trees import Tree
+from mnistbench.gate.words import BASE, HEAD
 
 #: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has
 #: started, lives.
@@ -285,11 +286,11 @@ result_of_side({
 def test_torch_is_imported_before_the_session_if_both_sides_use_it(start, plan, sides, imported):
     # That of one side alone is a cost of its imports.
     with start(
-        "ready()\nwait_to_go()\nresult_of_side(job['torch'])",
+        "ready()\nwait_to_go()\nresult_of_side({'torch': job['torch']})",
         plan=replace(plan, with_torch=frozenset(sides)),
     ) as launch:
         launch.ready()
-        assert sides_of(launch.measure()) == {BASE: imported, HEAD: imported}
+        assert sides_of(launch.measure()) == {side: {"torch": imported} for side in (BASE, HEAD)}
 
 
 def test_costs_that_occur_once_are_kept_by_side(start):

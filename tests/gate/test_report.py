@@ -45,19 +45,9 @@ from mnistbench.gate.statistics.decision import (
     Finding,
     Reason,
 )
+from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
 from mnistbench.gate.statistics.result import JudgeOptions, conclude
-from mnistbench.gate.statistics.samples import (
-    ALL_CASES,
-    BASE,
-    COMPLETE,
-    CPU,
-    HEAD,
-    ITERATION,
-    MEAN,
-    WALL,
-    End,
-    Reproducer,
-)
+from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
 from mnistbench.showing.output import render
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"

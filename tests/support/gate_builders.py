@@ -24,27 +24,21 @@ from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.report import report
 from mnistbench.gate.sides.turns import Turns
 from mnistbench.gate.statistics.decision import Estimate
-from mnistbench.gate.statistics.result import Verdict
-from mnistbench.gate.statistics.samples import (
-    BASE,
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
-    HEAD,
-    ITERATION,
-    MEAN,
-    MEMORY,
-    ONCE,
-    PARTS,
     SOAK,
     End,
     GateHeader,
     Launch,
     Operation,
-    Quantity,
     Recorded,
     SideSample,
     append,
 )
+from mnistbench.gate.statistics.result import Verdict
 from mnistbench.gate.trees import Tree
+from mnistbench.gate.words import BASE, HEAD, ITERATION, MEAN, MEMORY, ONCE, PARTS
 from mnistbench.showing.output import render
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"

@@ -24,8 +24,8 @@ from mnistbench.core.reading import Members, Nanoseconds, Positive
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom.predictions import TextFile
 from mnistbench.course.lab.findings import SCHEMA, read_file
+from mnistbench.gate.statistics.differences import difference
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.statistics.samples import difference
 from mnistbench.saved_runs.compatibility import blocking_differences, described
 
 #: Training steps in a turn.

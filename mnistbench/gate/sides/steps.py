@@ -29,7 +29,7 @@ from typing import Any
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.gate.statistics.samples import FIRST, LEAST_PAIRS, SETUP
+from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
 from mnistbench.measuring.timing import Clock, Sample, clocked, with_queue
 
 #: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an

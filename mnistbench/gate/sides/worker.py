@@ -38,7 +38,7 @@ from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.statistics.ids_of_tests import unstable
-from mnistbench.gate.statistics.samples import ALL_CASES, BASE, HEAD, RESIDENT
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 
 #: Builds of each case of a workload in a launch with the effort 1. The second has the reverse order

@@ -24,16 +24,8 @@ from mnistbench.gate.statistics.permutation import (
     directed_test,
     simultaneous_bounds,
 )
-from mnistbench.gate.statistics.samples import (
-    ADDED,
-    BUSY,
-    ITERATION,
-    MEAN,
-    MEMORY,
-    OPERATION,
-    REPLACED,
-    Quantity,
-)
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.words import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED
 
 #: Launches of the first stage (docs/evidence/gate_power.py).
 LAUNCHES = 10

@@ -19,7 +19,8 @@ from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import REORDER, shortened
 from mnistbench.core.record import median_ns
-from mnistbench.gate.statistics import samples, shards
+from mnistbench.gate import words
+from mnistbench.gate.statistics import quantities, raw_samples, shards
 from mnistbench.gate.statistics.decision import (
     ACCEPTANCE,
     BROKEN,
@@ -38,19 +39,10 @@ from mnistbench.gate.statistics.decision import (
     decide_together,
     decision_as_shown,
 )
-from mnistbench.gate.statistics.samples import (
-    BASE,
-    HEAD,
-    ITERATION,
-    OTHER,
-    End,
-    GateHeader,
-    Launch,
-    Recorded,
-    SideSample,
-)
+from mnistbench.gate.statistics.raw_samples import End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.statistics.shards import NAMED
 from mnistbench.gate.statistics.soak import Soak, reasons, soaks
+from mnistbench.gate.words import BASE, HEAD, ITERATION, OTHER
 
 #: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
 #: package.
@@ -240,7 +232,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     recorded = recorded.measurable()
     header = recorded.header
     launches = recorded.launches
-    builds: dict[str, list[samples.Build]] = {case: [] for case in header.labels}
+    builds: dict[str, list[raw_samples.Build]] = {case: [] for case in header.labels}
     for launch in launches:
         for case, of_launch in launch.cases.items():
             builds[case] += of_launch
@@ -260,17 +252,17 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     def decided(part: Recorded) -> Decision:
         if are_all_new:
             return Decision(PASSED, (), (), (), (), (), launches=0, fresh=0)
-        first, second = samples.quantities_of_stages(part.launches)
+        first, second = quantities.quantities_of_stages(part.launches)
         measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
         unmeasured.extend(
             header.name(case) for case in part.header.labels if first and case not in measured
         )
         of_process = (
-            f"{samples.ALL_CASES} of shard {part.header.shard}"
+            f"{words.ALL_CASES} of shard {part.header.shard}"
             if recorded.shards
-            else samples.ALL_CASES
+            else words.ALL_CASES
         )
-        named = {samples.ALL_CASES: of_process}
+        named = {words.ALL_CASES: of_process}
         named_first, named_second = (
             [replace(one, case=named.setdefault(one.case, header.name(one.case))) for one in stage]
             for stage in (first, second)
@@ -387,8 +379,8 @@ def _differences_of_cases(
         )
         for case in header.labels
     }
-    found[samples.ALL_CASES] = (
-        *(OTHER_PATH + text for text in header.one_sided.get(samples.ALL_CASES, ())),
+    found[words.ALL_CASES] = (
+        *(OTHER_PATH + text for text in header.one_sided.get(words.ALL_CASES, ())),
         *_more_memory("peak memory of the process", header.resident),
     )
     return {case: differences for case, differences in found.items() if differences}
@@ -437,9 +429,9 @@ def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bo
     """Whether an ``--accept`` names this quantity."""
     quantity = finding.screened.quantity
     node_id = next(
-        (case for case in header.labels if header.name(case) == quantity.case), samples.ALL_CASES
+        (case for case in header.labels if header.name(case) == quantity.case), words.ALL_CASES
     )
-    label = header.labels.get(node_id, samples.ALL_CASES)
+    label = header.labels.get(node_id, words.ALL_CASES)
     cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
     quantities = {quantity.name}
     if quantity.is_case:
@@ -459,8 +451,8 @@ class _Change(NamedTuple):
     name: str
     phase: str
     module: str
-    base: samples.Operation | None
-    head: samples.Operation | None
+    base: raw_samples.Operation | None
+    head: raw_samples.Operation | None
 
 
 def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:

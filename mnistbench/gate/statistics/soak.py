@@ -13,16 +13,9 @@ from typing import NamedTuple
 
 from mnistbench.core import units
 from mnistbench.gate.statistics.decision import MEAN_FACTOR, SOAKED, Reason
-from mnistbench.gate.statistics.samples import (
-    BASE,
-    HEAD,
-    MEAN,
-    PARTS,
-    SOAK,
-    WALL,
-    Launch,
-    quantities,
-)
+from mnistbench.gate.statistics.quantities import quantities
+from mnistbench.gate.statistics.raw_samples import SOAK, Launch
+from mnistbench.gate.words import BASE, HEAD, MEAN, PARTS, WALL
 
 #: Quantile of 97.5 % of Student's t with PARTS - 1 degrees of freedom.
 _T = 2.262

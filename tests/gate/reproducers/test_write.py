@@ -20,19 +20,9 @@ from mnistbench.gate.launcher import LaunchError, capture
 from mnistbench.gate.reproducers.script import read
 from mnistbench.gate.reproducers.write import slower_operations, write
 from mnistbench.gate.statistics.decision import REGRESSED, Finding, Thresholds
-from mnistbench.gate.statistics.samples import (
-    ADDED,
-    BASE,
-    HEAD,
-    OPERATION,
-    OTHER,
-    OUTSIDE_KIND,
-    REPLACED,
-    End,
-    Replaced,
-    append,
-    load,
-)
+from mnistbench.gate.statistics.quantities import Replaced
+from mnistbench.gate.statistics.raw_samples import End, append, load
+from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 
 CASE = gate_builders.CASE
 

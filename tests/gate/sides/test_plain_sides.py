@@ -23,7 +23,8 @@ from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import LaunchError, ListedCase, collect_again, launching, survey
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS
-from mnistbench.gate.statistics.samples import BASE, HEAD, Shard
+from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.words import BASE, HEAD
 
 TESTS = """
 import random

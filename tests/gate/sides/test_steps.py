@@ -21,7 +21,7 @@ from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.steps import SideRun
 from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import profile
 from mnistbench.measuring.timing import Clock, Sample

@@ -19,7 +19,7 @@ from mnistbench.gate.launcher import LaunchError, launching, survey
 from mnistbench.gate.sides import worker
 from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
-from mnistbench.gate.statistics.samples import BASE, HEAD, OLDEST_TORCH
+from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 
 #: Writes when each iteration begins and ends.
 SPY = """

@@ -43,8 +43,9 @@ from mnistbench.core.errors import RecordError
 from mnistbench.gate import flow
 from mnistbench.gate.report import last_line
 from mnistbench.gate.statistics.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
+from mnistbench.gate.statistics.raw_samples import COMPLETE, End, load
 from mnistbench.gate.statistics.result import JudgeOptions, conclude
-from mnistbench.gate.statistics.samples import ALL_CASES, BASE, COMPLETE, HEAD, End, load
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 OTHER_LABEL = "step lenet5-b1-cpu on digits"

@@ -39,19 +39,11 @@ from hypothesis import strategies as st
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.gate.sides import steps
-from mnistbench.gate.statistics.samples import (
-    ALL_CASES,
-    NO_END,
-    End,
-    Recorded,
-    Replaced,
-    append,
-    difference,
-    difference_of_means,
-    groups,
-    load,
-    quantities,
-)
+from mnistbench.gate.statistics.differences import difference, difference_of_means
+from mnistbench.gate.statistics.groups import groups
+from mnistbench.gate.statistics.quantities import Replaced, quantities
+from mnistbench.gate.statistics.raw_samples import NO_END, End, Recorded, append, load
+from mnistbench.gate.words import ALL_CASES
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 

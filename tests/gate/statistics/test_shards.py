@@ -41,9 +41,10 @@ from mnistbench.gate.statistics.decision import (
     product,
 )
 from mnistbench.gate.statistics.permutation import MANY
+from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
 from mnistbench.gate.statistics.result import JudgeOptions, conclude
-from mnistbench.gate.statistics.samples import ALL_CASES, COMPLETE, IMPORT, INTERRUPTED, Shard, load
 from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.words import ALL_CASES, IMPORT
 
 TESTS = tuple(f"bench/test_x.py::test_{number}" for number in range(7))
 
@@ -130,7 +131,7 @@ def test_a_header_keeps_the_shard(tmp_path):
     line = header().line()
     del line["shard"]  # of an earlier version
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mnistbench.gate.statistics.samples.GateHeader.line", lambda _: line)
+        patch.setattr("mnistbench.gate.statistics.raw_samples.GateHeader.line", lambda _: line)
         assert load(write(tmp_path / "earlier.jsonl.gz", series())).header.shard == Shard(1, 1)
 
 
@@ -140,7 +141,7 @@ def test_a_header_keeps_the_shard(tmp_path):
 def test_a_header_with_no_shard_is_refused(tmp_path, stored):
     line = {**header().line(), "shard": stored}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mnistbench.gate.statistics.samples.GateHeader.line", lambda _: line)
+        patch.setattr("mnistbench.gate.statistics.raw_samples.GateHeader.line", lambda _: line)
         path = write(tmp_path / "x.jsonl.gz", series())
     with pytest.raises(RecordError, match=rf"^{path}: shard"):
         load(path)

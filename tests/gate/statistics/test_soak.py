@@ -22,9 +22,10 @@ from gate_builders import (
 
 from mnistbench.compare.criteria import Acceptance
 from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
+from mnistbench.gate.statistics.raw_samples import SOAK, Launch, load
 from mnistbench.gate.statistics.result import JudgeOptions, conclude
-from mnistbench.gate.statistics.samples import PARTS, SOAK, Launch, load
 from mnistbench.gate.statistics.soak import soaks
+from mnistbench.gate.words import PARTS
 
 SLOWER = "mean wall time in the soak"
 GROWS = "wall time grows during the"
