@@ -77,7 +77,6 @@ from mnistbench.gate.statistics.quantities import quantities, quantities_of_stag
 from mnistbench.gate.statistics.raw_samples import (
     INTERRUPTED,
     LONGER,
-    SOAK,
     End,
     GateHeader,
     Launch,
@@ -213,13 +212,6 @@ class Request(RunOptions, SideOptions, BaseOptions):
             "on this machine?"
         ),
     )
-    soak_s: float | None = option(
-        "--soak",
-        seconds,
-        None,
-        "one long launch of this time at the end, which shows growth and rare slow iterations",
-        "TIME",
-    )
     shard: raw_samples.Shard = option(
         "--shard",
         shard,
@@ -245,14 +237,8 @@ class Request(RunOptions, SideOptions, BaseOptions):
             raise UsageError(
                 f"--launches: {self.launches} are too few for --qualify; give at least {SIZE}"
             )
-        for name, is_given in (("--soak", self.soak_s), ("--shard", self.shard.of > 1)):
-            if self.qualify and is_given:
-                raise UsageError(f"{name}: cannot be given with --qualify; remove one of them")
-        if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
-            raise UsageError(
-                "--soak: takes the whole --budget; increase --budget by the time of the other "
-                "launches"
-            )
+        if self.qualify and self.shard.of > 1:
+            raise UsageError("--shard: cannot be given with --qualify; remove one of them")
         if not (self.base or self.base_dir or self.differ or self.qualify):
             raise UsageError(
                 "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
@@ -416,10 +402,6 @@ class _Gate:
                 measured, cases if of_process - {words.MEMORY} else flagged or cases[:FEW_CASES]
             )
             measured.end = replace(measured.end, reproducers=self._reproducers(measured))
-        if self._request.soak_s and not measured.end.cut_short:
-            self._progress.step("soak", left_s=self._request.soak_s)
-            self._plan = replace(self._plan, soak_ns=self._request.soak_s * 1e9 / len(cases))
-            self._round(measured, SOAK, 1, cases, lambda _: None)
 
     def _qualify(self, measured: Recorded, cases: Sequence[str]) -> None:
         """Measure the same code on both sides, then with time added to the head.
@@ -480,12 +462,9 @@ class _Gate:
 
     @property
     def _deadline(self) -> float:
-        """When all launches but the soak have to end, in seconds of the clock."""
-        after_s = self._request.soak_s + self._loading_s if self._request.soak_s else 0.0
-        return (
-            self._began
-            - after_s
-            + (math.inf if self._request.budget_s is None else self._request.budget_s)
+        """When all launches have to end, in seconds of the clock."""
+        return self._began + (
+            math.inf if self._request.budget_s is None else self._request.budget_s
         )
 
     def _listing(self) -> dict[str, Listing]:

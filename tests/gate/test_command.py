@@ -189,48 +189,6 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
     assert (theirs.returncode, theirs.stdout) == (0, "")
 
 
-#: A list that grows in each call doubles the time of the head in 10,000 calls, of about a
-#: millisecond each.
-LEAKING = """
-import os
-
-SEEN, LEAKED = [0] * 200_000, [0] * 20 * ("LEAKS" in os.environ)
-
-
-def work():
-    SEEN.extend(LEAKED)
-    sum(SEEN)
-
-
-def test_work(benchmark):
-    benchmark(work)
-"""
-
-
-@pytest.mark.thorough
-def test_a_leak_is_found_by_a_soak_and_judged_again(repository):
-    repository.write("test_bench.py", LEAKING)
-    done = command(
-        repository,
-        "gate",
-        "--head-env",
-        "LEAKS=1",
-        "--launches",
-        "8",
-        "--soak",
-        "6s",
-        "--",
-        "test_bench.py",
-    )
-    assert done.returncode != EXIT_PASSED, done.stdout + done.stderr
-    assert re.search(r"test_work: [\d,]{3,} iterations on each side, mean \+", done.stdout)
-    assert "test_work: wall time grows during the soak, " in done.stdout
-    assert "soak, about 6 s left" in done.stderr
-    [path] = (repository.path / ".benchmarks").rglob("*.*")
-    again = command(repository, "judge", path)
-    assert (again.returncode, again.stdout) == (done.returncode, done.stdout)
-
-
 IN_THE_CALL = """
 import time
 
@@ -487,10 +445,6 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
             ),
         ),
         (
-            ["--qualify", "--soak", "5m"],
-            "--soak: cannot be given with --qualify; remove one of them",
-        ),
-        (
             ["--qualify", "--shard", "1/2"],
             "--shard: cannot be given with --qualify; remove one of them",
         ),
@@ -516,10 +470,6 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
                 "--output: nowhere/report.md cannot be written (No such file or directory); name "
                 "another file"
             ),
-        ),
-        (
-            ["--base", "HEAD", "--soak", "5m", "--budget", "300s"],
-            "--soak: takes the whole --budget; increase --budget by the time of the other launches",
         ),
         (
             ["--base", "HEAD", "--accept", "step:*"],

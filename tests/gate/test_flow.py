@@ -1305,26 +1305,6 @@ def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gat
     assert not measured.end.broken_off
 
 
-def test_a_soak_is_one_more_launch_of_all_cases_within_the_budget(gate, launches):
-    heard = Heard()
-    measured = gate(heard, launches=8, soak_s=90.0)
-    assert stages_of(measured) == [1] * 8 + [3]
-    plan, _, only = launches.started[-1]
-    assert (sorted(only), plan.soak_ns) == (sorted((QUICK, SLOW)), 45e9)
-    assert [plan.soak_ns for plan, *_ in launches.started[:-1]] == [0] * 8
-    assert heard.launches[-1] == ("soak", 90.0)
-    launches.clock = 0.0
-    measured = gate(launches=20, soak_s=90.0, budget_s=5.0 + 10 * 25.0 + 90.0 + 5.0)
-    assert stages_of(measured) == [1] * 8 + [3]
-    assert measured.end.cut_short == ""
-
-
-def test_without_the_launches_of_the_first_stage_there_is_no_soak(gate, launches):
-    measured = gate(launches=8, soak_s=90.0, budget_s=200.0)
-    assert stages_of(measured) == [1] * 4
-    assert measured.end.cut_short == "the budget allowed 4 of 8 launches"
-
-
 def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, launches):
     measured = gate(launches=10, budget_s=launches.loading + LEAST_LAUNCHES * 25.0)
     assert (stages_of(measured), measured.end.cut_short) == ([1] * LEAST_LAUNCHES, "")

@@ -244,7 +244,7 @@ class _Survey:
             else []
         )
         is_comparable = not (given.is_timed_out or left.is_timed_out)
-        if case.may_be_repeated and is_comparable and given.digest != left.digest:
+        if case.can_loop and is_comparable and given.digest != left.digest:
             notes.append(
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"
