@@ -169,8 +169,6 @@ MISSING = "missing"
 ACCEPTANCE = "acceptance"
 #: A crash or an interrupt.
 BROKEN = "broken"
-#: Slower, or growing, in the one long launch.
-SOAKED = "soak"
 
 
 @dataclass(frozen=True)
