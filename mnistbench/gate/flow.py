@@ -387,7 +387,9 @@ class _Gate:
                 measured.launches, self._request, self._request.shard.of
             )
             self._stage(measured, 1, needed, cases, 0.0, first_deadline)
-        found = candidates(quantities(measured.launches), self._request, self._seed)
+        found = candidates(
+            quantities(measured.launches), self._request, self._seed, self._request.shard.of
+        )
         if found:
             of_process = {
                 one.quantity.kind for one in found if one.quantity.case == words.ALL_CASES

@@ -36,8 +36,8 @@ from mnistbench.gate.statistics.decision import (
     Reason,
     Thresholds,
     decide,
-    decide_together,
     decision_as_shown,
+    united,
 )
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.statistics.shards import NAMED
@@ -264,9 +264,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         )
 
     if recorded.shards:
-        decision = decide_together(
-            [decided(part) for part in recorded.shards if shards.is_judged(part)], options, accepts
-        )
+        decision = united([decided(part) for part in recorded.shards if shards.is_judged(part)])
     else:
         decision = decided(recorded)
     decision = decision_as_shown(decision)
