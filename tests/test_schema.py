@@ -23,7 +23,7 @@ from referencing import Registry, Resource
 
 from mnistbench.compare import diff, judge
 from mnistbench.compare import report as compare_report
-from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
@@ -36,6 +36,7 @@ from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.statistics.result import JudgeOptions, Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
+from mnistbench.judging.acceptance import Acceptance
 from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[1]
@@ -131,10 +132,6 @@ VERDICTS = {
     "accepted": (
         PASSED,
         lambda: concluded(SLOWER_CASE, 8, accept=("*:*:50%",), reason="it is exact now"),
-    ),
-    "accepted without a limit": (
-        INCONCLUSIVE,
-        lambda: concluded(SLOWER_CASE, 8, accept=("*:*",), reason="it is exact now"),
     ),
     "flagged and not measured again": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE)),
     "replaced": (REGRESSED, lambda: concluded(REPLACED_CASE, 8)),
@@ -374,7 +371,7 @@ def with_timing(record):
 LIMITS = Criteria(
     op_fail=(Threshold.parse("10%"), Threshold.parse("conv2:5%")),
     case_fail=Threshold.parse("5%"),
-    accept=(Acceptance.parse("*:*:50%"), Acceptance.parse("*:*mm*")),
+    accept=(Acceptance.parse("*:*:50%"), Acceptance.parse("*:*mm*:5%")),
     reason="x",
 )
 
@@ -606,7 +603,6 @@ def test_the_unit_of_a_number_is_stated(name):
                 decision.CONTRADICTION,
                 decision.UNMEASURED,
                 decision.MISSING,
-                decision.ACCEPTANCE,
                 decision.BROKEN,
             },
         ),

@@ -20,10 +20,11 @@ from typing import Any
 from mnistbench.compare import judge
 from mnistbench.compare.criteria import DEFAULT_SHARE
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
-from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
+from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED, operation_cells, operation_name
+from mnistbench.judging.exact import TOLERANCE
 from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.output import append_text_to_step_summary, render
@@ -564,11 +565,8 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
         )
         yield (
             f"inconclusive: {_finding(checked)}; the limit is {units.percent(checked.threshold)}, "
-            f"the {_uncertainty(checked)}{excuse or _way_out(judgement, checked)}"
+            f"the {_uncertainty(checked)}{excuse or _way_out(checked)}"
         )
-    for checked in judgement.unlimited:
-        option = _option(judgement, checked)
-        yield f"accepted without a limit: {_finding(checked)}; to accept this change, give {option}"
     for checked in judgement.regressions:
         limit = f"the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
         yield f"regressed: {_finding(checked)}; {limit}{_vanished_elsewhere(judgement, checked)}"
@@ -615,10 +613,8 @@ def _option(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
     return f"--accept {shlex.quote(judge.acceptance_for(judgement, checked))}"
 
 
-def _way_out(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
+def _way_out(checked: judge.CheckedQuantity) -> str:
     """Return how to resolve a change that the base runs vary too much to judge."""
-    if checked.accept_unlimited:
-        return f"; to accept this change, give {_option(judgement, checked)}"
     larger = "" if checked.is_above_given else " give a larger limit,"
     return (
         f"{_exceeded(checked)}; save more base runs or measure on a quieter machine,{larger} or "

@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.gate.statistics import quantities
 from mnistbench.gate.statistics.decision import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Launch, Shard
 from mnistbench.gate.words import ITERATION, OPERATION
+from mnistbench.judging.grouping import LARGE_SHARE
 
 #: Smallest effort. A launch then spends less than a tenth of a second on a short test.
 LEAST_EFFORT = 1 / 32

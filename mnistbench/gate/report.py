@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
 from mnistbench.gate.statistics.decision import (
@@ -51,6 +50,7 @@ from mnistbench.gate.words import (
     ONCE,
     WALL,
 )
+from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
@@ -382,9 +382,7 @@ def _finding_line(finding: Finding, *others: Finding, verdict: Verdict) -> str:
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     clocks = [f"{other.screened.quantity.title} {signed(other.best.change)}" for other in others]
     limits = [
-        acceptance.limit or 0.0
-        for exceeding, acceptance in verdict.exceeded
-        if exceeding is finding
+        acceptance.limit for exceeding, acceptance in verdict.exceeded if exceeding is finding
     ]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
     reasons = (

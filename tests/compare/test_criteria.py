@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.criteria import Acceptance, Criteria, Excuses, Threshold, mark_thresholds
+from mnistbench.compare.criteria import Criteria, Threshold, mark_thresholds
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import options_of, read
+from mnistbench.judging.acceptance import Acceptance, Excuses
 
 #: Texts near what a threshold looks like, so that drawing finds more than refusals.
 NEARLY = st.text("019.:% \t\n-+eaeé٣²conv", max_size=12)
@@ -154,7 +155,7 @@ def test_all_options_are_read():
         "allow_incomparable": True,
         "pool_commits": True,
         "inconclusive": "ok",
-        "accept": ["a:b:5%", "a:c"],
+        "accept": ["a:b:5%", "a:c:12.5%"],
         "reason": "  exact  ",
     }
     assert set(texts) == set(options_of(Criteria))
@@ -169,7 +170,7 @@ def test_all_options_are_read():
         allow_incomparable=True,
         pool_commits=True,
         inconclusive="ok",
-        accept=(Acceptance("a:b", 0.05), Acceptance("a:c", None)),
+        accept=(Acceptance("a:b", 0.05), Acceptance("a:c", 0.125)),
         reason="exact",
     )
 
@@ -185,13 +186,16 @@ def test_all_options_are_read():
             {"case_fail": "conv2:5%"},
             "--case-fail: 'conv2:5%' is not a threshold for an iteration; give 10%",
         ),
-        ({"accept": ["a:b"]}, "--accept: 'a:b' needs a reason for the report; add --reason TEXT"),
+        (
+            {"accept": ["a:b:5%"]},
+            "--accept: 'a:b:5%' needs a reason for the report; add --reason TEXT",
+        ),
         (
             {"reason": "exact"},
             "--reason: 'exact' is given without --accept; add --accept CASE:OP:LIMIT",
         ),
         (
-            {"accept": ["a:b", "conv2"], "reason": "x"},
+            {"accept": ["a:b:5%", "conv2"], "reason": "x"},
             "--accept: 'conv2' needs a case, an operation and a limit: CASE:OP:5%",
         ),
         (
@@ -201,6 +205,13 @@ def test_all_options_are_read():
         (
             {"accept": [":op"], "reason": "x"},
             "--accept: ':op' needs a case, an operation and a limit: CASE:OP:5%",
+        ),
+        (
+            {"accept": ["step convnet:aten::mm"], "reason": "x"},
+            (
+                "--accept: 'step convnet:aten::mm' has no limit; give the largest slowdown that is "
+                "intended: --accept 'step convnet:aten::mm:5%'"
+            ),
         ),
         (
             {"accept": ["a:b:0%"], "reason": "x"},
@@ -234,4 +245,5 @@ def test_excuses_come_from_the_command_line_only():
     ],
 )
 def test_an_acceptance_matches_any_name_and_star_is_its_only_wildcard(pattern, matched):
-    assert Acceptance(pattern, None).matches(["step[b1]", "other"], {"aten::mm", "fc1"}) is matched
+    acceptance = Acceptance(pattern, 0.05)
+    assert acceptance.matches(["step[b1]", "other"], {"aten::mm", "fc1"}) is matched

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.options import option, share
 from mnistbench.gate.statistics.permutation import (
@@ -26,6 +25,7 @@ from mnistbench.gate.statistics.permutation import (
 )
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.words import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED
+from mnistbench.judging.grouping import LARGE_SHARE
 
 #: Launches of the first stage (docs/evidence/gate_power.py).
 LAUNCHES = 10
@@ -163,8 +163,6 @@ CONTRADICTION = "contradiction"
 UNMEASURED = "unmeasured"
 #: One side does not have a case.
 MISSING = "missing"
-#: An --accept has no limit.
-ACCEPTANCE = "acceptance"
 #: A crash or an interrupt.
 BROKEN = "broken"
 

@@ -698,7 +698,6 @@ def test_only_noise_and_the_budget_are_excusable():
         decision.CONTRADICTION,
         decision.UNMEASURED,
         decision.MISSING,
-        decision.ACCEPTANCE,
         decision.BROKEN,
     )
     assert [kind for kind in kinds if decision.Reason(kind, "").is_excusable] == [

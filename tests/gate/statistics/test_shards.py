@@ -16,7 +16,6 @@ from gate_builders import Measured, header, quantity, recorded, series, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.criteria import Acceptance
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate.flow import MOST_SHARDS
 from mnistbench.gate.report import last_line, report
@@ -44,6 +43,7 @@ from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard,
 from mnistbench.gate.statistics.result import JudgeOptions, conclude
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.words import ALL_CASES, IMPORT
+from mnistbench.judging.acceptance import Acceptance
 
 TESTS = tuple(f"bench/test_x.py::test_{number}" for number in range(7))
 
