@@ -30,13 +30,15 @@ from mnistbench.core.options import GROUPINGS
 from mnistbench.gate import bisect_command, bisection, qualification, words
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
-from mnistbench.gate.statistics import decision, raw_samples
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
+from mnistbench.gate.statistics import raw_samples
+from mnistbench.gate.statistics.decision import Thresholds, decide
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.statistics.result import JudgeOptions, Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
+from mnistbench.judging import verdicts
 from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[1]
@@ -592,30 +594,30 @@ def test_the_unit_of_a_number_is_stated(name):
         (
             "gate",
             "properties/outcome/enum",
-            {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE},
+            {verdicts.PASSED, verdicts.REGRESSED, verdicts.INCONCLUSIVE},
         ),
         (
             "gate",
             "properties/reasons/items/properties/kind/enum",
             {
-                decision.NOISE,
-                decision.BUDGET,
-                decision.CONTRADICTION,
-                decision.UNMEASURED,
-                decision.MISSING,
-                decision.BROKEN,
+                verdicts.NOISE,
+                verdicts.BUDGET,
+                verdicts.CONTRADICTION,
+                verdicts.UNMEASURED,
+                verdicts.MISSING,
+                verdicts.BROKEN,
             },
         ),
         (
             "gate",
             "properties/findings/items/properties/verdict/enum",
             {
-                decision.REGRESSED,
-                decision.IMPROVED,
-                decision.UNCONFIRMED,
-                decision.CONTRADICTED,
-                decision.SMALL,
-                decision.UNDECIDED,
+                verdicts.REGRESSED,
+                verdicts.IMPROVED,
+                verdicts.UNCONFIRMED,
+                verdicts.CONTRADICTED,
+                verdicts.WITHIN,
+                verdicts.INCONCLUSIVE,
             },
         ),
         (
@@ -638,11 +640,11 @@ def test_the_unit_of_a_number_is_stated(name):
             "$defs/estimate/properties/clock/enum",
             {words.WALL, words.CPU, words.DEVICE, words.BUSY, words.NO_CLOCK, "profiled"},
         ),
-        ("qualify", "properties/outcome/enum", {decision.PASSED, decision.INCONCLUSIVE}),
+        ("qualify", "properties/outcome/enum", {verdicts.PASSED, verdicts.INCONCLUSIVE}),
         (
             "bisect",
             "properties/outcome/enum",
-            {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE},
+            {verdicts.PASSED, verdicts.REGRESSED, verdicts.INCONCLUSIVE},
         ),
         (
             "bisect",
@@ -652,7 +654,7 @@ def test_the_unit_of_a_number_is_stated(name):
         ("compare", "properties/by/enum", set(GROUPINGS)),
         (
             "compare",
-            "properties/problems/items/properties/verdict/enum",
+            "properties/problems/items/properties/kind/enum",
             {judge.INCOMPARABLE, judge.MISSING},
         ),
         (

@@ -31,7 +31,6 @@ from mnistbench.gate.qualification import share
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.decision import (
     LAUNCHES,
-    REGRESSED,
     Decision,
     Thresholds,
     candidates,
@@ -44,6 +43,7 @@ from mnistbench.gate.statistics.decision import (
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.words import ITERATION, MEAN, WALL
+from mnistbench.judging.verdicts import REGRESSED
 
 RUNNERS = 40
 TESTS = 125

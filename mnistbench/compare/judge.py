@@ -39,19 +39,20 @@ from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacem
 from mnistbench.core.record import median, quartiles_ns
 from mnistbench.judging.acceptance import LARGEST_LIMIT, Acceptance
 from mnistbench.judging.grouping import LARGE_SHARE, is_judged_alone
+from mnistbench.judging.verdicts import (
+    IMPROVED,
+    INCOMPARABLE,
+    INCONCLUSIVE,
+    MISSING,
+    NONE,
+    PASSED,
+    REGRESSED,
+    SUSPECT,
+    WITHIN,
+    Reason,
+)
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
-
-REGRESSED = "regressed"
-IMPROVED = "improved"
-WITHIN = "within"
-SUSPECT = "suspect"
-INCONCLUSIVE = "inconclusive"
-
-#: Why something was not judged: its times cannot be compared.
-INCOMPARABLE = "incomparable"
-#: Why something was not judged: a side does not have it.
-MISSING = "missing"
 
 #: Kind of a quantity: the iteration; also its name, which ``--accept CASE:OP`` takes.
 ITERATION = "iteration"
@@ -63,14 +64,6 @@ REPLACED = "replaced"
 OUTSIDE_KIND = "outside"
 #: Kind of a quantity: small operations together; also their name, which ``--accept`` takes.
 OTHER = "other"
-
-
-class Problem(NamedTuple):
-    """One reason why something could not be judged."""
-
-    verdict: str  # MISSING or INCOMPARABLE
-    text: str
-    excused: bool  # by --allow-missing or --allow-incomparable
 
 
 @dataclass(frozen=True)
@@ -196,7 +189,7 @@ class Judgement:
     comparison: Comparison
     criteria: Criteria
     cases: tuple[CaseJudgement, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Reason, ...]
     asked: bool  # a threshold was given, on the command line, in a configuration or on a test
     unused: tuple[str, ...]  # --accept values that match no regression
 
@@ -224,7 +217,7 @@ class Judgement:
         return tuple(checked for checked in self.checked if checked.is_noise)
 
     @property
-    def unjudged(self) -> int:
+    def open_questions(self) -> int:
         """Number of problems and changes that could not be judged and are not excused."""
         if not self.asked:
             return 0
@@ -242,10 +235,12 @@ class Judgement:
 
     @property
     def outcome(self) -> str:
-        """``passed``, ``regressed``, ``unjudged``, or ``none`` where no threshold was given."""
+        """NONE where no threshold was given, else PASSED, REGRESSED or INCONCLUSIVE."""
         if not self.asked:
-            return "none"
-        return "regressed" if self.regressions else "unjudged" if self.unjudged else "passed"
+            return NONE
+        if self.regressions:
+            return REGRESSED
+        return INCONCLUSIVE if self.open_questions else PASSED
 
 
 def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
@@ -627,14 +622,14 @@ def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
 # ---- What cannot be judged: missing cases and tables, other machines, thresholds without an effect
 
 
-def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
+def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Reason]:
     """Yield all problems, those of the whole comparison first."""
     if not comparison.head.cases:
         why = comparison.head.why_empty or "the new run has no benchmark in it; name another"
-        yield Problem(MISSING, f"no benchmark ran: {why}", excused=False)
+        yield Reason(MISSING, f"no benchmark ran: {why}", excused=False)
         return
     if not comparison.bases:
-        yield Problem(
+        yield Reason(
             MISSING,
             "no saved run to compare with; save one with: pytest bench --benchmark-autosave",
             excused=False,
@@ -642,7 +637,7 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
         return
     cases = comparison.cases
     if not cases:
-        yield Problem(
+        yield Reason(
             MISSING,
             "no case in common with the base; save a run of these cases first",
             excused=False,
@@ -655,19 +650,19 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
             f"not the same case as in the base: {base.node_id} ({changed}); measure both sides "
             "with the same settings"
         )
-        yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
+        yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
     redefined = {id(base) for base, _, _ in comparison.redefined}
     for run, case in comparison.only_base:
         if id(case) not in redefined:
             where = f"last saved {run.label}" if run.saved_at else run.label
             text = f"in the base but not in this run: {case.node_id}, {where}"
-            yield Problem(MISSING, text, excused=criteria.allow_missing)
+            yield Reason(MISSING, text, excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)
     yield from _missing_tables(cases, criteria)
     yield from _unmatched(cases, criteria)
 
 
-def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
+def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
     """Yield one problem per difference, not per case.
 
     Another machine is a difference of all cases.
@@ -676,9 +671,7 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     found = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(found, described(found), strict=True):
         what = f"{units.counted(counts[name], 'case')}: {text}"
-        yield Problem(
-            INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable
-        )
+        yield Reason(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
     for case in cases:
         if case.iterations.unknown:
             text = (
@@ -687,17 +680,17 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
                 "iterations are not known; record each iteration as a step "
                 "(torch.profiler.profile.step)"
             )
-            yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
+            yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
         if case.iterations.are_divided and case.clock == "cpu" and criteria.case_fail:
             text = (
                 f"{case.head.label}: --case-fail cannot judge the time of an iteration, because "
                 "the traces have no steps and different numbers of iterations; record each "
                 "iteration as a step (torch.profiler.profile.step)"
             )
-            yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
+            yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
 
 
-def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
+def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
     for case in cases:
         if case.operations or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
             continue
@@ -712,7 +705,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 f"no device time in the operation table of {case.head.node_id} in "
                 f"{' and in '.join(lost)}"
             )
-            yield Problem(
+            yield Reason(
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
@@ -722,31 +715,31 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
             # Such a case never has a table of its own, and no threshold of its test asks for one.
             continue
         where = " and in ".join(sides) or "both by the same view"
-        yield Problem(
+        yield Reason(
             MISSING,
             f"no operation table of {case.head.node_id} in {where}",
             excused=criteria.allow_missing,
         )
 
 
-def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
+def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
     """Yield thresholds that apply to nothing: a misspelt name must not pass."""
     compared = [case for case in cases if case.operations]
     for name in sorted({limit.name for limit in criteria.op_fail if limit.name}):
         if compared and not any(
             change.is_named(name) for case in compared for change in case.operations
         ):
-            yield Problem(
+            yield Reason(
                 MISSING, f"--op-fail {name!r} is no operation or module of any case", excused=False
             )
     for case in compared:
         for limit in map(Threshold.parse, case.head.op_fail):
             if limit.name and not any(change.is_named(limit.name) for change in case.operations):
                 text = f"opgate {limit.name!r} is no operation or module of {case.head.node_id}"
-                yield Problem(MISSING, text, excused=False)
+                yield Reason(MISSING, text, excused=False)
     if criteria.op_fail and cases and not compared and all(case.is_comparable for case in cases):
         text = "no case has an operation table that --op-fail could apply to"
-        yield Problem(
+        yield Reason(
             MISSING,
             f"{text}; give --case-fail 10%, or save runs with --op-benchmarks",
             excused=False,

@@ -18,15 +18,7 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
 from mnistbench.gate.statistics.decision import (
-    CONTRADICTED,
-    IMPROVED,
-    INCONCLUSIVE,
-    PASSED,
-    REGRESSED,
     SCREENING,
-    SMALL,
-    UNCONFIRMED,
-    UNDECIDED,
     Estimate,
     Finding,
     change_of,
@@ -51,6 +43,15 @@ from mnistbench.gate.words import (
     WALL,
 )
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.verdicts import (
+    CONTRADICTED,
+    IMPROVED,
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    WITHIN,
+)
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
@@ -88,7 +89,7 @@ COMMENT = 65_000
 SUMMARY = 1_000_000
 
 #: Verdicts in the order of the report.
-_FOUND = (REGRESSED, UNDECIDED, CONTRADICTED, IMPROVED, SMALL, UNCONFIRMED)
+_FOUND = (REGRESSED, INCONCLUSIVE, CONTRADICTED, IMPROVED, WITHIN, UNCONFIRMED)
 
 
 def signed(change: float) -> str:
@@ -983,7 +984,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     return {
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
-        "reasons": [reason._asdict() for reason in verdict.reasons],
+        "reasons": [{"kind": reason.kind, "text": reason.text} for reason in verdict.reasons],
         "no_regression_of": _finite(decision.bound),
         "no_regression_of_means": _finite(decision.bound_of_means),
         **{name: getattr(header, name) for name in of_header},

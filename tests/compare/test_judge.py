@@ -234,14 +234,18 @@ NOISY = builders.base_runs(1, 1_400_000)[0]
 def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
     judgement = judged(eight(*UNSTEADY), NOISY, limits("10%"))
     [checked] = judgement.noise
-    assert (checked.name, judgement.outcome, judgement.unjudged, judgement.regressions) == (
+    assert (checked.name, judgement.outcome, judgement.open_questions, judgement.regressions) == (
         MM,
-        "unjudged",
+        "inconclusive",
         1,
         (),
     )
     allowed = judged(eight(*UNSTEADY), NOISY, limits("10%", inconclusive="ok"))
-    assert (allowed.noise, allowed.outcome, allowed.unjudged) == (judgement.noise, "passed", 0)
+    assert (allowed.noise, allowed.outcome, allowed.open_questions) == (
+        judgement.noise,
+        "passed",
+        0,
+    )
 
 
 def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
@@ -254,7 +258,7 @@ def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
     )
     assert (
         judged([more, *eight(*UNSTEADY)], NOISY, limits("10%", inconclusive="ok")).outcome
-        == "unjudged"
+        == "inconclusive"
     )
 
 
@@ -278,14 +282,14 @@ def steady_and(*times):
 @pytest.mark.parametrize(
     ("share", "criteria", "open_", "outcome"),
     [
-        (0.10, limits("10%"), [], "unjudged"),  # of a case of 7.5 ms
+        (0.10, limits("10%"), [], "inconclusive"),  # of a case of 7.5 ms
         (0.10, limits("10%", inconclusive="ok"), [], "passed"),
         (0.10, limits("150%"), [], "passed"),
         (0.10, limits("aten::mm:10%"), [], "passed"),  # no limit for it
         (0.09, limits("10%"), [CONV], "passed"),
         (0.09, limits("10%", "conv2:5%"), [CONV], "passed"),  # its module is no operation
-        (0.09, limits("10%", "aten::conv:5%"), [], "unjudged"),
-        (0.09, limits("10%", f"{CONV}:5%"), [], "unjudged"),
+        (0.09, limits("10%", "aten::conv:5%"), [], "inconclusive"),
+        (0.09, limits("10%", f"{CONV}:5%"), [], "inconclusive"),
     ],
 )
 def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_small_ones_are_counted(  # noqa: E501
@@ -298,9 +302,9 @@ def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_sm
     assert [one.name for one in judgement.open_operations] == open_
     assert judgement.outcome == outcome
     assert [one.name for one in judgement.noise] == (
-        [CONV] if "unjudged" in outcome or criteria.inconclusive == "ok" else []
+        [CONV] if "inconclusive" in outcome or criteria.inconclusive == "ok" else []
     )
-    assert judgement.unjudged == (outcome == "unjudged")
+    assert judgement.open_questions == (outcome == "inconclusive")
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 20])
@@ -320,7 +324,7 @@ def test_a_limit_below_the_uncertainty_is_no_pass_however_many_runs_there_are(co
 @pytest.mark.parametrize(
     ("iqr_ns", "criteria", "outcome"),
     [
-        (1_000_000, limits(iteration="10%"), "unjudged"),
+        (1_000_000, limits(iteration="10%"), "inconclusive"),
         (1_000_000, limits("10%"), "passed"),  # no limit for cases
         (1_000_000, limits(iteration="20%"), "passed"),
         (100_000, limits(iteration="10%"), "passed"),
@@ -330,7 +334,9 @@ def test_a_case_that_the_runs_cannot_judge_is_no_pass(iqr_ns, criteria, outcome)
     side = mm(LARGE, timing=builders.timing(median_ns=7_500_000, iqr_ns=iqr_ns))
     judgement = judged(side, side, criteria)
     assert judgement.outcome == outcome
-    assert [one.name for one in judgement.noise] == (["iteration"] if outcome == "unjudged" else [])
+    assert [one.name for one in judgement.noise] == (
+        ["iteration"] if outcome == "inconclusive" else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,7 +344,7 @@ def test_a_case_that_the_runs_cannot_judge_is_no_pass(iqr_ns, criteria, outcome)
     [
         (60_000, "improved", "passed"),
         (150_000, "improved", "passed"),
-        (260_000, "inconclusive", "unjudged"),
+        (260_000, "inconclusive", "inconclusive"),
     ],
 )
 def test_a_faster_operation_passes_if_a_slowdown_of_its_limit_is_ruled_out(spread, word, outcome):
@@ -767,7 +773,7 @@ def problem_of(bases, head, criteria=GATE, **changes):
     """The only problem, whose outcome is that nothing could be judged unless it is excused."""
     judgement = judged(bases, head, criteria, **changes)
     [problem] = judgement.problems
-    assert judgement.outcome == ("passed" if problem.excused else "unjudged")
+    assert judgement.outcome == ("passed" if problem.excused else "inconclusive")
     return problem
 
 
@@ -996,7 +1002,7 @@ def test_a_mark_applies_to_its_own_case():
         assert problem_list(judgement) == [
             ("missing", f"opgate 'conv2' is no operation or module of {NODE}", False)
         ]
-        assert judgement.outcome == "unjudged"
+        assert judgement.outcome == "inconclusive"
 
 
 def test_a_name_is_not_called_unknown_where_operations_could_not_be_compared():
@@ -1004,7 +1010,7 @@ def test_a_name_is_not_called_unknown_where_operations_could_not_be_compared():
         case(row("aten::mm", LARGE)), environment=builders.environment(torch="2.13.0")
     )
     judgement = judged(base, mm(LARGE), limits("aten::nothing:5%", **EXCUSES))
-    assert [problem.verdict for problem in judgement.problems] == ["incomparable"]
+    assert [problem.kind for problem in judgement.problems] == ["incomparable"]
 
 
 # ---- intended regressions ------------------------------------------------------------------------
@@ -1133,7 +1139,7 @@ def test_noise_above_a_threshold_is_accepted_in_the_same_way():
         )
 
     assert outcome(0.5) == ("passed", "accepted", ())
-    assert outcome(0.2) == ("unjudged", "", ())
+    assert outcome(0.2) == ("inconclusive", "", ())
     assert outcome(0.2, inconclusive="ok") == ("passed", "", ())
 
 
@@ -1200,13 +1206,13 @@ MORE = builders.case_record(batch_size=1)
         (2 * LARGE, True, Criteria(), "none"),
         (LARGE, False, GATE, "passed"),
         (2 * LARGE, False, GATE, "regressed"),
-        (LARGE, True, GATE, "unjudged"),
+        (LARGE, True, GATE, "inconclusive"),
         (2 * LARGE, True, GATE, "regressed"),  # what is known weighs more than what is not
         (LARGE, True, limits("10%", allow_missing=True), "passed"),
-        (2 * LARGE, True, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "unjudged"),
+        (2 * LARGE, True, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "inconclusive"),
         (2 * LARGE, False, limits("10%", accept=("*:aten::mm:100%",), reason="x"), "passed"),
         (2 * LARGE, False, limits(iteration="10%"), "passed"),  # operations were not asked for
-        (2 * LARGE, True, limits(iteration="10%"), "unjudged"),
+        (2 * LARGE, True, limits(iteration="10%"), "inconclusive"),
     ],
 )
 def test_the_outcome(head, missing, criteria, outcome):
@@ -1217,7 +1223,7 @@ def test_the_outcome(head, missing, criteria, outcome):
     # Problems are found in any case; nobody who did not ask is told that something could not be
     # judged.
     assert len(judgement.problems) == missing
-    assert judgement.unjudged == (missing and judgement.asked and not criteria.allow_missing)
+    assert judgement.open_questions == (missing and judgement.asked and not criteria.allow_missing)
 
 
 def test_a_mark_applies_to_its_own_test_only():
@@ -1498,7 +1504,7 @@ def test_any_runs_are_judged(
     judgement = judge(compare(summaries, new, by=by, **across), criteria)
     words = {"regressed", "improved", "within", "suspect", "inconclusive", "incomparable"}
     assert {one.verdict for each in judgement.cases for one in each.checked} <= words
-    assert judgement.outcome in {"none", "passed", "regressed", "unjudged"}
+    assert judgement.outcome in {"none", "passed", "regressed", "inconclusive"}
     if judgement.outcome == "passed":
         assert judgement.cases
         assert not any(one.fails or one.is_noise for one in judgement.checked)
@@ -1568,7 +1574,7 @@ def test_a_marked_case_of_the_base_that_is_missing_now_is_undecided():
     )
     judgement = judge(compare([base], builders.summary()), Criteria())
     assert judgement.asked
-    assert judgement.outcome == "unjudged"
+    assert judgement.outcome == "inconclusive"
 
 
 @pytest.mark.parametrize(

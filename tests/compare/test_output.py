@@ -327,7 +327,7 @@ def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
 def test_a_case_that_cannot_be_judged_is_named_with_its_limit_and_what_to_do():
     bases = builders.base_runs(8, 1_000_000, 1_500_000, 800_000, 1_200_000)
     lines = report(bases, bases[0], **thresholds("10%")).splitlines()
-    assert lines[-1] == "thresholds: undecided: 1"
+    assert lines[-1] == "thresholds: inconclusive: 1"
     assert lines[-2] == (
         "inconclusive: aten::mm, forward fc1 (step convnet-b16-cpu on digits), 1.10 ms -> 1.00 "
         "ms, -9.1 %; -1.3 % of the iteration; the limit is 10.0 %, the minimum detectable change "

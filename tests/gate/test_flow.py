@@ -30,12 +30,13 @@ from mnistbench.gate.planning import LEAST_EFFORT
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report import last_line, report
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
+from mnistbench.gate.statistics.decision import LEAST_LAUNCHES
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
 from mnistbench.gate.statistics.result import JudgeOptions, conclude
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 from mnistbench.showing.progress import Progress
 

@@ -29,14 +29,9 @@ from mnistbench.gate.qualification import (
     report,
 )
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import (
-    INCONCLUSIVE,
-    LAUNCHES,
-    PASSED,
-    REGRESSED,
-    Thresholds,
-)
+from mnistbench.gate.statistics.decision import LAUNCHES, Thresholds
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"

@@ -51,7 +51,7 @@ def save(number, scale=1.0, *, name="base", directory="", documents=None, **chan
         ),
         ({"scale": 1.05}, ["--op-fail", "10%", "--case-fail=10%"], EXIT_PASSED, "passed"),
         ({"scale": 2.0}, ["--op-fail", "10%"], EXIT_REGRESSED, "regressed: 1"),
-        ({"batch_size": 64}, ["--op-fail", "10%"], EXIT_UNJUDGED, "undecided: 2"),
+        ({"batch_size": 64}, ["--op-fail", "10%"], EXIT_UNJUDGED, "inconclusive: 2"),
     ],
 )
 def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code, line):

@@ -18,17 +18,9 @@ from mnistbench.core.record import median_ns
 from mnistbench.gate import words
 from mnistbench.gate.statistics import quantities, raw_samples, shards
 from mnistbench.gate.statistics.decision import (
-    BROKEN,
-    BUDGET,
-    INCONCLUSIVE,
     MEMORY_SHARE,
-    MISSING,
-    PASSED,
-    REGRESSED,
-    UNMEASURED,
     Decision,
     Finding,
-    Reason,
     Thresholds,
     decide,
     decision_as_shown,
@@ -43,6 +35,16 @@ from mnistbench.judging.exact import (
     Counts,
     model_differences,
     operation_differences,
+)
+from mnistbench.judging.verdicts import (
+    BROKEN,
+    BUDGET,
+    INCONCLUSIVE,
+    MISSING,
+    PASSED,
+    REGRESSED,
+    UNMEASURED,
+    Reason,
 )
 
 #: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a

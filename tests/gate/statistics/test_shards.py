@@ -21,16 +21,11 @@ from mnistbench.gate.flow import MOST_SHARDS
 from mnistbench.gate.report import last_line, report
 from mnistbench.gate.statistics import decision
 from mnistbench.gate.statistics.decision import (
-    BROKEN,
     CONFIRMING,
-    INCONCLUSIVE,
     LAUNCHES,
     LEAST_LAUNCHES,
     LOOKS,
-    MISSING,
-    PASSED,
     PRODUCT,
-    REGRESSED,
     SCREENING,
     Thresholds,
     decide,
@@ -44,6 +39,7 @@ from mnistbench.gate.statistics.result import JudgeOptions, conclude
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.words import ALL_CASES, IMPORT
 from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.verdicts import BROKEN, INCONCLUSIVE, MISSING, PASSED, REGRESSED
 
 TESTS = tuple(f"bench/test_x.py::test_{number}" for number in range(7))
 
