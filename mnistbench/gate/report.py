@@ -21,7 +21,6 @@ from mnistbench.gate.statistics.decision import (
     SCREENING,
     Estimate,
     Finding,
-    change_of,
     launches_needed,
     looks,
     product,
@@ -43,6 +42,7 @@ from mnistbench.gate.words import (
     WALL,
 )
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
     CONTRADICTED,
     IMPROVED,

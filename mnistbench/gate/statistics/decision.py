@@ -25,6 +25,7 @@ from mnistbench.gate.statistics.permutation import (
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.words import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
     BUDGET,
     CONTRADICTED,
@@ -74,9 +75,6 @@ MEAN_FACTOR = 5
 #: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of
 #: deallocations.
 MEMORY_SHARE = 0.10
-
-#: Logarithm from which on a change counts as infinite; close to the logarithm of the largest float.
-_LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True)
@@ -513,11 +511,6 @@ def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float) -> li
         )
         for quantity, mean, least, most in zip(quantities, means, low, high, strict=True)
     ]
-
-
-def change_of(log: float) -> float:
-    """Return the change of a log ratio; infinite if it is too large for a float."""
-    return math.expm1(log) if log < _LARGEST_LOG else math.inf
 
 
 def _matrix(quantities: Sequence[Quantity]) -> Array:
