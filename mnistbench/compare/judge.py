@@ -259,7 +259,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         iteration, *operations = (_judge(checked, by_runs, criteria) for checked in draft.checked)
         cases.append(CaseJudgement(draft.case, iteration, tuple(operations)))
     judged = (checked for case in cases for checked in case.checked if checked.may_be_accepted)
-    used = {one for checked in judged for one in _matching(checked, criteria)}
+    used = {acceptance for checked in judged for acceptance in _matching(checked, criteria)}
     # A test that is missing now may have a threshold, too.
     concerned = (*comparison.head.cases, *(case for _, case in comparison.only_base))
     marks = any(case.op_fail or case.case_fail for case in concerned)
@@ -269,7 +269,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         cases=tuple(cases),
         problems=tuple(problems(comparison, criteria)),
         asked=bool(criteria.op_fail or criteria.case_fail or marks),
-        unused=tuple(one.text for one in criteria.accept if one not in used),
+        unused=tuple(acceptance.text for acceptance in criteria.accept if acceptance not in used),
     )
 
 
@@ -486,8 +486,8 @@ def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> Checked
     if is_noise:
         checked = replace(checked, verdict=INCONCLUSIVE)
 
-    limits = [one.limit for one in _matching(checked, criteria) if checked.may_be_accepted]
-    accept_limit = max(limits, default=None)
+    matching = _matching(checked, criteria) if checked.may_be_accepted else []
+    accept_limit = max((acceptance.limit for acceptance in matching), default=None)
     accepted = accept_limit is not None and _share_to_accept(checked) <= accept_limit
     return replace(
         checked,
@@ -603,7 +603,7 @@ def _as_pattern(name: str) -> str:
 
 
 def _matching(checked: CheckedQuantity, criteria: Criteria) -> list[Acceptance]:
-    return [one for one in criteria.accept if _matches(one, checked)]
+    return [acceptance for acceptance in criteria.accept if _matches(acceptance, checked)]
 
 
 def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
@@ -668,8 +668,8 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     Another machine is a difference of all cases.
     """
     counts = Counter(name for case in cases for name in case.incomparable)
-    found = {name: sides for case in cases for name, sides in case.incomparable.items()}
-    for name, text in zip(found, described(found), strict=True):
+    fields = {name: sides for case in cases for name, sides in case.incomparable.items()}
+    for name, text in zip(fields, described(fields), strict=True):
         what = f"{units.counted(counts[name], 'case')}: {text}"
         yield Reason(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
     for case in cases:

@@ -119,7 +119,7 @@ def as_shown(estimate: Estimate) -> Estimate:
         head = max(0.0, quantity.head_ns) if base + added == 0 else 0.0
         base = (head + added) / (1 + change) - added
 
-    def of_base(share: float) -> float:
+    def as_share_of_base(share: float) -> float:
         if base == 0:
             return math.inf if share > 0 else 0.0
         return max(-1.0, share * (base + added) / base)
@@ -128,7 +128,10 @@ def as_shown(estimate: Estimate) -> Estimate:
     if not added:
         return shown
     return replace(
-        shown, change=of_base(change), low=of_base(estimate.low), high=of_base(estimate.high)
+        shown,
+        change=as_share_of_base(change),
+        low=as_share_of_base(estimate.low),
+        high=as_share_of_base(estimate.high),
     )
 
 
@@ -229,7 +232,9 @@ class Decision:
 
     def _bound(self, kind: str) -> float:
         regressed = {
-            finding.screened.quantity.case for finding in self.findings if _is_of_case(finding)
+            finding.screened.quantity.case
+            for finding in self.findings
+            if _is_case_regression(finding)
         }
         bounds = [
             case.high
@@ -325,10 +330,10 @@ def decide(
     unbounded = _unbounded(operations, findings, thresholds)
     regressions = [finding for finding in findings if finding.verdict == REGRESSED]
     reasons = (
-        *_of_unusable(first),
-        *_of_findings(findings, fresh, thresholds),
-        *_of_bounds(cases, thresholds, regressions, accepts),
-        *_of_unbounded(unbounded, thresholds),
+        *_unusable_reasons(first),
+        *_finding_reasons(findings, fresh, thresholds),
+        *_bound_reasons(cases, thresholds, regressions, accepts),
+        *_unbounded_reasons(unbounded, thresholds),
     )
     return Decision(
         REGRESSED if regressions else INCONCLUSIVE if reasons or not pooled else PASSED,
@@ -358,7 +363,7 @@ def united(parts: Sequence[Decision]) -> Decision:
         cases=tuple(estimate for part in parts for estimate in part.cases),
         operations=tuple(estimate for part in parts for estimate in part.operations),
         once=tuple(estimate for part in parts for estimate in part.once),
-        findings=tuple(sorted(findings, key=_size)),
+        findings=tuple(sorted(findings, key=_by_size)),
         reasons=tuple(reason for part in parts for reason in part.reasons),
         launches=min((part.launches for part in parts), default=0),
         fresh=max((part.fresh for part in parts), default=0),
@@ -367,7 +372,7 @@ def united(parts: Sequence[Decision]) -> Decision:
     )
 
 
-def is_settled(found: Decision, thresholds: Thresholds) -> bool:
+def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     """Whether the fresh launches are enough, so that no more of them are needed.
 
     The flagged quantities of each case are three groups: its time, that of its operations, and what
@@ -376,12 +381,12 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
     regressed, or in which no slowdown is open.
     """
     ruled_out = {
-        finding.screened.quantity.key: _is_ruled_out(finding, found, thresholds)
-        for finding in found.findings
+        finding.screened.quantity.key: _is_ruled_out(finding, decision, thresholds)
+        for finding in decision.findings
     }
-    if found.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(found.shards)[0] + 1):
+    if decision.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(decision.shards)[0] + 1):
         groups: dict[tuple[str, bool, bool], list[Finding]] = {}
-        for finding in found.findings:
+        for finding in decision.findings:
             of = finding.screened.quantity
             groups.setdefault((of.case, of.is_case, of.is_once), []).append(finding)
         return all(
@@ -389,23 +394,23 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
             or all(ruled_out[finding.screened.quantity.key] for finding in group)
             for group in groups.values()
         )
-    return found.outcome == REGRESSED or not any(
+    return decision.outcome == REGRESSED or not any(
         finding.verdict == INCONCLUSIVE
         or (
             _is_unconfirmed(finding)
             and finding.screened.quantity.is_case
             and not ruled_out[finding.screened.quantity.key]
         )
-        for finding in found.findings
+        for finding in decision.findings
     )
 
 
-def _is_ruled_out(finding: Finding, found: Decision, thresholds: Thresholds) -> bool:
+def _is_ruled_out(finding: Finding, decision: Decision, thresholds: Thresholds) -> bool:
     """Whether both stages rule out that a flagged slowdown has the size of its threshold."""
     key = finding.screened.quantity.key
     [high] = [
         estimate.high
-        for estimate in (*found.cases, *found.operations, *found.once)
+        for estimate in (*decision.cases, *decision.operations, *decision.once)
         if estimate.quantity.key == key
     ]
     return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.quantity)
@@ -415,7 +420,7 @@ def _is_unconfirmed(finding: Finding) -> bool:
     return finding.verdict == UNCONFIRMED and finding.screened.change > 0
 
 
-def _is_of_case(finding: Finding) -> bool:
+def _is_case_regression(finding: Finding) -> bool:
     """Whether it is a regression of the time of a whole case."""
     return finding.verdict == REGRESSED and finding.screened.quantity.is_case
 
@@ -429,12 +434,13 @@ def _unbounded(
         for finding in findings
         if finding.verdict in (REGRESSED, INCONCLUSIVE, CONTRADICTED)
     }
-    found = [
-        one
-        for one in operations
-        if one.high >= thresholds.of(one.quantity) and one.quantity.key not in reported
+    unbounded = [
+        estimate
+        for estimate in operations
+        if estimate.high >= thresholds.of(estimate.quantity)
+        and estimate.quantity.key not in reported
     ]
-    return sorted(found, key=lambda one: -one.quantity.share)
+    return sorted(unbounded, key=lambda estimate: -estimate.quantity.share)
 
 
 def _usable(quantity: Quantity) -> bool:
@@ -523,7 +529,8 @@ def _kinds(quantities: Sequence[Quantity]) -> list[str]:
     Changes by new operations are shares of a case, so much smaller than others.
     """
     return [
-        "operation" if one.is_operation and one.kind != ADDED else one.kind for one in quantities
+        "operation" if quantity.is_operation and quantity.kind != ADDED else quantity.kind
+        for quantity in quantities
     ]
 
 
@@ -570,15 +577,15 @@ def _findings(
     confirmed = _confirmed(measured_again, second, seed, shards)
     shown = _bounded([second[key] for key in confirmed], seed, 1 - 2 * CONFIRMING)
     least = {estimate.quantity.key: max(0.0, estimate.low) for estimate in shown}
-    found = []
+    findings = []
     for estimate in screened:
         key = estimate.quantity.key
         verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
-        found.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
-    return sorted(found, key=_size)
+        findings.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
+    return sorted(findings, key=_by_size)
 
 
-def _size(finding: Finding) -> float:
+def _by_size(finding: Finding) -> float:
     return -abs(finding.best.change) * finding.best.quantity.weight
 
 
@@ -653,11 +660,11 @@ def product(shards: int) -> float:
     The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of
     shards; c follows by iteration.
     """
-    found = PRODUCT
+    largest = PRODUCT
     of_gate = PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
     for _ in range(100 if shards > 1 else 0):
-        found = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / found))
-    return found
+        largest = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / largest))
+    return largest
 
 
 def looks(shards: int) -> tuple[int, ...]:
@@ -704,9 +711,9 @@ def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
         and other.change < 0
     )
     bounds = {
-        one.quantity.clock: one.high
-        for one in pooled
-        if one.quantity.case == case and one.quantity.kind == ITERATION
+        estimate.quantity.clock: estimate.high
+        for estimate in pooled
+        if estimate.quantity.case == case and estimate.quantity.kind == ITERATION
     }
     if BUSY in bounds:
         return added - saved > bounds[BUSY]
@@ -716,7 +723,7 @@ def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
 # ---- Why it is inconclusive ----------------------------------------------------------------------
 
 
-def _of_unusable(quantities: Sequence[Quantity]) -> Iterable[Reason]:
+def _unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:
     for quantity in quantities:
         if not _usable(quantity):
             what = f"{quantity.case}: too few usable samples of {quantity.title}"
@@ -729,7 +736,7 @@ def _of_unusable(quantities: Sequence[Quantity]) -> Iterable[Reason]:
             )
 
 
-def _of_findings(
+def _finding_reasons(
     findings: Sequence[Finding], fresh: int, thresholds: Thresholds
 ) -> Iterable[Reason]:
     for finding in findings:
@@ -764,7 +771,7 @@ def _of_findings(
             yield Reason(BUDGET, text)
 
 
-def _of_bounds(
+def _bound_reasons(
     cases: Sequence[Estimate],
     thresholds: Thresholds,
     regressions: Sequence[Finding],
@@ -782,57 +789,60 @@ def _of_bounds(
         (finding.screened.quantity.case, finding.screened.quantity.kind) for finding in regressions
     }
     worst: dict[tuple[str, str], Estimate] = {}
-    for one in cases:
-        key = (one.quantity.case, one.quantity.kind)
+    for estimate in cases:
+        key = (estimate.quantity.case, estimate.quantity.kind)
         if (
-            one.high > thresholds.to_rule_out(one.quantity)
-            and one.quantity.case not in failed
+            estimate.high > thresholds.to_rule_out(estimate.quantity)
+            and estimate.quantity.case not in failed
             and key not in settled
         ):
-            worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
-    for one in worst.values():
-        up_to = f"of up to {units.percent_up(one.high)}"
-        left = (
-            f"{one.quantity.case}: a slowdown {up_to} of its {one.quantity.title} cannot be ruled "
-            "out"
-        )
-        limit = thresholds.to_rule_out(one.quantity)
-        if one.change >= limit:
+            worst[key] = max(worst.get(key, estimate), estimate, key=lambda bounded: bounded.high)
+    for estimate in worst.values():
+        up_to = f"of up to {units.percent_up(estimate.high)}"
+        quantity = estimate.quantity
+        left = f"{quantity.case}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
+        limit = thresholds.to_rule_out(estimate.quantity)
+        if estimate.change >= limit:
             yield Reason(
                 NOISE,
-                f"{left}; the estimate is {units.percent(one.change, signed=True)}; measure again",
+                f"{left}; the estimate is {units.percent(estimate.change, signed=True)}; "
+                "measure again",
             )
             continue
-        needed = launches_needed(one, limit)
+        needed = launches_needed(estimate, limit)
         advice = (
             f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
         )
         yield Reason(NOISE, f"{left}; {advice}")
 
 
-def launches_needed(one: Estimate, limit: float) -> float:
+def launches_needed(estimate: Estimate, limit: float) -> float:
     """Return the number of launches for an upper bound below a limit.
 
     The width of an interval falls with their root.
     """
-    estimate = max(one.change, -1 + LEAST_SPREAD)
-    reach, room = (math.log1p(value) - math.log1p(estimate) for value in (one.high, limit))
-    needed = one.launches * (reach / room) ** 2
+    change = max(estimate.change, -1 + LEAST_SPREAD)
+    reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
+    needed = estimate.launches * (reach / room) ** 2
     return math.ceil(needed) if math.isfinite(needed) else math.inf
 
 
-def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
+def _unbounded_reasons(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
     """Yield a reason for each large operation that is not bounded.
 
     The last line of the report counts all of them.
     """
-    for one in unbounded:
-        if one.quantity.share >= LARGE_SHARE and one.quantity.kind in (OPERATION, REPLACED, ADDED):
-            limit = units.percent(thresholds.of(one.quantity))
-            share = units.percent(one.quantity.share)
+    for estimate in unbounded:
+        if estimate.quantity.share >= LARGE_SHARE and estimate.quantity.kind in (
+            OPERATION,
+            REPLACED,
+            ADDED,
+        ):
+            limit = units.percent(thresholds.of(estimate.quantity))
+            share = units.percent(estimate.quantity.share)
             slower = (
-                f"{one.quantity.title} ({share} of its case) may be up to "
-                f"{units.percent_up(one.high)} slower"
+                f"{estimate.quantity.title} ({share} of its case) may be up to "
+                f"{units.percent_up(estimate.high)} slower"
             )
             advice = f"the threshold is {limit}, and more --launches narrow the interval"
-            yield Reason(NOISE, f"{one.quantity.case}: {slower}; {advice}")
+            yield Reason(NOISE, f"{estimate.quantity.case}: {slower}; {advice}")

@@ -118,8 +118,16 @@ class Quantity:
 
         The last is of operations that both sides have, but not in every build.
         """
-        gone = any(one.head_ns is None for one in self.replaced if one.base_ns is not None)
-        new = any(one.base_ns is None for one in self.replaced if one.head_ns is not None)
+        gone = any(
+            operation.head_ns is None
+            for operation in self.replaced
+            if operation.base_ns is not None
+        )
+        new = any(
+            operation.base_ns is None
+            for operation in self.replaced
+            if operation.head_ns is not None
+        )
         return "replaced" if gone and new else "gone" if gone else "new" if new else "irregular"
 
 
