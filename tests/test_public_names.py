@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import mnistbench
-from mnistbench.core.record import Run
+from mnistbench.saved_runs.run import Run
 from mnistbench.workloads.workload import Workload
 
 

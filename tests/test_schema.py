@@ -426,7 +426,7 @@ def test_a_judgement_by_either_rule_is_valid(times, factor, criteria):
 def test_a_benchmark_without_a_record_has_no_params():
     plain = builders.saved_file()
     plain["benchmarks"][0]["extra_info"] = {}
-    run = diff.RunSummary.from_json(plain, "0001_plain.json")
+    run = diff.Run.from_json(plain, "0001_plain.json")
     document = json.loads(
         compare_report.report(judge.judge(compare([run], run), Criteria()), 10).json
     )

@@ -156,7 +156,8 @@ def suite():
 
 def grown(saved, cases, times_rows):
     """Return a parsed run with as many cases, and tables with so many times the rows."""
-    from mnistbench.core.record import KEY, Run
+    from mnistbench.core.record import KEY
+    from mnistbench.saved_runs.run import Run
 
     records = Run.from_json(saved, "saved").cases
     made = []
@@ -164,13 +165,12 @@ def grown(saved, cases, times_rows):
         record = records[number % len(records)]
         benchmark = saved["benchmarks"][number % len(records)]
         tables = tuple(
-            dataclasses.replace(
-                table,
-                rows=tuple(
+            table.changed(
+                rows=[
                     dataclasses.replace(row, module=f"{copy}.{row.module}")
                     for copy in range(times_rows)
                     for row in table.rows
-                ),
+                ]
             )
             for table in record.tables
         )

@@ -3,7 +3,7 @@
 There are 10, 100 and 1,000 saved runs of 12 cases.
 
 ``python docs/evidence/many_saved_runs.py SAVED.json`` copies one saved run, with slightly different
-times, and measures every command in its own process; the first one writes the cache of summaries.
+times, and measures every command in its own process.
 ``pytest bench -k "test_step or test_forward" --benchmark-json=SAVED.json`` makes a run of 12 cases.
 Ratios between the sizes show how the cost grows; the seconds are those of one machine.
 """
@@ -72,7 +72,6 @@ def main(source):
             case, bytes_each = copies(source, Path(name), size)
             compare = ["compare", "*", "latest", "--op-fail=10%", "--pool-commits"]
             commands = {
-                "compare with all, first": compare,
                 "compare with all": compare,
                 "list": ["list"],
                 "history of one case": ["history", case],

@@ -16,7 +16,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DTYPES, STEPS
 from mnistbench.judging.verdicts import INCONCLUSIVE, NONE, PASSED, REGRESSED
 from mnistbench.saved_runs.references import OR_TRACE, find
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, deliver
 
 #: Parameters that two compared cases may differ in, and their values.
@@ -100,8 +100,8 @@ def run(settings: Settings) -> int:
 
 
 def _between(
-    name: str, first: object, second: object, bases: Sequence[RunSummary], head: RunSummary
-) -> tuple[list[RunSummary], RunSummary]:
+    name: str, first: object, second: object, bases: Sequence[Run], head: Run
+) -> tuple[list[Run], Run]:
     """Return the cases of each side with that side's value of a parameter.
 
     They have the value of the head in its place.

@@ -10,24 +10,24 @@ the profiler.
 from __future__ import annotations
 
 import functools
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
-from mnistbench.core.record import median, median_ns
+from mnistbench.core.record import CaseRecord, OpTable, median, median_ns
 from mnistbench.saved_runs.compatibility import (
     MACHINES,
     VERSIONS,
     blocking_differences,
     differences,
 )
-from mnistbench.saved_runs.summary import CaseSummary, OpSummary, RunSummary, TableSummary
+from mnistbench.saved_runs.run import Run
 
 #: A case with its run.
-CaseOfRun = tuple[RunSummary, CaseSummary]
+CaseOfRun = tuple[Run, CaseRecord]
 
 #: Why a base run is left out of a case: it does not have the case.
 ABSENT = "without the case"
@@ -41,6 +41,17 @@ DIRTY = "dirty tree"
 UNVERSIONED = "no commit"
 
 
+class OpTotals(NamedTuple):
+    """One operation of one side, or a sum of operations, per iteration."""
+
+    calls: float
+    self_ns: int  # median over iterations, without the profiler's overhead
+    spread_ns: int  # interquartile range over iterations; of a sum an upper bound
+    memory_bytes: int
+    shapes: tuple[str, ...]
+    kernels: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class OpChange:
     """One operation of a case, or the sum over an operation name or a module."""
@@ -50,10 +61,8 @@ class OpChange:
     module: str  # empty where modules are summed, or none can be named
     # Self time minus the profiler's overhead in every base run; none where it is new.
     base_runs: tuple[float, ...]
-    # Self times without the profiler's overhead; of several operations, the spread is the sum, an
-    # upper bound.
-    base: OpSummary | None  # in the last base run that has it; None where it is new
-    head: OpSummary | None
+    base: OpTotals | None  # in the last base run that has it; None where it is new
+    head: OpTotals | None
 
     @property
     def key(self) -> OpKey:
@@ -97,8 +106,8 @@ class OpChange:
 class CaseComparison:
     """One case that both sides have."""
 
-    base: CaseSummary  # in the newest base run that counts
-    head: CaseSummary
+    base: CaseRecord  # in the newest base run that counts
+    head: CaseRecord
     # cpu: wall time and host self times. device: elapsed time on the accelerator's clock and times
     # of its kernels.
     clock: str
@@ -109,7 +118,7 @@ class CaseComparison:
     # Why times cannot be compared: field -> (base, head).
     incomparable: Mapping[str, tuple[Any, Any]]
     # The base runs that count, oldest first; none where the case is incomparable.
-    used: tuple[RunSummary, ...] = ()
+    used: tuple[Run, ...] = ()
     # The other base runs: reason -> how many.
     left_out: Mapping[str, int] = field(default_factory=dict)
     # Compared all the same: field -> (base, head).
@@ -180,6 +189,19 @@ class CaseComparison:
         """The name of the test in the base, if a test with another name has the same Params now."""
         return self.base.node_id if self.base.test != self.head.test else ""
 
+    @functools.cached_property
+    def final_values(self) -> dict[str, tuple[float | None, float | None]]:
+        """Final losses and accuracies of both sides, by tag; none if they used other datasets."""
+        base = self.base.scalars
+        head = self.head.scalars
+        if not base or not head or not base.dataset or base.dataset != head.dataset:
+            return {}
+        return {
+            tag: (base.final[tag], value)
+            for tag, value in head.final.items()
+            if tag in base.final and not tag.startswith("timing/")
+        }
+
     @property
     def phases(self) -> dict[str, float]:
         """Change of each phase, including time outside operations."""
@@ -193,15 +215,15 @@ class CaseComparison:
 class Comparison:
     """A new run and one or more base runs, case by case."""
 
-    bases: tuple[RunSummary, ...]  # the last is the newest
-    head: RunSummary
+    bases: tuple[Run, ...]  # the last is the newest
+    head: Run
     cases: tuple[CaseComparison, ...]
     only_base: tuple[CaseOfRun, ...]  # with the newest base run that has it
-    only_head: tuple[CaseSummary, ...]
+    only_head: tuple[CaseRecord, ...]
     by: str
 
     @functools.cached_property
-    def newest_used(self) -> tuple[RunSummary, ...]:
+    def newest_used(self) -> tuple[Run, ...]:
         """The newest base run of each case; the newest of all if no case has one."""
         found = {id(case.used[-1]): case.used[-1] for case in self.cases if case.used}
         return tuple(found.values()) or self.bases[-1:]
@@ -214,54 +236,48 @@ class Comparison:
             found = {**differences(run.environment, self.head.environment), **found}
         return found
 
-    @functools.cached_property
-    def redefined(
-        self,
-    ) -> tuple[tuple[CaseSummary, CaseSummary, Mapping[str, tuple[Any, Any]]], ...]:
-        """Pairs of one name, or of one test with other settings, that are not the same case.
-
-        (base, head, differences).
-        """
-        waiting: dict[_Form, deque[int]] = defaultdict(deque)
-        for position, head in enumerate(self.only_head):
-            for form in _forms(head) if head.params else ():
-                waiting[form].append(position)
-        found = []
-        taken = set()
-        for _, base in self.only_base:
-            if base.params is None:
-                continue
-            queues = [waiting[form] for form in _forms(base)]
-            for queue in queues:
-                while queue and queue[0] in taken:
-                    queue.popleft()
-            first = min((queue[0] for queue in queues if queue), default=None)
-            if first is not None and (params := self.only_head[first].params):
-                taken.add(first)
-                found.append(
-                    (base, self.only_head[first], differences(asdict(base.params), asdict(params)))
-                )
-        return tuple(found)
-
 
 #: Fields of Params that are settings of a case, not its identity.
-_HOW = ("threads", "dtype", "dataset", "seed")
-
-#: What two cases have in common that may be one case in two forms.
-_Form = tuple[Any, ...]
+_SETTINGS = ("threads", "dtype", "dataset", "seed")
 
 
-def _forms(case: CaseSummary) -> tuple[_Form, ...]:
-    """Return the name of a case, and its test with all params that are not settings."""
+def other_settings(
+    case: CaseRecord, candidates: Mapping[Any, CaseRecord]
+) -> dict[str, tuple[Any, Any]]:
+    """Return how the first candidate with the name or the test of a case differs from it.
+
+    It is a hint where a case is missing: field of Params -> (of the case, of the candidate). The
+    candidates are those of :func:`first_with_form`.
+    """
+    for candidate in filter(None, map(candidates.get, _forms(case))):
+        if case.params and candidate.params:
+            return differences(asdict(case.params), asdict(candidate.params))
+    return {}
+
+
+def first_with_form(cases: Iterable[CaseRecord]) -> dict[Any, CaseRecord]:
+    """Return the first case of each name, and of each test with all params but settings."""
+    first: dict[Any, CaseRecord] = {}
+    for case in cases:
+        for form in _forms(case) if case.params else ():
+            first.setdefault(form, case)
+    return first
+
+
+def _forms(case: CaseRecord) -> tuple[tuple[Any, ...], ...]:
+    """Return the name of a case, and its test with all params that are not settings.
+
+    Two cases that share one of them may be one case before and after a change of its settings.
+    """
     if case.params is None:
         return ((case.node_id,),)
-    identity = (value for name, value in vars(case.params).items() if name not in _HOW)
+    identity = (value for name, value in vars(case.params).items() if name not in _SETTINGS)
     return (case.node_id,), (case.test, *identity)
 
 
 def compare(
-    bases: Sequence[RunSummary],
-    head: RunSummary,
+    bases: Sequence[Run],
+    head: Run,
     *,
     by: str = "op,module",
     across_versions: bool = False,
@@ -312,8 +328,8 @@ def compare(
 
 
 def _paired(
-    bases: Sequence[RunSummary], head: RunSummary
-) -> tuple[list[tuple[CaseSummary, CaseSummary]], tuple[CaseOfRun, ...]]:
+    bases: Sequence[Run], head: Run
+) -> tuple[list[tuple[CaseRecord, CaseRecord]], tuple[CaseOfRun, ...]]:
     """Pair cases by test and Params, then by other names.
 
     Plain benchmarks are paired by name, then Params that only one test of each side has.
@@ -324,13 +340,11 @@ def _paired(
     """
     left = list(head.cases)
     right = list(_latest(bases))
-    pairs: list[tuple[CaseSummary, CaseSummary]] = []
+    pairs: list[tuple[CaseRecord, CaseRecord]] = []
 
-    def pair(rule: Callable[[CaseSummary], Any], *, plain_only: bool = False) -> None:
+    def pair(rule: Callable[[CaseRecord], Any], *, plain_only: bool = False) -> None:
         """Pair cases with the same value of the rule, if it is unique on both sides."""
-        groups: dict[Any, tuple[list[CaseSummary], list[CaseSummary]]] = defaultdict(
-            lambda: ([], [])
-        )
+        groups: dict[Any, tuple[list[CaseRecord], list[CaseRecord]]] = defaultdict(lambda: ([], []))
         for side, cases in enumerate((left, [case for _, case in right])):
             for case in cases:
                 groups[rule(case)][side].append(case)
@@ -353,7 +367,7 @@ def _paired(
     return pairs, tuple(right)
 
 
-def _latest(bases: Sequence[RunSummary]) -> Iterable[CaseOfRun]:
+def _latest(bases: Sequence[Run]) -> Iterable[CaseOfRun]:
     """Yield every case of the base runs once, from the newest run that has it.
 
     Cases of newer runs first.
@@ -365,33 +379,31 @@ def _latest(bases: Sequence[RunSummary]) -> Iterable[CaseOfRun]:
 
 
 def _without_earlier_forms(
-    found: Iterable[CaseOfRun], paired: Iterable[CaseSummary], bases: Sequence[RunSummary]
+    base_only: Iterable[CaseOfRun], paired: Iterable[CaseRecord], bases: Sequence[Run]
 ) -> list[CaseOfRun]:
-    """Leave out earlier names and other settings of cases that are paired or that a newer run has.
+    """Drop base-only cases that are an older name or setting of a case that we have.
 
-    Two cases that one run has are two cases, whatever they have in common.
+    Cases that occur together in one run are different cases, whatever they have in common.
     """
-    # Key of a case -> the base runs that have it, a bit each.
-    having: dict[tuple[Any, ...], int] = defaultdict(int)
+    runs_with: dict[tuple[Any, ...], set[int]] = defaultdict(set)  # key of a case -> positions
     for position, run in enumerate(bases):
         for case in run.cases:
-            having[case.key] |= 1 << position
-    # What the current cases with a form have in ``having``.
-    current: dict[_Form, set[int]] = defaultdict(set)
+            runs_with[case.key].add(position)
+    # What cases may have in common -> the runs of each case we have that has it.
+    newer: dict[Any, set[frozenset[int]]] = defaultdict(set)
 
-    def forms(case: CaseSummary) -> tuple[_Form, ...]:
-        return (*_forms(case), *([(case.params,)] if case.params else []))
+    def add(case: CaseRecord) -> None:
+        for common in (*_forms(case), *filter(None, (case.params,))):
+            newer[common].add(frozenset(runs_with[case.key]))
 
     for case in paired:
-        for form in forms(case):
-            current[form].add(having[case.key])
+        add(case)
     kept = []
-    for run, case in found:
-        runs = having[case.key]
-        if all(runs & others for form in forms(case) for others in current[form]):
+    for run, case in base_only:  # the newest run first
+        commons = (*_forms(case), *filter(None, (case.params,)))
+        if all(runs & runs_with[case.key] for common in commons for runs in newer[common]):
             kept.append((run, case))
-            for form in forms(case):
-                current[form].add(runs)
+            add(case)
     return kept
 
 
@@ -435,7 +447,7 @@ def _samples(
     return samples, left_out
 
 
-def _not_a_replicate(run: RunSummary, newest: RunSummary) -> str:
+def _not_a_replicate(run: Run, newest: Run) -> str:
     """Return why a run is not a replicate of the newest run; empty if it is one."""
     if run.commit != newest.commit:
         return OTHER_COMMIT
@@ -458,7 +470,7 @@ def _compare_case(
     head_run, head = head_of_run
     clock = (
         "device"
-        if all("device" in case.tables and case.device_ns for case in (last, head))
+        if all(case.table("warm", "device") and case.device_ns for case in (last, head))
         else "cpu"
     )
     view = "device" if clock == "device" else "host"
@@ -480,13 +492,13 @@ def _compare_case(
     mine = table_of(head, view)
     operations: tuple[OpChange, ...] = ()
     if mine and table_of(last, view) and same_versions:
-        operations = _compare_operations(tables, mine, by, clock)
+        operations = _compare_operations(tables, mine, by)
     busy_base_runs = (
-        tuple(table.busy_ns for table in tables if table.busy_ns)
+        tuple(filter(None, (median_ns(table.busy_ns) for table in tables)))
         if operations and clock == "device"
         else ()
     )
-    busy_head_ns = mine.busy_ns if mine and busy_base_runs else 0
+    busy_head_ns = median_ns(mine.busy_ns) if mine and busy_base_runs else 0
     return CaseComparison(
         base=last,
         head=head,
@@ -494,7 +506,7 @@ def _compare_case(
         base_runs=tuple(_call_ns(case, clock) for _, case in samples),
         head_ns=_call_ns(head, clock),
         operations=operations,
-        profiler_ns=head.tables[view].profiler_ns if operations and clock == "cpu" else 0,
+        profiler_ns=mine.profiler_ns if mine and operations and clock == "cpu" else 0,
         incomparable=incomparable,
         used=() if incomparable else tuple(run for run, _ in samples),
         left_out={reason: count for reason, count in left_out.items() if count},
@@ -521,41 +533,41 @@ def _iterations(samples: Sequence[CaseOfRun], head: CaseOfRun, view: str) -> Ite
     )
 
 
-def _calls(table: TableSummary) -> dict[OpKey, float]:
+def _calls(table: OpTable) -> dict[OpKey, float]:
     """Return the calls of each operation, of those that take most of the time first."""
     rows = sorted(
-        zip(table.self_ns, table.counted.keys, table.counted.calls, strict=True),
+        zip(table.times.value.self_ns, table.keys, table.operations.value.calls, strict=True),
         key=lambda row: (-row[0], row[1]),
     )
     return {key: calls for _, key, calls in rows if key[0] not in NOT_OPERATIONS and calls > 0}
 
 
-def table_of(case: CaseSummary, view: str) -> TableSummary | None:
+def table_of(case: CaseRecord, view: str) -> OpTable | None:
     """Return the table of a view, but no device table without device times.
 
     The profiler recorded no kernel.
     """
-    table = case.tables.get(view)
-    return None if table is None or (view == "device" and not any(table.self_ns)) else table
+    table = case.table("warm", view)
+    if table and view == "device" and not any(table.times.value.self_ns):
+        return None
+    return table
 
 
-def _call_ns(case: CaseSummary, clock: str) -> float:
+def _call_ns(case: CaseRecord, clock: str) -> float:
     return median_ns(case.device_ns) if clock == "device" and case.device_ns else case.wall_ns
 
 
-def _compare_operations(
-    bases: Sequence[TableSummary], head: TableSummary, by: str, clock: str
-) -> tuple[OpChange, ...]:
+def _compare_operations(bases: Sequence[OpTable], head: OpTable, by: str) -> tuple[OpChange, ...]:
     """Compare operations.
 
     One is 0 in a base run without it, and new if most base runs are without it.
     """
-    runs, newest_with = _times_of_runs(bases, by, clock)
-    last = _sides(bases[-1], by, clock)
-    new = _sides(head, by, clock)
+    runs, newest_with = _times_of_runs(bases, by)
+    last = _sides(bases[-1], by)
+    new = _sides(head, by)
     for key, (having, newest) in newest_with.items():
         if having > len(bases) / 2 and key not in last:
-            last[key] = _sides(bases[newest], by, clock)[key]
+            last[key] = _sides(bases[newest], by)[key]
     changes = [
         OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key))
         for key in {**last, **new}
@@ -569,23 +581,23 @@ def _compare_operations(
 
 
 def _times_of_runs(
-    tables: Sequence[TableSummary], by: str, clock: str
+    tables: Sequence[OpTable], by: str
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, tuple[int, int]]]:
     """Return for each operation its times in all runs, 0 where a run is without it.
 
     And how many have it and the last of them.
 
-    Runs of the same code share one ``TableCounts``; their times are transposed together, which
+    Runs of the same code share one ``OpCounts``; their times are transposed together, which
     takes a third of the time of a dictionary per run.
     """
     positions: dict[int, list[int]] = defaultdict(list)
     for position, table in enumerate(tables):
-        positions[id(table.counted)].append(position)
+        positions[id(table.operations.value)].append(position)
     runs: dict[OpKey, list[int]] = {}
     having: dict[OpKey, tuple[int, int]] = {}
     for those in positions.values():
-        keys = [grouped(key, by) for key in tables[those[0]].counted.keys]
-        columns = zip(*(tables[position].times(clock) for position in those), strict=True)
+        keys = [grouped(key, by) for key in tables[those[0]].keys]
+        columns = zip(*(tables[position].net_ns for position in those), strict=True)
         for key, column in zip(keys, columns, strict=True):
             times = runs.setdefault(key, [0] * len(tables))
             if by == "op,module" and len(those) == len(tables):
@@ -599,20 +611,28 @@ def _times_of_runs(
     return runs, having
 
 
-def _sides(table: TableSummary, by: str, clock: str) -> dict[OpKey, OpSummary]:
+def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
     """Return the operations of one run, or their sums, without the profiler's overhead."""
-    times = _times_of_runs([table], by, clock)[0]
-    of_key: dict[OpKey, list[OpSummary]] = defaultdict(list)
-    for key, row in table.operations.items():
-        of_key[grouped(key, by)].append(row)
+    counts = table.operations.value
+    columns = (
+        counts.calls,
+        table.net_ns,
+        table.times.value.spread_ns,
+        counts.memory_bytes,
+        counts.shapes,
+        counts.kernels,
+    )
+    rows_of_key: dict[OpKey, list[OpTotals]] = defaultdict(list)
+    for key, row in zip(counts.keys, map(OpTotals, *columns), strict=True):
+        rows_of_key[grouped(key, by)].append(row)
     return {
-        key: OpSummary(
+        key: OpTotals(
             calls=sum(row.calls for row in rows),
-            self_ns=times[key][0],
+            self_ns=sum(row.self_ns for row in rows),
             spread_ns=sum(row.spread_ns for row in rows),
             memory_bytes=sum(row.memory_bytes for row in rows),
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
             kernels=tuple(sorted({kernel for row in rows for kernel in row.kernels})),
         )
-        for key, rows in of_key.items()
+        for key, rows in rows_of_key.items()
     }

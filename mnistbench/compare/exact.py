@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from mnistbench.compare.diff import CaseComparison
+from mnistbench.compare.diff import CaseComparison, OpTotals
 from mnistbench.core import units
 from mnistbench.judging.exact import (
     TOLERANCE,
@@ -18,7 +18,6 @@ from mnistbench.judging.exact import (
     operation_differences,
 )
 from mnistbench.saved_runs.compatibility import MACHINES
-from mnistbench.saved_runs.summary import OpSummary
 
 
 def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str, ...]:
@@ -50,16 +49,13 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
     )
 
 
-def _counts(side: OpSummary | None) -> Counts | None:
+def _counts(side: OpTotals | None) -> Counts | None:
     return side and Counts(side.calls, side.memory_bytes, side.shapes, side.kernels)
 
 
 def _training_differences(case: CaseComparison) -> Iterable[str]:
-    if not case.base.curves_of or case.base.curves_of != case.head.curves_of:
-        return
-    for tag, after in case.head.final.items():
-        before = case.base.final.get(tag)
-        if tag.startswith("timing/") or tag not in case.base.final or before == after:
+    for tag, (before, after) in case.final_values.items():
+        if before == after:
             continue
         if before is None or after is None:
             yield f"final {tag}: {final_value(tag, before)} -> {final_value(tag, after)}"

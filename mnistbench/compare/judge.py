@@ -30,7 +30,14 @@ from mnistbench.compare.criteria import (
     Criteria,
     Threshold,
 )
-from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, table_of
+from mnistbench.compare.diff import (
+    CaseComparison,
+    Comparison,
+    OpChange,
+    first_with_form,
+    other_settings,
+    table_of,
+)
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED, prediction_interval
 from mnistbench.compare.replacements import replacements
 from mnistbench.core import units
@@ -52,7 +59,7 @@ from mnistbench.judging.verdicts import (
     Reason,
 )
 from mnistbench.saved_runs.compatibility import BLOCKING, described
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 
 #: Kind of a quantity: the iteration; also its name, which ``--accept CASE:OP`` takes.
 ITERATION = "iteration"
@@ -273,7 +280,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     )
 
 
-def _check_thresholds(run: RunSummary) -> None:
+def _check_thresholds(run: Run) -> None:
     """Check the thresholds that the cases of a run have from their tests' own marks.
 
     A saved file may be damaged.
@@ -642,21 +649,16 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Reason]:
             "no case in common with the base; save a run of these cases first",
             excused=False,
         )
-    for base, _, fields in comparison.redefined:
-        changed = ", ".join(
-            f"{name} {before} -> {after}" for name, (before, after) in fields.items()
-        )
-        text = (
-            f"not the same case as in the base: {base.node_id} ({changed}); measure both sides "
-            "with the same settings"
-        )
-        yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
-    redefined = {id(base) for base, _, _ in comparison.redefined}
+    candidates = first_with_form(comparison.only_head)
     for run, case in comparison.only_base:
-        if id(case) not in redefined:
-            where = f"last saved {run.label}" if run.saved_at else run.label
-            text = f"in the base but not in this run: {case.node_id}, {where}"
-            yield Reason(MISSING, text, excused=criteria.allow_missing)
+        where = f"last saved {run.label}" if run.saved_at else run.label
+        text = f"in the base but not in this run: {case.node_id}, {where}"
+        if settings := other_settings(case, candidates):
+            changed = ", ".join(
+                f"{name} {before} -> {after}" for name, (before, after) in settings.items()
+            )
+            text += f"; this run has it with other settings ({changed}): measure both sides alike"
+        yield Reason(MISSING, text, excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)
     yield from _missing_tables(cases, criteria)
     yield from _unmatched(cases, criteria)
@@ -709,7 +711,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
-        sides = [name for name, side in both if not side.tables]
+        sides = [name for name, side in both if not side.table("warm")]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
         if is_without and len(sides) == 2 and not case.head.op_fail:
             # Such a case never has a table of its own, and no threshold of its test asks for one.

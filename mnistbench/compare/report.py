@@ -36,7 +36,7 @@ from mnistbench.judging.verdicts import (
     WITHIN,
 )
 from mnistbench.saved_runs.compatibility import described
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import append_text_to_step_summary, render
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table, text_table
@@ -148,8 +148,7 @@ def _sides(comparison: Comparison) -> Iterable[str]:
         if case.renamed_from:
             yield f"renamed: {case.renamed_from} -> {case.head.node_id}"
     yield from _repeated(comparison)
-    redefined = {id(head) for _, head, _ in comparison.redefined}
-    new = [case.node_id for case in comparison.only_head if id(case) not in redefined]
+    new = [case.node_id for case in comparison.only_head]
     if new and bases:
         yield f"new, not compared: {', '.join(new)}"
 
@@ -528,19 +527,16 @@ def _lines(case: CaseComparison) -> Iterable[str]:
         yield f"exact: {len(different) - MOST_DIFFERENCES} more; --format json has all"
     if not different:
         yield "exact: the same operations, calls, bytes and parameters"
-    if case.base.curves_of and case.base.curves_of == case.head.curves_of:
-        finals = [
-            f"{tag} {final_value(tag, value)}"
-            for tag, value in case.head.final.items()
-            if tag in case.base.final
-            and not tag.startswith("timing/")
-            and not any(f"final {tag}:" in text for text in different)
-        ]
+    finals = [
+        f"{tag} {final_value(tag, value)}"
+        for tag, (_, value) in case.final_values.items()
+        if not any(f"final {tag}:" in text for text in different)
+    ]
+    if finals and case.head.scalars:
         how = (
             "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         )
-        if finals:
-            yield f"training on {case.head.curves_of}, {how}: {', '.join(finals)}"
+        yield f"training on {case.head.scalars.dataset}, {how}: {', '.join(finals)}"
 
 
 # ---- Verdict -------------------------------------------------------------------------------------
@@ -731,7 +727,7 @@ def _fields(found: object, *names: str) -> dict[str, Any]:
     }
 
 
-def _run(run: RunSummary) -> dict[str, Any]:
+def _run(run: Run) -> dict[str, Any]:
     return _fields(run, "saved_at", "commit", "dirty", "branch", "trace")
 
 

@@ -16,17 +16,21 @@ What a type hint may be:
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import functools
 import itertools
 import json
+import math
+import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.units import LARGEST
 
 _T = TypeVar("_T")
 
@@ -34,9 +38,6 @@ _T = TypeVar("_T")
 _Convert = Callable[[Any], Any]
 
 _Check = Callable[[Sequence[Any]], bool]
-
-#: No time in nanoseconds and no size in bytes is larger: 292 years, 8 EiB.
-LARGEST = 2**63 - 1
 
 
 class Within(NamedTuple):
@@ -99,6 +100,117 @@ def wrong(value: object, expected: str, path: str = "") -> FieldError:
     return FieldError(
         f"needs {expected}, found {shown if len(shown) <= 60 else shown[:57] + '...'}", path
     )
+
+
+# ---- By msgspec ----
+
+
+@contextlib.contextmanager
+def place(path: str) -> Iterator[None]:
+    """Put a path before that of a FieldError of the body."""
+    try:
+        yield
+    except FieldError as error:
+        error.enter(path)
+        raise
+
+
+@typing.overload
+def read(data: object, hint: type[_T], path: str = "") -> _T: ...
+@typing.overload
+def read(data: object, hint: Any, path: str = "") -> Any: ...
+def read(data: object, hint: Any, path: str = "") -> Any:
+    """Return a parsed JSON value as its type hint asks for.
+
+    Raises:
+        FieldError: names the place of the value below ``path``.
+    """
+    import msgspec
+
+    try:
+        return msgspec.convert(data, hint, dec_hook=_unpack)
+    except (msgspec.ValidationError, MnistbenchError) as error:
+        raise _field_error(error, path) from None
+
+
+@typing.overload
+def read_text(text: str | bytes, hint: type[_T], path: str = "") -> _T: ...
+@typing.overload
+def read_text(text: str | bytes, hint: Any, path: str = "") -> Any: ...
+def read_text(text: str | bytes, hint: Any, path: str = "") -> Any:
+    """Parse JSON and return its value as its type hint asks for.
+
+    Raises:
+        FieldError: names the place of the value below ``path``, or the place in the text.
+    """
+    import msgspec
+
+    try:
+        return _decoder(hint).decode(text)
+    except (msgspec.ValidationError, MnistbenchError) as error:
+        raise _field_error(error, path) from None
+    except (msgspec.DecodeError, UnicodeError):
+        pass
+    # Python's own parser reads half a surrogate pair, and says what is wrong with the rest.
+    try:
+        data = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise FieldError(f"is not JSON ({error})", path) from None
+    return read(data, hint, path)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+@functools.cache
+def _decoder(hint: Any) -> Any:
+    import msgspec
+
+    return msgspec.json.Decoder(hint, dec_hook=_unpack)
+
+
+def member(data: object, name: str, hint: Any, path: str = "") -> Any:
+    """Return one member of an object as its type hint asks for; what else it has is not read.
+
+    Raises:
+        FieldError: the value is no object, or the member is missing or wrong.
+    """
+    if not isinstance(data, Mapping):
+        raise wrong(data, "an object", path)
+    if name not in data:
+        raise FieldError("is missing", f"{path}.{name}" if path else name)
+    return read(data[name], hint, f"{path}.{name}" if path else name)
+
+
+def _unpack(hint: Any, value: object) -> Any:
+    """Return a value of a type that msgspec does not know."""
+    from_text = getattr(typing.get_origin(hint), "from_text", None)
+    if from_text is None:
+        raise NotImplementedError(f"{hint} cannot be read from JSON")
+    if not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")  # noqa: TRY004  # msgspec
+    return from_text(value, *typing.get_args(hint))
+
+
+#: msgspec's error where a member is not there; it does not have the member in its path.
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+
+
+def _field_error(error: Exception, path: str) -> FieldError:
+    """Return msgspec's error with our path, which it ends in: ``at `$.tables[0]```."""
+    complaint, _, inside = str(error).partition(" - at `$")
+    field_error = FieldError(complaint, inside.removesuffix("`").removeprefix("."))
+    if missing := _MISSING.fullmatch(complaint):
+        field_error = FieldError("is missing", missing[1])
+        field_error.enter(inside.removesuffix("`").removeprefix("."))
+    field_error.enter(path)
+    return field_error
 
 
 class Reader:

@@ -15,28 +15,17 @@ from __future__ import annotations
 import functools
 import json
 import math
+import operator
 import statistics
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
 from mnistbench.core.params import Params
-from mnistbench.core.reading import (
-    LARGEST,
-    FieldError,
-    FloatNanoseconds,
-    Members,
-    Nanoseconds,
-    Packed,
-    Positive,
-    Reader,
-    Seconds,
-    Within,
-)
+from mnistbench.core.units import LARGEST
 
 #: Version of what is written below the key "mnistbench".
 SCHEMA = 1
@@ -47,7 +36,56 @@ KEY = "mnistbench"
 MAX_POINTS = 100
 
 _Point = TypeVar("_Point")
-_Times = tuple[Nanoseconds, ...]
+_T = TypeVar("_T")
+_Times = tuple[int, ...]  # nanoseconds
+
+
+class Packed(Generic[_T]):
+    """A value that a file has as JSON in a text; it is parsed when it is asked for."""
+
+    __slots__ = ("_hint", "_text", "_value")
+
+    def __init__(self, value: _T) -> None:
+        self._value: _T | None = value
+        self._text = ""
+        self._hint: type[_T] | None = None
+
+    @classmethod
+    def from_text(cls, text: str, hint: type[_T]) -> Packed[_T]:
+        """Return the value of a text, which is read as ``hint``."""
+        packed = cls.__new__(cls)
+        packed._value = None  # noqa: SLF001
+        packed._text = text  # noqa: SLF001
+        packed._hint = hint  # noqa: SLF001
+        return packed
+
+    @property
+    def value(self) -> _T:
+        """The value.
+
+        Raises:
+            RecordError: the text is no JSON, or of another type.
+        """
+        if self._value is None:
+            from mnistbench.core.reading import read_text
+
+            assert self._hint is not None, "made of a text"
+            self._value = read_text(self._text, self._hint)
+            self._text = ""  # it takes several times the memory of the value
+        return self._value
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self._text or _compact(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Packed) and bool(self.value == other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Packed({self.value!r})"
 
 
 @dataclass(frozen=True)
@@ -57,7 +95,7 @@ class OpRow:
     name: str  # as PyTorch names it: aten::addmm
     phase: str  # forward, backward or optimizer; empty between them
     module: str  # qualified name of its module (conv1); NO_MODULE if it has none
-    calls: Annotated[float, Within(0, LARGEST, "a number of calls")]  # per iteration, mean
+    calls: float  # per iteration, mean
     self_cpu_ns: _Times  # host time without the operations it calls
     total_cpu_ns: _Times  # host time with the operations it calls
     self_device_ns: _Times  # time of the kernels it launched itself; empty in a host table
@@ -89,96 +127,308 @@ class OpRow:
 
 
 @dataclass(frozen=True)
-class OpTable:
-    """All operations of a case in one profiled pass."""
+class OpCounts:
+    """The columns of a table that are no times. Runs of the same code have equal ones."""
 
-    temperature: Annotated[str, Literal["cold", "warm"]]  # cold: first iteration in a process
+    name: tuple[str, ...]
+    phase: tuple[str, ...]
+    module: tuple[str, ...]
+    calls: tuple[float, ...]
+    memory_bytes: tuple[int, ...]
+    shapes: tuple[tuple[str, ...], ...]
+    kernels: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        _check_lengths([getattr(self, column.name) for column in fields(self)])
+        _check_range("calls", self.calls, "numbers of calls")
+        _check_range("memory_bytes", tuple(map(abs, self.memory_bytes)), "sizes")
+
+    @functools.cached_property
+    def keys(self) -> tuple[OpKey, ...]:
+        """Operation, phase and module of each row."""
+        return tuple(zip(self.name, self.phase, self.module, strict=True))
+
+
+@dataclass(frozen=True)
+class OpTimes:
+    """The times of a table, without the samples of its rows."""
+
+    first_of_process: bool
+    profiler_ns: int
+    iteration_ns: _Times
+    busy_ns: _Times
+    self_ns: _Times  # of each row: median over the iterations
+    spread_ns: _Times  # of each row: interquartile range over the iterations
+
+    def __post_init__(self) -> None:
+        _check_lengths([self.self_ns, self.spread_ns])
+        for name in ("iteration_ns", "self_ns", "spread_ns", "busy_ns"):
+            _check_range(name, getattr(self, name), "times of at least 0 ns")
+        _check_range("profiler_ns", (self.profiler_ns,), "a time of at least 0 ns")
+
+
+@dataclass(frozen=True)
+class OpSamples:
+    """The samples of a table: of each row, a time for each profiled iteration."""
+
+    self_cpu_ns: tuple[_Times, ...]
+    total_cpu_ns: tuple[_Times, ...]
+    self_device_ns: tuple[_Times, ...]
+
+    def __post_init__(self) -> None:
+        columns = [getattr(self, column.name) for column in fields(self)]
+        _check_lengths(columns)
+        for column in fields(self):
+            for times_ns in getattr(self, column.name):
+                _check_range(column.name, times_ns, "times of at least 0 ns")
+
+
+def _check_lengths(columns: Sequence[Sequence[object]]) -> None:
+    if len(set(map(len, columns))) > 1:
+        raise ValueError("has columns of different length")
+
+
+def _check_range(name: str, numbers: Sequence[float], needed: str) -> None:
+    if min(numbers, default=0) < 0 or max(numbers, default=0) > LARGEST:
+        raise ValueError(f"{name} needs {needed}")
+
+
+@dataclass(frozen=True)
+class OpTable:
+    """All operations of a case in one profiled pass.
+
+    It is saved in columns, which take a third of the bytes of objects. The medians are saved
+    although they follow from the samples: a comparison of 1,000 saved runs needs nothing else, and
+    the samples, which are most of a table, are not parsed then.
+    """
+
+    temperature: Literal["cold", "warm"]  # cold: first iteration in a process
     # host: host activities only. device: host and device activities.
-    view: Annotated[str, Literal["host", "device"]]
-    iteration_ns: _Times  # wall time of each profiled iteration, profiler overhead included
-    rows: tuple[OpRow, ...]
-    # Cold tables: no case had run before, so libraries were initialised too.
-    first_of_process: bool = False
-    # Profiler overhead per operation call, measured in this process; 0: not measured.
-    profiler_ns: Nanoseconds = 0
-    # Time of each iteration in which the accelerator ran at least one kernel or copy; empty in a
-    # host table. Of kernels that run at once it counts one, so it is at most the sum of the rows.
-    busy_ns: _Times = ()
+    view: Literal["host", "device"]
+    operations: Packed[OpCounts]
+    times: Packed[OpTimes]
+    samples: Packed[OpSamples] | None  # None: of a run that was read without samples
+
+    @classmethod
+    def from_rows(
+        cls,
+        temperature: str,
+        view: str,
+        iteration_ns: _Times,
+        rows: Iterable[OpRow],
+        first_of_process: bool = False,
+        profiler_ns: int = 0,
+        busy_ns: _Times = (),
+    ) -> OpTable:
+        """Return the table of some operations.
+
+        Args:
+            temperature: ``cold`` or ``warm``.
+            view: ``host`` or ``device``.
+            iteration_ns: wall time of each profiled iteration, profiler overhead included.
+            rows: the operations, with a sample for each of these iterations.
+            first_of_process: of a cold table: no case had run before, so libraries were initialised
+                too.
+            profiler_ns: profiler overhead per operation call, measured in this process; 0: not
+                measured.
+            busy_ns: time of each iteration in which the accelerator ran at least one kernel or
+                copy; empty in a host table. Of kernels that run at once it counts one, so it is at
+                most the sum of the rows.
+        """
+        rows = tuple(rows)
+        clock = "device" if view == "device" else "cpu"
+
+        def columns(kind: type[_T]) -> _T:
+            names = [column.name for column in fields(kind)]  # type: ignore[arg-type]
+            return kind(**{name: tuple(getattr(row, name) for row in rows) for name in names})
+
+        times = OpTimes(
+            iteration_ns=iteration_ns,
+            self_ns=tuple(row.self_ns(clock) for row in rows),
+            spread_ns=tuple(row.spread_ns(clock) for row in rows),
+            first_of_process=first_of_process,
+            profiler_ns=profiler_ns,
+            busy_ns=busy_ns,
+        )
+        return cls(
+            temperature=temperature,  # type: ignore[arg-type]
+            view=view,  # type: ignore[arg-type]
+            operations=Packed(columns(OpCounts)),
+            times=Packed(times),
+            samples=Packed(columns(OpSamples)),
+        )
+
+    def changed(self, **changes: Any) -> OpTable:
+        """Return the table with other values of these arguments of :meth:`from_rows`."""
+        return OpTable.from_rows(**{**self.arguments, **changes})
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of :meth:`from_rows`."""
+        return {
+            "temperature": self.temperature,
+            "view": self.view,
+            "iteration_ns": self.iteration_ns,
+            "rows": self.rows,
+            "first_of_process": self.first_of_process,
+            "profiler_ns": self.profiler_ns,
+            "busy_ns": self.busy_ns,
+        }
+
+    def without_samples(self) -> OpTable:
+        """Return what a comparison reads of the table.
+
+        Raises:
+            FieldError: a text is damaged.
+        """
+        counts = _shared_counts(self.operations.text)
+        return replace(self, operations=counts, samples=None).checked()
+
+    def checked(self) -> OpTable:
+        """Return the table after all of it was parsed.
+
+        Raises:
+            FieldError: a text is damaged, or its columns do not fit those of another.
+        """
+        from mnistbench.core.reading import FieldError, place
+
+        with place("operations"):
+            counts = self.operations.value
+        with place("times"):
+            times = self.times.value
+        lengths = {len(counts.name), len(times.self_ns)}
+        if self.samples is not None:
+            with place("samples"):
+                lengths.add(len(self.samples.value.self_cpu_ns))
+        if len(lengths) > 1:
+            raise FieldError("has columns of different length")
+        return self
 
     @property
     def clock(self) -> str:
         """The clock of ``self_ns``: ``device`` in a device table, else ``cpu``."""
         return "device" if self.view == "device" else "cpu"
 
+    @property
+    def iteration_ns(self) -> _Times:
+        """Wall time of each profiled iteration, profiler overhead included."""
+        return self.times.value.iteration_ns
+
+    @property
+    def first_of_process(self) -> bool:
+        """Whether no case had run before a cold table, so libraries were initialised too."""
+        return self.times.value.first_of_process
+
+    @property
+    def profiler_ns(self) -> int:
+        """Profiler overhead per operation call; 0: not measured."""
+        return self.times.value.profiler_ns
+
+    @property
+    def busy_ns(self) -> _Times:
+        """Time of each iteration in which the accelerator ran; empty in a host table."""
+        return self.times.value.busy_ns
+
+    @property
+    def keys(self) -> tuple[OpKey, ...]:
+        """Operation, phase and module of each row."""
+        return self.operations.value.keys
+
+    @functools.cached_property
+    def rows(self) -> tuple[OpRow, ...]:
+        """The operations with their samples."""
+        assert self.samples is not None, "read with its samples"
+        parts = (self.operations.value, self.samples.value)
+        columns = {
+            column.name: getattr(part, column.name) for part in parts for column in fields(part)
+        }
+        return tuple(
+            OpRow(**dict(zip(columns, cells, strict=True)))
+            for cells in zip(*columns.values(), strict=True)
+        )
+
+    @property
+    def net_ns(self) -> Sequence[int]:
+        """Median self time of each row minus the profiler's overhead, which device times lack."""
+        self_ns = self.times.value.self_ns
+        if self.clock == "device" or not self.profiler_ns:
+            return self_ns
+        overheads = _overheads(self.operations.value.calls, self.profiler_ns)
+        return tuple(map(operator.sub, self_ns, overheads))
+
     def rest_ns(self, clock: str) -> dict[str, int]:
         """Return the median self time of what is no operation, by name, summed over phases.
 
         Without those of no time.
         """
-        found: dict[str, int] = {}
+        rest: dict[str, int] = {}
         for row in self.rows:
             if not row.is_operation and (ns := row.self_ns(clock)):
-                found[row.name] = found.get(row.name, 0) + ns
-        return found
+                rest[row.name] = rest.get(row.name, 0) + ns
+        return rest
 
     @property
     def total_ns(self) -> int:
         """Sum of the self times of all rows per iteration: the base of shares."""
-        return sum(row.self_ns(self.clock) for row in self.rows)
+        return sum(self.times.value.self_ns)
 
     def of_one_call(self, calls: int) -> OpTable:
         """Return the table of one call, if every iteration repeated it this number of times."""
         if calls == 1:
             return self
 
-        def each(times: _Times) -> _Times:
-            return tuple(round(ns / calls) for ns in times)
+        def divided(times_ns: _Times) -> _Times:
+            return tuple(round(ns / calls) for ns in times_ns)
 
-        rows = (
-            replace(
-                row,
-                calls=row.calls / calls,
-                self_cpu_ns=each(row.self_cpu_ns),
-                total_cpu_ns=each(row.total_cpu_ns),
-                self_device_ns=each(row.self_device_ns),
-                memory_bytes=round(row.memory_bytes / calls),
-            )
-            for row in self.rows
-        )
-        return replace(
-            self, iteration_ns=each(self.iteration_ns), rows=tuple(rows), busy_ns=each(self.busy_ns)
+        return self.changed(
+            iteration_ns=divided(self.iteration_ns),
+            rows=[
+                replace(
+                    row,
+                    calls=row.calls / calls,
+                    self_cpu_ns=divided(row.self_cpu_ns),
+                    total_cpu_ns=divided(row.total_cpu_ns),
+                    self_device_ns=divided(row.self_device_ns),
+                    memory_bytes=round(row.memory_bytes / calls),
+                )
+                for row in self.rows
+            ],
+            busy_ns=divided(self.busy_ns),
         )
 
     @classmethod
     def from_stored(cls, stored: Any) -> OpTable:
-        """Read the result of :func:`table_to_json`.
+        """Read the result of :meth:`to_json`."""
+        from mnistbench.core.reading import read
 
-        Raises:
-            RecordError: names the field that is missing or wrong.
-        """
-        table = Reader(stored)
-        operations, times, samples = (
-            table[name].parsed() for name in ("operations", "times", "samples")
-        )
-        columns = {**operations.columns(OpRow, COUNTED), **samples.columns(OpRow, _SAMPLED)}
-        # They follow from the samples, but must be sound too.
-        medians = [times[name].read(_Times) for name in MEASURED]
-        if len(set(map(len, [*columns.values(), *medians]))) > 1:
-            raise FieldError("has columns of different length")
-        return cls(
-            rows=tuple(
-                OpRow(**dict(zip(columns, cells, strict=True)))
-                for cells in zip(*columns.values(), strict=True)
-            ),
-            **table.members(cls, ("temperature", "view")),
-            **times.members(cls, ("iteration_ns", "first_of_process", "profiler_ns", "busy_ns")),
-        )
+        return read(stored, cls).checked()
+
+    def to_json(self) -> dict[str, str]:
+        """Return the table as it is saved."""
+        assert self.samples is not None, "read with its samples"
+        return {
+            "temperature": self.temperature,
+            "view": self.view,
+            "operations": self.operations.text,
+            "times": self.times.text,
+            "samples": self.samples.text,
+        }
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared_counts(text: str) -> Packed[OpCounts]:
+    """Return the counts of a table: runs of the same code have the same text, and share them."""
+    return Packed.from_text(text, OpCounts)
+
+
+# Runs of the same code have the same calls, and whole nanoseconds repeat.
+@functools.lru_cache(maxsize=1024)
+def _overheads(calls: tuple[float, ...], profiler_ns: int) -> tuple[int, ...]:
+    return tuple(round(count * profiler_ns) for count in calls)
 
 
 #: Tag -> points: global step in batches or number of the round, and value.
-Curves = Mapping[
-    str, tuple[Annotated[tuple[int, float | None], Members("a step and a value")], ...]
-]
+Curves = Mapping[str, tuple[tuple[int, float | None], ...]]
 
 
 @dataclass(frozen=True)
@@ -193,17 +443,24 @@ class Scalars:
     final: Mapping[str, float | None]  # by tag
     directory: str  # of the TensorBoard run; empty if TensorBoard was off
 
+    def __post_init__(self) -> None:
+        for tag, points in self.curves.items():
+            _check_range(f"curves.{tag}", [step for step, _ in points], "steps of at least 0")
+
 
 @dataclass(frozen=True)
 class Timing:
-    """Untraced wall time of one iteration: pytest-benchmark's own statistics."""
+    """Untraced wall time of one iteration: pytest-benchmark's own statistics.
+
+    Other programs leave some out, which are None.
+    """
 
     median_ns: float
-    iqr_ns: float  # interquartile range
-    min_ns: float
-    mean_ns: float
-    stddev_ns: float
-    rounds: int
+    iqr_ns: float | None  # interquartile range
+    min_ns: float | None
+    mean_ns: float | None
+    stddev_ns: float | None
+    rounds: int | None
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> Timing:
@@ -229,7 +486,7 @@ class Environment:
     platform: str  # operating system and its release
     cpu_model: str
     cpu_count: int  # logical CPUs available to the process
-    threads: Positive  # intra-op threads of torch
+    threads: int  # intra-op threads of torch
     blas: str
     # Malloc thresholds of the process; empty for the defaults of the C library.
     allocator: Mapping[str, str]
@@ -243,34 +500,100 @@ class CaseRecord:
 
     test: str  # path::function of the test, without parameters
     node_id: str  # for display only
-    params: Params
-    parameter_count: int  # of the model
-    samples: int  # processed per iteration: the batch, or the whole set for a pass over a dataset
+    params: Params | None  # None: a benchmark without a record of ours, or a part of a trace
+    parameter_count: int = 0  # of the model
+    samples: int = 1  # processed per iteration: the batch, or the whole set for a pass over a set
     # Wall time of the cold iteration, profiled unless profiling was off.
-    first_call_ns: Nanoseconds | None = None
-    device_ns: Packed[_Times] = ()  # device time of single iterations, from events; empty on a CPU
+    first_call_ns: int | None = None
+    device_ns: _Times = ()  # device time of single iterations, from events; empty on a CPU
     # Wall time per iteration of each round in order, at most MAX_POINTS.
-    rounds_ns: Packed[tuple[FloatNanoseconds, ...]] = ()
+    rounds_ns: tuple[float, ...] = ()
     tables: tuple[OpTable, ...] = ()
     # Label of the case that has the tables, for cases without tables of their own.
     tables_in: str = ""
     scalars: Scalars | None = None
     notes: tuple[str, ...] = ()  # what could not be attached, and why
     # JSON values that a conftest.py attached.
-    attached: Packed[Mapping[str, Any]] = field(default_factory=dict)
+    attached: Mapping[str, Any] = field(default_factory=dict)
     op_fail: tuple[str, ...] = ()  # thresholds of the test's own opgate mark, as written there
     case_fail: str = ""  # the same for the time of the case
     timing: Timing | None = None  # pytest-benchmark's statistics; not saved a second time
+    # 2 for the second benchmark of one test in its file, after a rerun or in a merged file.
+    repetition: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("device_ns", "rounds_ns"):
+            _check_range(name, getattr(self, name), "times of at least 0 ns")
+        _check_range("first_call_ns", (self.first_call_ns or 0,), "a time of at least 0 ns")
 
     @property
-    def key(self) -> tuple[str, Params]:
+    def key(self) -> tuple[Any, ...]:
         """Identity of the case: equal in other runs."""
-        return (self.test, self.params)
+        return (self.test, self.params) if self.params else (self.node_id,)
+
+    @property
+    def label(self) -> str:
+        """A readable name that no other case of the run has."""
+        return f"{self.params.title}{self._ending}" if self.params else self.node_id
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the case that a user may give."""
+        short = f"{self.params.label}{self._ending}" if self.params else self.node_id
+        return (self.label, short, self.node_id, self.node_id.rpartition("::")[2])
+
+    @property
+    def _ending(self) -> str:
+        """What the names end in: `` (2)`` for the second benchmark of one test."""
+        return f" ({self.repetition})" if self.repetition > 1 else ""
+
+    def repeated(self, repetition: int) -> CaseRecord:
+        """Return the nth benchmark of one test, whose names end in `` (2)``."""
+        numbered = replace(self, repetition=repetition)
+        ending = numbered._ending  # noqa: SLF001
+        return replace(numbered, test=f"{self.test}{ending}", node_id=f"{self.node_id}{ending}")
+
+    @property
+    def known_params(self) -> Params:
+        """The parameters of a case that has them."""
+        assert self.params is not None, "a case of ours has its parameters"
+        return self.params
+
+    @property
+    def wall_ns(self) -> float:
+        """Median of the untraced iterations."""
+        assert self.timing is not None, "a measured case has its timing"
+        return self.timing.median_ns
+
+    @property
+    def wall_spread_ns(self) -> float:
+        """Interquartile range of the rounds; 0 if it is not known."""
+        assert self.timing is not None, "a measured case has its timing"
+        return self.timing.iqr_ns or 0.0
 
     def table(self, temperature: str, view: str | None = None) -> OpTable | None:
         """Return the table of a temperature; without a view, the device table if there is one."""
-        found = {table.view: table for table in self.tables if table.temperature == temperature}
-        return found.get(view) if view else found.get("device") or found.get("host")
+        by_view = {table.view: table for table in self.tables if table.temperature == temperature}
+        if view:
+            return by_view.get(view)  # type: ignore[call-overload, no-any-return]
+        return by_view.get("device") or by_view.get("host")
+
+    def divided_by(self, number: int) -> CaseRecord:
+        """Return the case of one of so many iterations, of which this one is the sum."""
+        timing = Timing(
+            median_ns=round(self.wall_ns / number),
+            iqr_ns=round(self.wall_spread_ns / number),
+            min_ns=None,
+            mean_ns=None,
+            stddev_ns=None,
+            rounds=None,
+        )
+        return replace(
+            self,
+            timing=timing,
+            device_ns=tuple(round(ns / number) for ns in self.device_ns),
+            tables=tuple(table.of_one_call(number) for table in self.tables),
+        )
 
     def with_attachments(self, attachments: Mapping[str, Any]) -> CaseRecord:
         """Add the result of a ``pytest_mnistbench_attach`` hook.
@@ -317,89 +640,103 @@ class CaseRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of ``extra_info["mnistbench"]``."""
+        scalars = self.scalars
+        members = {name: getattr(self, name) for name in _SAVED_AS_THEY_ARE}
+        packed = {name: _compact(getattr(self, name)) for name in _SAVED_AS_TEXTS}
+        lists = {name: list(getattr(self, name)) for name in ("notes", "op_fail")}
         return {
             "schema": SCHEMA,
-            **{name: getattr(self, name) for name in _CASE_FIELDS},
-            **{
-                name: _compact(getattr(self, name))
-                for name in ("device_ns", "rounds_ns", "attached")
-            },
-            **{name: list(getattr(self, name)) for name in ("notes", "op_fail")},
-            "params": asdict(self.params),
-            "tables": [table_to_json(table) for table in self.tables],
+            **members,
+            **packed,
+            **lists,
+            "params": self.params and asdict(self.params),
+            "tables": [table.to_json() for table in self.tables],
             # Final values and curves are two texts: a comparison parses the final values only.
-            "scalars": self.scalars
-            and _compact({name: getattr(self.scalars, name) for name in FINAL}),
-            "curves": self.scalars and _compact(self.scalars.curves),
+            "scalars": scalars and _compact({name: getattr(scalars, name) for name in _FINAL}),
+            "curves": scalars and _compact(scalars.curves),
         }
 
     @classmethod
-    def from_json(cls, data: object, timing: Timing | None = None) -> CaseRecord:
-        """Read the result of :meth:`to_json`.
+    def from_json(
+        cls, data: object, timing: Timing | None = None, *, samples: bool = True
+    ) -> CaseRecord:
+        """Read the result of :meth:`to_json`; without ``samples`` only what a comparison reads.
 
         Raises:
-            RecordError: names the field that is missing or wrong, or a schema that this version
+            FieldError: names the field that is missing or wrong, or a schema that this version
                 does not know.
         """
+        from mnistbench.core.reading import place, read
+
         check_schema(data)
-        record = Reader(data)
-        scalars = None
-        if record["scalars"].value is not None:
-            curves = record["curves"].read(Packed[Curves])
-            scalars = Scalars(curves=curves, **record["scalars"].parsed().members(Scalars, FINAL))
-        return cls(**record.members(cls, _CASE_FIELDS), scalars=scalars, timing=timing)
+        saved = read(data, Mapping[str, Any])
+        members = {name: saved[name] for name in (*_SAVED_AS_THEY_ARE, *_READ) if name in saved}
+        for name, kind in _SAVED_AS_TEXTS.items():
+            if name in saved and (samples or name == "device_ns"):
+                members[name] = _unpacked(saved, name, kind)
+        if saved.get("scalars") is not None:
+            final = _unpacked(saved, "scalars", dict[str, Any])
+            curves = _unpacked(saved, "curves", Curves) if samples else {}
+            members["scalars"] = {**final, "curves": curves}
+        case = replace(read(members, cls), timing=timing)
+        tables = []
+        for position, table in enumerate(case.tables):
+            with place(f"tables[{position}]"):
+                if samples:
+                    tables.append(table.checked())
+                elif table.temperature == "warm":
+                    tables.append(table.without_samples())
+        return replace(case, tables=tuple(tables))
 
 
-#: Fields of a case that are read by their type hints alone.
-_CASE_FIELDS = tuple(
-    field.name for field in fields(CaseRecord) if field.name not in ("scalars", "timing")
+#: Fields of a case that are saved as they are.
+_SAVED_AS_THEY_ARE = (
+    "test",
+    "node_id",
+    "parameter_count",
+    "samples",
+    "first_call_ns",
+    "tables_in",
+    "case_fail",
 )
 
+#: Fields of a case that are saved as a text each, and their types.
+_SAVED_AS_TEXTS: dict[str, Any] = {
+    "device_ns": _Times,
+    "rounds_ns": tuple[float, ...],
+    "attached": Mapping[str, Any],
+}
 
-@dataclass(frozen=True)
-class Run:
-    """A pytest-benchmark file.
+#: Other fields of a case that are read by their type hints alone.
+_READ = ("params", "tables", "notes", "op_fail")
 
-    Its cases that have a record, with samples and curves, which ``RunSummary`` leaves out.
-    """
+#: Fields of Scalars that a comparison reads. Curves are saved beside them.
+_FINAL = ("dataset", "final", "directory")
 
-    environment: Environment | None
-    cases: tuple[CaseRecord, ...]
-    saved_at: str = ""  # ISO 8601, UTC
-    commit: str = ""  # short id, with "+" if the tree had changes
 
-    @classmethod
-    def from_json(cls, data: object, source: str) -> Run:
-        """Read a parsed pytest-benchmark file. Benchmarks without a record are left out.
+def _unpacked(saved: Mapping[str, Any], name: str, hint: Any) -> Any:
+    """Return the value of the text in a member."""
+    from mnistbench.core.reading import member, read_text
 
-        Raises:
-            RecordError: names ``source`` and the field.
-        """
-        try:
-            file = Reader(data)
-            cases = [
-                record.convert(
-                    functools.partial(CaseRecord.from_json, timing=timing_of(benchmark["stats"]))
-                )
-                for benchmark in file["benchmarks"].items()
-                if (record := record_of(benchmark))
-            ]
-            origin = read_origin(file)
-        except RecordError as error:
-            raise RecordError(
-                f"{source}: {error}; save the run again or leave the file out"
-            ) from None
-        return cls(
-            origin.environment,
-            tuple(cases),
-            origin.saved_at,
-            short_commit(origin.commit, dirty=origin.dirty),
-        )
+    return read_text(member(saved, name, str), hint, name)
 
 
 def run_header(environment: Environment) -> dict[str, Any]:
     """Return the value of the key "mnistbench" at the top of a file."""
     return {"schema": SCHEMA, "environment": asdict(environment)}
+
+
+def as_data(value: Any) -> Any:
+    """Return a dataclass for the JSON of a report: as ``asdict``, with the rows of its tables."""
+    if isinstance(value, OpTable):
+        return as_data(value.arguments)
+    if is_dataclass(value):
+        return {column.name: as_data(getattr(value, column.name)) for column in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: as_data(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_data(member) for member in value]
+    return value
 
 
 def nanoseconds(seconds: float) -> float:
@@ -452,135 +789,23 @@ def thin(points: Sequence[_Point], most: int = MAX_POINTS) -> tuple[_Point, ...]
 
 # ---- JSON ----------------------------------------------------------------------------------------
 
-#: The columns of a table: counts, which runs of the same code share; medians, which a comparison
-#: reads; samples.
-COUNTED = ("name", "phase", "module", "calls", "memory_bytes", "shapes", "kernels")
-MEASURED = ("self_ns", "spread_ns")
-_SAMPLED = ("self_cpu_ns", "total_cpu_ns", "self_device_ns")
-
-#: Fields of Scalars that a comparison reads. Curves are saved beside them.
-FINAL = ("dataset", "final", "directory")
-
-
-def record_of(benchmark: Reader) -> Reader | None:
-    """Return the record of a saved benchmark.
-
-    None for a plain one, which may have no ``extra_info`` at all.
-    """
-    members = benchmark.value
-    extra_info = members.get("extra_info") if isinstance(members, Mapping) else None
-    is_recorded = isinstance(extra_info, Mapping) and isinstance(extra_info.get(KEY), Mapping)
-    return benchmark["extra_info"][KEY] if is_recorded else None
-
-
-class Origin(NamedTuple):
-    """The origin of a saved file: when, where and from which commit it was saved."""
-
-    environment: Environment | None
-    saved_at: str  # ISO 8601, UTC; empty if unknown
-    commit: str  # whole id; empty if unknown
-    dirty: bool  # the tree had changes
-    branch: str  # empty if unknown
-
-
-#: What pytest-benchmark writes for a commit outside a repository, and if git failed.
-_NO_COMMIT = ("unversioned", "unknown")
-
-
-def read_origin(file: Reader) -> Origin:
-    """Return the origin of a pytest-benchmark file; only the record's own header must be complete.
-
-    Raises:
-        RecordError: names the field.
-    """
-    top = file.read(Mapping[str, Any])
-    if KEY in top:
-        file[KEY].convert(check_schema)
-    commit = top.get("commit_info")
-    commit = commit if isinstance(commit, Mapping) else {}
-    identity, branch = (
-        name if isinstance(name, str) else "" for name in map(commit.get, ("id", "branch"))
-    )
-    return Origin(
-        environment=file[KEY]["environment"].read(Environment) if KEY in top else None,
-        saved_at=_utc(top.get("datetime")),
-        commit="" if identity in _NO_COMMIT else identity,
-        dirty=commit.get("dirty") is True,
-        branch="" if branch in _NO_COMMIT or branch.startswith("(") else branch,
-    )
-
-
-def _utc(value: object) -> str:
-    """Return a time as ISO 8601 in UTC: runs are ordered by this text. Empty for what is no time.
-
-    Old versions of pytest-benchmark leave out the offset of UTC; other programs write other
-    offsets, or seconds since 1970.
-    """
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value, UTC).isoformat()
-        if not isinstance(value, str):
-            return ""
-        time = datetime.fromisoformat(value)
-        if time.tzinfo is None:
-            return time.isoformat()
-        return time.astimezone(UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return ""
-
-
-def short_commit(identity: str, *, dirty: bool) -> str:
-    """Return the first seven digits of a commit, with ``+`` if the tree had changes."""
-    return identity[:7] + ("+" if identity and dirty else "")
-
-
-def timing_of(stats: Reader) -> Timing:
-    """Return the statistics of a saved benchmark.
-
-    Raises:
-        FieldError: one is missing or no time.
-    """
-    seconds = {
-        name: stats[name].read(Seconds) for name in ("median", "iqr", "min", "mean", "stddev")
-    }
-    return Timing.from_stats({**seconds, "rounds": stats["rounds"].read(int)})
-
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_members)
 
 
-def table_to_json(table: OpTable) -> dict[str, str]:
-    """Return a table in columns, which take a third of the bytes of objects.
-
-    The medians are saved although they follow from the samples: comparing 1,000 saved runs needs
-    nothing else, and the samples, which are most of a table, are not parsed then.
-    """
-    rows = table.rows
-    clock = table.clock
-    times = {
-        "first_of_process": table.first_of_process,
-        "profiler_ns": table.profiler_ns,
-        "iteration_ns": table.iteration_ns,
-        "busy_ns": table.busy_ns,
-        "self_ns": [row.self_ns(clock) for row in rows],
-        "spread_ns": [row.spread_ns(clock) for row in rows],
-    }
-    return {
-        "temperature": table.temperature,
-        "view": table.view,
-        "operations": _compact({name: [getattr(row, name) for row in rows] for name in COUNTED}),
-        "times": _compact(times),
-        "samples": _compact({name: [getattr(row, name) for row in rows] for name in _SAMPLED}),
-    }
+def _members(record: Any) -> dict[str, Any]:
+    return {column.name: getattr(record, column.name) for column in fields(record)}
 
 
 def check_schema(data: object) -> None:
     """Check that this version can read a record.
 
     Raises:
-        RecordError: the record has no schema, or a newer one.
+        FieldError: the record has no schema, or a newer one.
     """
+    from mnistbench.core.reading import FieldError
+
     schema = data.get("schema") if isinstance(data, Mapping) else None
     if type(schema) is not int or schema < 1:
         raise FieldError(f"{schema!r} is not a version of a mnistbench record", "schema")

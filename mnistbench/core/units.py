@@ -15,6 +15,9 @@ _SIGNIFICANT_DIGITS = 3
 _TICK_DIGITS = 9
 _TICK_DECIMALS = 6
 
+#: No time in nanoseconds and no size in bytes is larger: 292 years, 8 EiB.
+LARGEST = 2**63 - 1
+
 #: Text for a missing number. It is not 0, because 0 is a measurement.
 MISSING = "-"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import LEFT_OUT, MEMORY, is_runtime_call
-from mnistbench.core.reading import LARGEST
+from mnistbench.core.units import LARGEST
 from mnistbench.events import model
 from mnistbench.events.content.document import ADVICE, read_document
 from mnistbench.events.content.formats import NoTraceError

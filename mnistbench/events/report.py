@@ -25,7 +25,7 @@ from mnistbench.core.operation import (
     operation_cells,
     shortened,
 )
-from mnistbench.core.record import median_ns
+from mnistbench.core.record import as_data, median_ns
 from mnistbench.core.roofline import OperationSum, total
 from mnistbench.events.analysis import Analysis, Kernel, RanksRun, Timeline
 from mnistbench.events.model import UNNAMED, Impossible
@@ -231,7 +231,7 @@ def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
         {
             **{
                 name: value
-                for name, value in asdict(replace(trace, costs=Costs())).items()
+                for name, value in as_data(replace(trace, costs=Costs())).items()
                 if name not in _IN_OPERATIONS
             },
             "timelines": [{**asdict(each), "idle_ns": each.idle_ns} for each in trace.timelines],

@@ -76,7 +76,7 @@ def _table(
     view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
 ) -> OpTable:
     rows = tuple(row.op_row(key, view, 1) for key, row in sums.items())
-    return OpTable(temperature="warm", view=view, iteration_ns=steps.ns, rows=rows, busy_ns=busy_ns)
+    return OpTable.from_rows("warm", view, steps.ns, rows, busy_ns=busy_ns)
 
 
 def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:

@@ -188,7 +188,7 @@ def table(
         ]
         _add_unattributed(samples, work, inside, iterations)
         busy = _busy(work, iterations)
-    return OpTable(
+    return OpTable.from_rows(
         temperature=temperature,
         view=view,
         iteration_ns=_nanoseconds(event.cpu_time_total for event in iterations.events),

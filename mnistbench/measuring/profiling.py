@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -97,9 +96,8 @@ def warm_table(recorded: torch.profiler.profile, device: str, view: str) -> OpTa
     cost = cost_per_call(tuple(activities_of(device, view)))
     with gc_paused():  # its searches take longer the more events there are
         events = host_events(recorded) if view == "host" else events_of(recorded)
-        return replace(
-            table(events, temperature="warm", view=view, device=device), profiler_ns=cost
-        )
+        operations = table(events, temperature="warm", view=view, device=device)
+        return operations.changed(profiler_ns=cost)
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:

@@ -13,10 +13,9 @@ from mnistbench.compare.judge import judge
 from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.units import printable
-from mnistbench.page.cases import content_of_run, read_content
 from mnistbench.page.run_view import PageRun
 from mnistbench.saved_runs.references import OR_TRACE, all_runs, find
-from mnistbench.saved_runs.storage import SavedRun, read_json
+from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.output import EXIT_PASSED, deliver_text
 
 
@@ -92,29 +91,26 @@ def shown_runs(
     passed_over = []
     for saved in ordered:
         try:
-            # The summary leaves out samples and curves, and they may be invalid on their own.
-            content = (
-                content_of_run(saved.whole)
-                if saved.whole
-                else read_content(read_json(saved.path), str(saved.path))
-            )
-            if len(content.cases) != len(saved.run.cases):
-                raise RecordError(f"{saved.path}: was changed while it was read; try again")  # noqa: TRY301
-            before = [one.saved.run for one in shown[-1:]]
-            others = (
-                [base.run for base in bases if base.path.resolve() != saved.path.resolve()]
-                if bases
-                else before
-            )
+            run = saved.whole()  # its samples and curves may be invalid on their own
+            if not run.cases:
+                raise RecordError(  # noqa: TRY301
+                    f"{saved.path}: has no benchmark with a time; name another run"
+                )
+            if bases:
+                base_runs = [
+                    base.run for base in bases if base.path.resolve() != saved.path.resolve()
+                ]
+            else:
+                base_runs = [page_run.run for page_run in shown[-1:]]
             judgement = (
-                judge(compare(others, saved.run, **criteria.of_comparison), criteria)
-                if others
+                judge(compare(base_runs, run, **criteria.of_comparison), criteria)
+                if base_runs
                 else None
             )
         except RecordError as error:
             passed_over.append(str(error))
             continue
-        shown.append(PageRun(saved, content, judgement))
+        shown.append(PageRun(saved, run, judgement))
     if not shown:
         several = (
             f"none of {len(ordered)} saved runs can be shown, the first of them: "

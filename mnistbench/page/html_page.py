@@ -17,7 +17,6 @@ from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
 
 from mnistbench import __version__
-from mnistbench.compare.diff import OpChange
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
 from mnistbench.core.record import OpTable, median_ns
@@ -51,7 +50,6 @@ def page(runs: Sequence[PageRun]) -> str:
         script_hash=_source_hash(script),
         charts=charts,
         operations_data=_operations_data,
-        changes_data=_changes_data,
         runs=[run_view(number, shown) for number, shown in enumerate(runs)],
     )
     return text.rstrip("\n") + "\n"
@@ -100,18 +98,3 @@ def _operations_data(tables: Iterable[OpTable]) -> dict[str, Any]:
         ],
         "tables": shown,
     }
-
-
-def _changes_data(operations: Iterable[OpChange]) -> list[list[Any]]:
-    """Return a row per compared operation, in the order that ``page.js`` names."""
-    return [
-        [
-            *map(units.printable, operation_cells(*change.key)),
-            change.base_ns,
-            change.head_ns,
-            change.change_ns,
-            change.base.calls if change.base else None,
-            change.head.calls if change.head else None,
-        ]
-        for change in operations
-    ]

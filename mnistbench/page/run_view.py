@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from mnistbench.compare.diff import OpChange
 from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.compare.report import blocks, case_title
@@ -19,10 +18,9 @@ from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
-from mnistbench.core.record import CaseRecord, OpTable, Scalars, median_ns
+from mnistbench.core.record import CaseRecord, Environment, OpTable, Scalars, median_ns
 from mnistbench.measuring.env_command import environment_rows
 from mnistbench.page import charts
-from mnistbench.page.cases import PageCase, PageContent
 from mnistbench.saved_runs.operation_tables import (
     TimesOfCase,
     batch_groups,
@@ -30,6 +28,7 @@ from mnistbench.saved_runs.operation_tables import (
     ranked,
     rest_names,
 )
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Table
@@ -46,8 +45,8 @@ _ACCURACIES = ("test/accuracy", "train/accuracy")
 #: A cell of the table of cases: its text, and the number that it is sorted by.
 Cell = tuple[str, float | None]
 
-#: A compared case: its table, a summary, and all operations for searching.
-Ledger = tuple[Table, str, tuple[OpChange, ...]]
+#: A compared case: its table, and a summary.
+Ledger = tuple[Table, str]
 
 
 @dataclass(frozen=True)
@@ -55,67 +54,67 @@ class PageRun:
     """A saved run with its samples, and its judgement against other runs."""
 
     saved: SavedRun
-    content: PageContent
+    run: Run
     judgement: Judgement | None
 
 
 def run_view(number: int, shown: PageRun) -> dict[str, Any]:
     """Return what the template shows of the run that is the nth of the page."""
-    content = shown.content
-    summary = shown.saved.run
+    run = shown.run
+    is_trace = bool(run.trace)
     key = f"r{number}"
-    labels = Counter(case.label for case in summary.cases)
-    judged = {id(case.case.head): case for case in shown.judgement.cases} if shown.judgement else {}
+    labels = Counter(case.label for case in run.cases)
+    judged = {case.case.head.key: case for case in shown.judgement.cases} if shown.judgement else {}
     cases = [
         {
             "id": f"{key}c{position}",
-            "label": summarized.label
-            if labels[summarized.label] == 1
-            else f"{summarized.label} ({summarized.node_id})",
-            **_case_view(case, judged.get(id(summarized)), is_trace=bool(summary.trace)),
+            "label": case.label if labels[case.label] == 1 else f"{case.label} ({case.node_id})",
+            **_case_view(case, judged.get(case.key), is_trace=is_trace),
         }
-        for position, (case, summarized) in enumerate(
-            zip(content.cases, summary.cases, strict=True)
-        )
+        for position, case in enumerate(run.cases)
     ]
-    if content.environment:
-        of_run = content.environment
-        machine = f"{of_run.cpu_model} x {of_run.cpu_count}, torch {of_run.torch}"
-        environment = [*environment_rows(of_run, allocator_status(of_run.allocator))]
-    else:  # a trace, or a run of plain benchmarks: what its file has
+    recorded = _recorded_environment(run)
+    if recorded is None:  # what its file has
         machine = units.listed(
-            summary.environment.get("devices") or summary.environment.get("cpu_model") or ""
+            run.environment.get("devices") or run.environment.get("cpu_model") or ""
         )
         environment = [
-            (name.replace("_", " "), units.listed(value))
-            for name, value in summary.environment.items()
+            (name.replace("_", " "), units.listed(value)) for name, value in run.environment.items()
         ]
-    records = [case.record for case in content.cases]
+    else:
+        machine = f"{recorded.cpu_model} x {recorded.cpu_count}, torch {recorded.torch}"
+        environment = environment_rows(recorded, allocator_status(recorded.allocator))
     report, ledgers = _report(shown.judgement)
     return {
         "id": key,
         "saved": shown.saved,
         "machine": machine,
-        "about": _about(content.cases, is_trace=bool(summary.trace)),
+        "about": _about(run),
         "columns": [
             name for name in _COLUMNS if any(case["cells"][name][1] is not None for case in cases)
         ],
         "cases": cases,
-        "groups": [_group_view(group) for group in batch_groups(records) if len(group) > 1],
+        "groups": [_group_view(group) for group in batch_groups(run.cases) if len(group) > 1],
         "environment": environment,
         "report": report,
         "ledgers": ledgers,
     }
 
 
-def _about(cases: Sequence[PageCase], *, is_trace: bool) -> str:
+def _recorded_environment(run: Run) -> Environment | None:
+    """Return the environment that a record has; None of a trace or a run of plain benchmarks."""
+    names = {field.name for field in fields(Environment)}
+    return Environment(**run.environment) if run.environment.keys() == names else None
+
+
+def _about(run: Run) -> str:
     """Return what the times of the table of cases are, and what a click on a case shows."""
-    if is_trace:
+    if run.trace:
         return (
             "Times of one step, with the profiler; of the device its busy time. Open a case for "
             "its operations."
         )
-    if all(case.is_plain for case in cases):
+    if run.plain:
         return "Times of one iteration. Open a case for its statistics."
     return "Times of one iteration without the profiler. Open a case for its operations."
 
@@ -134,19 +133,21 @@ _COLUMNS = (
 )
 
 
-def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool) -> dict[str, Any]:
-    case = shown.record
+def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool) -> dict[str, Any]:
+    times_ns = _times_ns(case)
+    rounds = case.timing.rounds if case.timing else None
     final = case.scalars.final if case.scalars else {}
     accuracy = next((tag for tag in _ACCURACIES if tag in final), None)
     change, change_share = _change(judged)
     if judged and judged.case.across_machines:  # the table of cases has no title that says it
         change = f"{change}, across machines"
     warm = case.table("warm", "device")
-    median = shown.times.get("median")
-    rate = case.samples * 1e9 / median if median and case.params.phase != CALL else None
+    median = times_ns["median"]
+    has_samples = case.params is not None and case.params.phase != CALL
+    rate = case.samples * 1e9 / median if median and has_samples else None
     cells = {
         "median": _time(median),
-        "IQR": _time(shown.times.get("IQR") if shown.rounds != 1 else None),
+        "IQR": _time(times_ns.get("IQR") if rounds != 1 else None),
         "samples/s": (units.MISSING if rate is None else units.count(round(rate)), rate),
         # The time of a trace's device is its busy time.
         "device elapsed": _time(
@@ -161,19 +162,20 @@ def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool)
         else (units.MISSING, None),
         "change": (change, change_share),
     }
-    rounds = _rounds(shown, "step" if is_trace else "round")
-    drawn = "" if len(case.rounds_ns) == shown.rounds else f", {len(case.rounds_ns)} of them drawn"
-    facts = _times_and_tables(shown, rounds) if is_trace else _facts(shown, rounds)
+    unit = "step" if is_trace else "round"
+    counted = f"number of {unit}s not saved" if rounds is None else units.counted(rounds, unit)
+    drawn = "" if len(case.rounds_ns) == rounds else f", {len(case.rounds_ns)} of them drawn"
+    facts = _times_and_tables(case, counted) if is_trace else _facts(case, counted)
     return {
         "record": case,
         "cells": cells,
         "rounds": (
             (
-                f"{rounds}{drawn}: {units.duration(min(case.rounds_ns))} to "
+                f"{counted}{drawn}: {units.duration(min(case.rounds_ns))} to "
                 f"{units.duration(max(case.rounds_ns))}"
             )
             if case.rounds_ns
-            else f"{rounds}, none of them saved"
+            else f"{counted}, none of them saved"
         ),
         "facts": [*facts],
         "curves": [*_curves(case.scalars)] if case.scalars else [],
@@ -183,10 +185,18 @@ def _case_view(shown: PageCase, judged: CaseJudgement | None, *, is_trace: bool)
     }
 
 
-def _rounds(case: PageCase, name: str) -> str:
-    return (
-        f"number of {name}s not saved" if case.rounds is None else units.counted(case.rounds, name)
-    )
+def _times_ns(case: CaseRecord) -> dict[str, float]:
+    """Return the times that are known, by their names on the page."""
+    timing = case.timing
+    assert timing is not None, "a saved case has its timing"
+    times_ns = {
+        "median": timing.median_ns,
+        "IQR": timing.iqr_ns,
+        "min": timing.min_ns,
+        "mean": timing.mean_ns,
+        "SD": timing.stddev_ns,
+    }
+    return {name: ns for name, ns in times_ns.items() if ns is not None}
 
 
 def _time(nanoseconds: float | None) -> Cell:
@@ -200,13 +210,12 @@ def _change(judged: CaseJudgement | None) -> Cell:
     return (f"{units.percent(share, signed=True)}, {judged.iteration.text}", share)
 
 
-def _facts(shown: PageCase, rounds: str) -> Iterable[tuple[str, str]]:
+def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
     """Yield the facts of a case besides its tables: (name, text)."""
-    case = shown.record
     params = case.params
     yield "test", case.node_id
-    if shown.is_plain:
-        yield from _times_and_tables(shown, rounds, "times")
+    if params is None:
+        yield from _times_and_tables(case, rounds, "times")
         return
     if params.phase != CALL:
         yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
@@ -220,7 +229,7 @@ def _facts(shown: PageCase, rounds: str) -> Iterable[tuple[str, str]]:
         "run with",
         f"{params.device}, {threads}" if params.phase == CALL else f"{params.device}{of_workload}",
     )
-    yield from _times_and_tables(shown, rounds, "without the profiler")
+    yield from _times_and_tables(case, rounds, "without the profiler")
     if case.tables_in:
         yield "operations", f"see {case.tables_in}"
     if case.op_fail or case.case_fail:
@@ -233,13 +242,13 @@ def _facts(shown: PageCase, rounds: str) -> Iterable[tuple[str, str]]:
 
 
 def _times_and_tables(
-    shown: PageCase, rounds: str, how: str = "with the profiler"
+    case: CaseRecord, rounds: str, how: str = "with the profiler"
 ) -> Iterable[tuple[str, str]]:
-    case = shown.record
+    has_one_round = case.timing is not None and case.timing.rounds == 1
     times = [
         f"{name} {units.duration(ns)}"
-        for name, ns in shown.times.items()
-        if shown.rounds != 1 or name == "median"
+        for name, ns in _times_ns(case).items()
+        if not has_one_round or name == "median"
     ]
     yield how, ", ".join([*times, rounds])
     for table in case.tables:
@@ -282,7 +291,7 @@ def _report(judgement: Judgement | None) -> tuple[tuple[Block, ...], tuple[Ledge
     for block in blocks(judgement, TOP):
         # A table per case with operations comes first, then one table of the other cases.
         ledgers += [
-            (table, f"{case_title(case.case)}: {_change(case)[0]}", case.case.operations)
+            (table, f"{case_title(case.case)}: {_change(case)[0]}")
             for case, table in zip(judged, block.tables, strict=False)
         ]
         report.append(Block(block.title, block.lines, block.tables[len(judged) :]))
@@ -341,7 +350,11 @@ def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
             charts.bar_chart(
                 name,
                 [
-                    (f"b{case.params.batch_size}", list(_stacked(column, keys, divisor)), total)
+                    (
+                        f"b{case.known_params.batch_size}",
+                        list(_stacked(column, keys, divisor)),
+                        total,
+                    )
                     for case, column, divisor, total in zip(
                         group, columns, divisors, texts, strict=True
                     )
@@ -358,7 +371,7 @@ def _curves_of_sizes(group: Sequence[CaseRecord]) -> Iterable[charts.LineChart]:
     for tag in ("train/loss", "train/accuracy"):
         named = [
             (
-                f"b{case.params.batch_size}",
+                f"b{case.known_params.batch_size}",
                 case.scalars.curves[tag],
                 final_value(tag, case.scalars.final.get(tag)),
             )

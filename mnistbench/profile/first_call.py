@@ -33,7 +33,6 @@ from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.params import Params
 from mnistbench.core.reading import Reader
-from mnistbench.core.record import table_to_json
 from mnistbench.profile.result import ColdCall
 
 #: Training steps between the first iteration and the later ones.
@@ -306,7 +305,7 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         {
             "trained": trained,
             "first": True,
-            "table": table_to_json(profile_first_call(case, first_of_process=True)),
+            "table": profile_first_call(case, first_of_process=True).to_json(),
         }
     ]
     if not trained:
@@ -321,7 +320,7 @@ def _measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         activities = [torch.profiler.ProfilerActivity.CPU]
         recorded = record(case, iterations=LATER_CALLS, activities=activities, shapes=False)
         after = table(events_of(recorded), temperature="warm", view="host", device=params.device)
-        calls.append({"trained": True, "first": False, "table": table_to_json(after)})
+        calls.append({"trained": True, "first": False, "table": after.to_json()})
     return calls
 
 

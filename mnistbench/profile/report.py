@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from mnistbench.core import units
 from mnistbench.core.operation import (
@@ -16,7 +16,7 @@ from mnistbench.core.operation import (
     operation_name,
 )
 from mnistbench.core.params import device_label
-from mnistbench.core.record import OpTable, median_ns, quartiles_ns
+from mnistbench.core.record import OpTable, as_data, median_ns, quartiles_ns
 from mnistbench.core.roofline import Cost, OperationSum, total_cost
 from mnistbench.profile.result import SORTS, Layer, Profiled, Settings
 from mnistbench.showing.report import Block, Report, document
@@ -43,7 +43,7 @@ def profile_report(cases: Sequence[Profiled], shown: Settings) -> Report:
     """Return the report of profiled cases."""
     data = [
         {
-            **asdict(replace(case, costs={})),  # operations have them
+            **as_data(replace(case, costs={})),  # operations have them
             "operations": _csv([case], shown).records(),
         }
         for case in cases

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.measuring.calls import Call
     from mnistbench.measuring.tensorboard import Tracker
-    from mnistbench.saved_runs.summary import RunSummary
+    from mnistbench.saved_runs.run import Run
     from mnistbench.workloads.data import Batch
     from mnistbench.workloads.workload import Workload
 
@@ -184,7 +184,7 @@ class Session:
 
         ``--bench-threads`` does not apply to plain tests.
         """
-        threads = {record.params.threads for record in self.records}
+        threads = {record.known_params.threads for record in self.records}
         return (
             replace(self.environment, threads=threads.pop())
             if len(threads) == 1
@@ -207,13 +207,13 @@ class Session:
         """
         from mnistbench.compare.diff import compare
         from mnistbench.compare.judge import judge
-        from mnistbench.saved_runs.summary import RunSummary
+        from mnistbench.saved_runs.run import Run
 
         bases = []
         for parsed in self.baselines:
             name = f"the run saved {parsed.get('datetime') or 'at an unknown time'}"
             try:
-                base = RunSummary.from_json(parsed, name)
+                base = Run.from_json(parsed, name, samples=False)
             except RecordError as error:
                 self.refused.append(str(error))
                 continue
@@ -224,7 +224,7 @@ class Session:
         bases.sort(key=lambda run: run.saved_at)
         environment = self.environment_of_records if self.records else None
         why_empty = self._why_nothing_ran(has_tests=has_tests)
-        head = RunSummary.of_session(environment, self.records, self._plain_benchmarks(), why_empty)
+        head = Run.of_session(environment, self.records, self._plain_benchmarks(), why_empty)
         comparison = compare(bases, head, **self.criteria.of_comparison)
         if older := self._older_runs_of(comparison):
             comparison = compare([*older, *bases], head, **self.criteria.of_comparison)
@@ -267,7 +267,7 @@ class Session:
             )
         return "no test was selected; check -k, -m and the paths"
 
-    def _older_runs_of(self, comparison: Comparison) -> list[RunSummary]:
+    def _older_runs_of(self, comparison: Comparison) -> list[Run]:
         """Return older saved runs of the cases that the base lacks, oldest first.
 
         They are reduced to these cases.

@@ -134,13 +134,14 @@ def plan(
     still_used = set(_directories(kept, tensorboard))
     directories = [path for path in _directories(old, tensorboard) if path not in still_used]
     elsewhere = {
-        case.directory
+        case.scalars.directory
         for saved in old
         for case in saved.run.cases
-        if case.directory
+        if case.scalars
+        and case.scalars.directory
         # Path.is_dir raises where a name is too long.
-        and os.path.isdir(case.directory)  # noqa: PTH112
-        and tensorboard_directory(case.directory, tensorboard) is None
+        and os.path.isdir(case.scalars.directory)  # noqa: PTH112
+        and tensorboard_directory(case.scalars.directory, tensorboard) is None
     }
     left = [f"left alone, outside {tensorboard}: {directory!r}" for directory in sorted(elsewhere)]
     return [saved.path for saved in old], directories, left
@@ -148,10 +149,10 @@ def plan(
 
 def _directories(runs: Iterable[SavedRun], tensorboard: Path) -> list[Path]:
     found = [
-        tensorboard_directory(case.directory, tensorboard)
+        tensorboard_directory(case.scalars.directory, tensorboard)
         for saved in runs
         for case in saved.run.cases
-        if case.directory
+        if case.scalars and case.scalars.directory
     ]
     return list(dict.fromkeys(path for path in found if path))
 

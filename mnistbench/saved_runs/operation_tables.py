@@ -30,13 +30,15 @@ def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
     """
     groups: dict[tuple[str, ...], list[CaseRecord]] = defaultdict(list)
     for record in records:
-        if record.table("warm"):
-            params = record.params
+        if record.table("warm") and (params := record.params):
             device = device_label(params.device, params.dtype, params.compile, params.step)
             groups[record.test, params.phase, params.workload, device, params.dataset].append(
                 record
             )
-    return [sorted(group, key=lambda record: record.params.batch_size) for group in groups.values()]
+    return [
+        sorted(group, key=lambda record: record.known_params.batch_size)
+        for group in groups.values()
+    ]
 
 
 def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
@@ -50,14 +52,14 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
     keys = ranked(columns)
     shown = keys[:top]
     rest = keys[top:]
-    params = records[0].params
+    params = records[0].known_params
     clock = tables[0].clock
     step = "" if params.step == REFERENCE else f", {params.step} step"
     title = (
         f"{params.phase} {params.workload} on {params.dataset}, {params.device}, "
         f"{params.dtype}{step}"
     )
-    times = [f"b{record.params.batch_size}" for record in records]
+    times = [f"b{record.known_params.batch_size}" for record in records]
     if params.phase == CALL:
         title = f"{params.label}, {params.device}"
         times = ["time"]

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
-from mnistbench.core.reading import LARGEST, FieldError, Reader, Seconds
+from msgspec import Meta
+
+from mnistbench.core.reading import FieldError, member, place
+from mnistbench.core.units import LARGEST
+
+Seconds = Annotated[float, Meta(ge=0, le=LARGEST / 1e9)]
 
 
-def plain_name(benchmark: Reader) -> str:
+def plain_name(benchmark: Mapping[str, Any]) -> str:
     """Return the name of a benchmark: ``fullname``, or ``name`` where that is missing.
 
     Raises:
         FieldError: it has neither.
     """
-    members = benchmark.read(Mapping[str, Any])
-    is_short = not isinstance(members.get("fullname"), str) and "name" in members
-    name: str = benchmark["name" if is_short else "fullname"].read(str)
+    is_short = not isinstance(benchmark.get("fullname"), str) and "name" in benchmark
+    name: str = member(benchmark, "name" if is_short else "fullname", str)
     return name
 
 
-def plain_stats(benchmark: Reader) -> dict[str, Any]:
+def plain_stats(benchmark: Mapping[str, Any]) -> dict[str, Any]:
     """Return the statistics of a benchmark in seconds: ``median`` and those that are known.
 
     A median and an interquartile range that are missing follow from the samples, if they were
@@ -35,18 +39,18 @@ def plain_stats(benchmark: Reader) -> dict[str, Any]:
         FieldError: names the benchmark and the field.
     """
     try:
-        members = dict(benchmark["stats"].read(Mapping[str, Any]))
-        samples = samples_s(members)
-        if samples and not is_time(members.get("median")):
-            members["median"] = statistics.median(samples)
-        if not is_time(members.get("iqr")):
-            members.pop("iqr", None)
-            members |= _interquartile_range(members, samples)
-        Reader(members, "stats", benchmark)["median"].read(Seconds)
+        stats: dict[str, Any] = dict(member(benchmark, "stats", dict[str, Any]))
+        samples = samples_s(stats)
+        if samples and not is_time(stats.get("median")):
+            stats["median"] = statistics.median(samples)
+        if not is_time(stats.get("iqr")):
+            stats["iqr"] = _interquartile_range(stats, samples)
+        with place("stats"):
+            member(stats, "median", Seconds)
     except FieldError as error:
         error.complaint = f"{error.complaint} ({plain_name(benchmark)})"
         raise
-    return members
+    return stats
 
 
 def samples_s(stats: Mapping[str, Any]) -> list[float]:
@@ -70,27 +74,27 @@ def is_time(value: object) -> TypeGuard[float]:
     )
 
 
-def plain_environment(file: Any) -> dict[str, str]:
+def plain_environment(file: Mapping[str, Any]) -> dict[str, str]:
     """Return what pytest-benchmark saves of the machine, under the names of an Environment."""
     machine = file.get("machine_info")
-    machine = machine if isinstance(machine, Mapping) else {}
+    machine = machine if isinstance(machine, dict) else {}
     cpu = machine.get("cpu")
     fields = {
         "python": machine.get("python_version"),
-        "cpu_model": cpu.get("brand_raw") if isinstance(cpu, Mapping) else None,
+        "cpu_model": cpu.get("brand_raw") if isinstance(cpu, dict) else None,
     }
     return {name: text for name, text in fields.items() if text and isinstance(text, str)}
 
 
-def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> dict[str, float]:
-    """Return the field ``iqr`` in seconds, from the quartiles or from samples.
+def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> float | None:
+    """Return the interquartile range in seconds, from the quartiles or from samples.
 
-    Nothing if it is not known.
+    None if it is not known.
     """
     first = stats.get("q1")
     third = stats.get("q3")
     if not (is_time(first) and is_time(third)):
         if len(samples) < 2:
-            return {}
+            return None
         first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
-    return {"iqr": max(0.0, third - first)}
+    return max(0.0, third - first)

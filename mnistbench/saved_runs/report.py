@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
+from mnistbench.core.record import CaseRecord
 from mnistbench.saved_runs.compatibility import blocking_differences, described, differences
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import CaseSummary, RunSummary
 from mnistbench.showing.table import Column, Table, csv_text
 
 #: Most marks of a sparkline; with more runs, each mark is the median of several.
@@ -85,7 +86,7 @@ class EarlierTime(NamedTuple):
     """A time of a case in one saved run, and the run before it that has the case."""
 
     saved: SavedRun
-    case: CaseSummary
+    case: CaseRecord
     ns: float
     before: EarlierTime | None = None
 
@@ -176,7 +177,7 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
     named = [case for case in cases.values() if case_name in case.names]
     if not named:
         return f"cases: {', '.join(sorted(cases)) or 'none'}"
-    keys = [key for case in named for view in case.tables.values() for key in view.operations]
+    keys = [key for case in named for table in case.tables for key in table.keys]
     operations, modules = ({key[position] for key in keys if key[position]} for position in (0, 2))
     wrong, known, what = (
         (module, modules, "modules") if op in operations else (op, operations, "operations")
@@ -185,20 +186,18 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
     return f"its {what} with similar names: {', '.join(near) or 'none'}"
 
 
-def _time(case: CaseSummary, op: str, module: str) -> float | None:
+def _time(case: CaseRecord, op: str, module: str) -> float | None:
     if not op and not module:
         return case.wall_ns
-    if case.table is None:
+    table = case.table("warm")
+    if table is None:
         return None
-    times = zip(
-        case.table.counted.keys,
-        case.table.times("device" if "device" in case.tables else "cpu"),
-        strict=True,
-    )
-    found = [
-        ns for (name, _, of), ns in times if (not op or name == op) and (not module or of == module)
+    times_ns = [
+        ns
+        for (name, _, of), ns in zip(table.keys, table.net_ns, strict=True)
+        if (not op or name == op) and (not module or of == module)
     ]
-    return sum(found) if found else None
+    return sum(times_ns) if times_ns else None
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -229,13 +228,18 @@ _RUN_KEYS = (
 )
 
 
-def run_csv(run: RunSummary) -> str:
+def run_csv(run: Run) -> str:
     """Return a row per case and operation of one run, as measured, with the profiler's overhead."""
     rows: list[tuple[object, ...]] = []
     for case in run.cases:
         rows.append(
             (case.label, "(iteration)", "", "", None, case.wall_ns, case.wall_spread_ns, None)
         )
-        for key, row in (case.table.operations if case.table else {}).items():
-            rows.append((case.label, *key, row.calls, row.self_ns, row.spread_ns, row.memory_bytes))
+        if table := case.table("warm"):
+            counts = table.operations.value
+            times = table.times.value
+            columns = (counts.calls, times.self_ns, times.spread_ns, counts.memory_bytes)
+            rows += [
+                (case.label, *key, *cells) for key, *cells in zip(table.keys, *columns, strict=True)
+            ]
     return csv_text(_RUN_KEYS, rows)

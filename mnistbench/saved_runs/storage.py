@@ -23,11 +23,12 @@ from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.record import Run
-from mnistbench.saved_runs.summary import FEWEST, RunSummary, Shared, SummaryCache
+from mnistbench.saved_runs.run import Run
 
 #: Larger files are not read; a run of 100 cases has 5 MB.
 LARGEST_FILE = 64 * 1024**2
@@ -65,12 +66,20 @@ _SESSION = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]{1,3})?")
 
 @dataclass(frozen=True)
 class SavedRun:
-    """One file and its summary."""
+    """One file and its run."""
 
     path: Path
-    run: RunSummary
-    # Of a trace: its cases with samples; those of a saved run are in its file.
-    whole: Run | None = None
+    run: Run  # of a saved run, what a comparison reads; of a trace, with samples
+
+    def whole(self) -> Run:
+        """Return the run with samples and curves, which a saved run has in its file.
+
+        Raises:
+            RecordError: they cannot be read.
+        """
+        if self.run.trace:
+            return self.run
+        return Run.from_json(read_json(self.path), str(self.path))
 
     @property
     def number(self) -> str:
@@ -100,7 +109,6 @@ class Storage:
         self.root = root
         self.refused: list[str] = []  # a line for each file that could not be read
         self._read: dict[Path, SavedRun | None] = {}
-        self._shared = Shared()
 
     def paths(self) -> list[Path]:
         """Return the files of all saved runs, sorted by number.
@@ -260,16 +268,13 @@ class Storage:
 
     def _sorted(self, paths: Sequence[Path]) -> list[SavedRun]:
         with gc_paused():
-            cache = SummaryCache(self.root, self._shared) if len(paths) >= FEWEST else None
-            loaded = [saved for path in paths if (saved := self._load(path, cache))]
-            if cache:
-                cache.save()
+            loaded = [saved for path in paths if (saved := self._load(path))]
         return sorted(loaded, key=lambda saved: (saved.run.saved_at, saved.path.name))
 
-    def _load(self, path: Path, cache: SummaryCache | None = None) -> SavedRun | None:
+    def _load(self, path: Path) -> SavedRun | None:
         if path not in self._read:
             try:
-                saved = SavedRun(path, self._summary(path, cache))
+                saved = SavedRun(path, _read_run(path))
                 self._read[path] = saved
                 self.refused += [
                     units.printable(f"{path}: {line}; this benchmark is left out")
@@ -280,21 +285,16 @@ class Storage:
                 self.refused.append(units.printable(str(error)))
         return self._read[path]
 
-    def _summary(self, path: Path, cache: SummaryCache | None) -> RunSummary:
-        content = _read_bytes(path)
-        if cache and (cached := cache.get(content, str(path))):
-            return cached
-        file = _parsed(content, path)
-        if isinstance(file, dict) and "benchmarks" not in file:
-            if "traceEvents" in file:
-                raise RecordError(
-                    f"{path}: is a trace, no saved run; compare two traces by their paths"
-                )
-            raise RecordError(f"{path}: has no benchmarks and no traceEvents; {_NEITHER}")
-        run = RunSummary.from_json(file, str(path), self._shared)
-        if cache:
-            cache.add(content, run)
-        return run
+
+def _read_run(path: Path) -> Run:
+    file = read_json(path)
+    if isinstance(file, dict) and "benchmarks" not in file:
+        if "traceEvents" in file:
+            raise RecordError(
+                f"{path}: is a trace, no saved run; compare two traces by their paths"
+            )
+        raise RecordError(f"{path}: has no benchmarks and no traceEvents; {_NEITHER}")
+    return Run.from_json(file, str(path), samples=False)
 
 
 def _members(folder: Path) -> list[Path]:
@@ -391,9 +391,12 @@ def _read_bytes(path: Path) -> bytes:
 def _parsed(content: bytes, path: Path) -> Any:
     text = _decompressed(content, path) if content.startswith(GZIP) else content
     try:
-        # It finds out whether the text is UTF-8, UTF-16 or UTF-32, with a byte order mark or
-        # without.
-        return json.loads(text)
+        return msgspec.json.decode(text)
+    # JSON of other programs: with NaN, in UTF-16 or UTF-32, or with a byte order mark.
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    try:
+        return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         from mnistbench.events.content import formats  # here: most files are read
 

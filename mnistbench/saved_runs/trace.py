@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.params import params_of_call
-from mnistbench.core.record import CaseRecord, OpTable, Run, Timing, median_ns, quartiles_ns
+from mnistbench.core.record import CaseRecord, OpTable, Timing, median_ns, quartiles_ns
 from mnistbench.events.analysis import Analysis, analyse
 from mnistbench.events.model import UNNAMED
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import RunSummary, summarised
 
 #: Name of the case of the host.
 HOST = "host"
@@ -36,22 +35,21 @@ def saved_trace(path: Path) -> SavedRun:
         RecordError: the file is no trace, or damaged.
     """
     analysis = analyse(path)
-    records = [_record(HOST, analysis.host, analysis.host.iteration_ns)]
+    cases = [_case(HOST, analysis.host, analysis.host.iteration_ns)]
     if analysis.device is not None:
-        records.append(
-            _record(
+        cases.append(
+            _case(
                 DEVICE, analysis.device, analysis.device.busy_ns, device_ns=analysis.device.busy_ns
             )
         )
-    cases = tuple(replace(case, params=None) for case in summarised(records))
-    run = RunSummary(
+    run = Run(
         environment=_environment(analysis),
-        cases=cases,
+        cases=tuple(cases),
         source=str(path),
         trace=_label(analysis),
         has_steps=analysis.are_steps_marked,
     )
-    return SavedRun(path, run, Run(environment=None, cases=tuple(records)))
+    return SavedRun(path, run)
 
 
 def _label(analysis: Analysis) -> str:
@@ -90,17 +88,14 @@ def _environment(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _record(
+def _case(
     name: str, table: OpTable, steps_ns: Sequence[int], *, device_ns: tuple[int, ...] = ()
 ) -> CaseRecord:
     first, third = quartiles_ns(steps_ns)
     return CaseRecord(
         test=name,
         node_id=name,
-        # A record needs some; the page shows none of them for a trace.
-        params=params_of_call(name, name, 1),
-        parameter_count=0,
-        samples=1,
+        params=None,
         device_ns=device_ns,
         rounds_ns=tuple(steps_ns),
         tables=(table,),

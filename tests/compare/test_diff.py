@@ -7,7 +7,7 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.diff import compare
+from mnistbench.compare.diff import compare, first_with_form, other_settings
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
 
@@ -105,8 +105,10 @@ def test_a_case_is_the_same_only_with_equal_params(change):
         [builders.summary(builders.case_record())], builders.summary(builders.case_record(**change))
     )
     assert comparison.cases == ()
-    assert len(comparison.only_base) == len(comparison.only_head) == 1
-    assert len(comparison.redefined) == ("seed" in change)
+    [(_, missing_case)] = comparison.only_base
+    assert bool(other_settings(missing_case, first_with_form(comparison.only_head))) == (
+        "seed" in change
+    )
 
 
 def test_a_renamed_test_is_the_same_case():
@@ -128,10 +130,10 @@ def test_of_two_tests_with_the_same_params_none_is_renamed():
 
 
 def test_another_node_id_alone_is_no_renaming():
-    comparison = compare(
+    [case] = compare(
         [builders.summary()], builders.summary(builders.case_record(node_id="elsewhere[x]"))
-    )
-    assert ([case.renamed_from for case in comparison.cases], comparison.redefined) == ([""], ())
+    ).cases
+    assert case.renamed_from == ""
 
 
 @pytest.mark.parametrize(
@@ -142,13 +144,13 @@ def test_another_node_id_alone_is_no_renaming():
     ],
     ids=["threads", "dtype"],
 )
-def test_a_test_with_other_settings_is_redefined(changes, expected):
+def test_a_missing_case_that_the_head_has_with_other_settings_is_hinted_at(changes, expected):
     head = builders.case_record(**changes)
-    [(base, other, differences)] = compare([builders.summary()], builders.summary(head)).redefined
-    assert (base.node_id, other.node_id, differences) == (
-        builders.case_record().node_id,
-        head.node_id,
-        expected,
+    comparison = compare([builders.summary()], builders.summary(head))
+    [(_, missing_case)] = comparison.only_base
+    assert other_settings(missing_case, first_with_form(comparison.only_head)) == expected
+    assert (
+        other_settings(missing_case, first_with_form([builders.case_record(batch_size=64)])) == {}
     )
 
 
@@ -343,11 +345,13 @@ def test_a_case_that_older_runs_measured_in_another_way_is_not_missing():
         [saved(1, threads), saved(2, STEP)],
         builders.summary(builders.case_record(dtype="bfloat16")),
     )
-    [(base, _, differences)] = comparison.redefined
-    assert (base.node_id, differences, len(comparison.only_base)) == (
+    [(_, missing_case)] = comparison.only_base
+    assert (
+        missing_case.node_id,
+        other_settings(missing_case, first_with_form(comparison.only_head)),
+    ) == (
         STEP.node_id,
         {"dtype": ("float32", "bfloat16")},
-        1,
     )
 
 

@@ -22,7 +22,7 @@ from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.grouping import LARGE_SHARE
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 
 row = builders.op_row
 NODE = builders.case_record().node_id
@@ -788,7 +788,7 @@ def excused_by(bases, head):
 
 def empty(**changes):
     """A run without a benchmark of ours or anybody's."""
-    return RunSummary(environment=builders.summary().environment, cases=(), **changes)
+    return Run(environment=builders.summary().environment, cases=(), **changes)
 
 
 STEP = case(row("aten::mm", LARGE))
@@ -916,10 +916,10 @@ CHANGED = "threads 1 -> 4, seed 1 -> 2"
             beside(STEP),
             beside(case(row("aten::mm", LARGE), threads=4, seed=2, node_id=NODE)),
             (
-                f"not the same case as in the base: {NODE} ({CHANGED}); measure both sides with "
-                "the same settings"
+                f"in the base but not in this run: {NODE}, {LAST}; this run has it with "
+                f"other settings ({CHANGED}): measure both sides alike"
             ),
-            "allow_incomparable",
+            "allow_missing",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

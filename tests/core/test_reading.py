@@ -10,7 +10,6 @@ import pytest
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.reading import (
-    LARGEST,
     OPTIONAL,
     FieldError,
     Members,
@@ -19,6 +18,7 @@ from mnistbench.core.reading import (
     Positive,
     Reader,
 )
+from mnistbench.core.units import LARGEST
 
 
 class Point(NamedTuple):

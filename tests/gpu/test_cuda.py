@@ -226,7 +226,7 @@ def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
     sample = case.clocked()
     assert sample.device_ns
     found = case.operations(lambda: [None], [None] * ITERATIONS)
-    assert found.keys() == columns(OpTable("warm", "device", (), ())).keys()
+    assert found.keys() == columns(OpTable.from_rows("warm", "device", (), ())).keys()
     sums = list(map(sum, zip(*found["self_ns"], strict=True)))
     assert all(0 < busy <= ns * 1.0001 for busy, ns in zip(found["busy_ns"], sums, strict=True))
 

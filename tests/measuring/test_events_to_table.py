@@ -296,8 +296,8 @@ class TestTable:
 
     def test_without_iterations_it_is_empty(self) -> None:
         found = table([], temperature="cold", view="device", first_of_process=True)
-        assert found == OpTable("cold", "device", (), (), first_of_process=True)
-        assert table_of(event("aten::mul", 0, 1)) == OpTable("warm", "host", (), ())
+        assert found == OpTable.from_rows("cold", "device", (), (), first_of_process=True)
+        assert table_of(event("aten::mul", 0, 1)) == OpTable.from_rows("warm", "host", (), ())
 
 
 class TestModuleOfBackward:

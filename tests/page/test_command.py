@@ -10,7 +10,6 @@ from builders import saved_file
 from page_builders import epoch, step
 
 from mnistbench.compare.criteria import Criteria
-from mnistbench.core.errors import UsageError
 from mnistbench.page.command import shown_runs
 from mnistbench.saved_runs.storage import Storage
 
@@ -128,15 +127,6 @@ def test_a_run_without_benchmarks_cannot_be_shown(refused):
     )
 
 
-def test_a_file_that_changes_while_it_is_read_is_passed_over():
-    path = save(1)
-    storage = Storage(Path(".benchmarks"))
-    [saved] = storage.find("1")
-    path.write_text(json.dumps(saved_file(step())), encoding="utf-8")
-    with pytest.raises(UsageError, match="was changed while it was read; try again"):
-        shown_runs([saved], [], Criteria())
-
-
 def test_files_without_content_are_passed_over_by_name(report):
     save(1), save_spoiled(2), save(3)
     Path(f"{FOLDER}/0004_torn.json").write_text('{"benchmarks": [', encoding="utf-8")
@@ -172,7 +162,7 @@ def test_error_if_every_run_is_damaged(refused):
         ),
         (
             ["3"],
-            f"{FOLDER}/0003_x.json: benchmarks[1].extra_info.mnistbench.rounds_ns: is not JSON",
+            f"{FOLDER}/0003_x.json: benchmarks[1].extra_info.mnistbench.rounds_ns: Expected",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

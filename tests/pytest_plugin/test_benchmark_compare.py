@@ -409,8 +409,8 @@ def test_cases_with_other_threads_are_not_judged(project):
         [
             "different threads: 1 -> 2; this alone may change times",
             (
-                "incomparable: not the same case as in the base: "
-                "test_bench.py::test_forward?tiny-b4-cpu? (threads 1 -> 2); *"
+                "missing: in the base but not in this run: "
+                "test_bench.py::test_forward?tiny-b4-cpu?, * (threads 1 -> 2): *"
             ),
         ]
     )

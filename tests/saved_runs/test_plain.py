@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pytest_benchmark.storage.file import FileStorage
 
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import LARGEST_FILE, Storage
-from mnistbench.saved_runs.summary import RunSummary
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -55,7 +55,7 @@ def write(name, document, encode=str.encode):
 
 
 def summary(*benchmarks, **top):
-    return RunSummary.from_json(json.loads(json.dumps(run_file(*benchmarks, **top))), "x.json")
+    return Run.from_json(json.loads(json.dumps(run_file(*benchmarks, **top))), "x.json")
 
 
 def times(run):
@@ -128,7 +128,7 @@ def test_statistics_that_are_missing_follow_from_others(stats, median_ns, range_
 UNUSABLE = {
     "no statistics": (
         benchmark("b", stats=None),
-        "benchmarks[1].stats: needs an object, found None (test_a.py::b)",
+        "benchmarks[1].stats: Expected `object`, got `null` (test_a.py::b)",
     ),
     "no median": (
         benchmark("b", stats={"mean": 1e-3}),
@@ -136,18 +136,18 @@ UNUSABLE = {
     ),
     "NaN": (
         benchmark("b", math.nan),
-        "benchmarks[1].stats.median: needs a finite number, found nan (test_a.py::b)",
+        "benchmarks[1].stats.median: Expected `float`, got `null` (test_a.py::b)",
     ),
     "infinite": (
         benchmark("b", math.inf),
-        "benchmarks[1].stats.median: needs a finite number, found inf (test_a.py::b)",
+        "benchmarks[1].stats.median: Expected `float`, got `null` (test_a.py::b)",
     ),
     "negative": (
         benchmark("b", -1),
-        "benchmarks[1].stats.median: needs a time in seconds, found -1 (test_a.py::b)",
+        "benchmarks[1].stats.median: Expected `float` >= 0.0 (test_a.py::b)",
     ),
     "no name": (benchmark(fullname=..., name=...), "benchmarks[1].fullname: is missing"),
-    "no object": (7, "benchmarks[1]: needs an object, found 7"),
+    "no object": (7, "benchmarks[1]: Expected `object`, got `int`"),
 }
 
 
@@ -211,7 +211,7 @@ def test_every_file_that_pytest_benchmark_compares_is_read(changes, top):
 
 
 def test_a_running_session_numbers_the_benchmarks_of_one_test():
-    session = RunSummary.of_session(None, [], [benchmark(), benchmark(median=2e-3)])
+    session = Run.of_session(None, [], [benchmark(), benchmark(median=2e-3)])
     assert times(session) == {"test_a.py::test_a": 1_000_000, "test_a.py::test_a (2)": 2_000_000}
 
 
@@ -244,7 +244,7 @@ _TOP = st.fixed_dictionaries(
 @given(_TOP)
 def test_any_file_is_read_or_refused_in_one_line(document):
     try:
-        found = RunSummary.from_json(document, "x.json")
+        found = Run.from_json(document, "x.json")
     except MnistbenchError as error:
         lines = [str(error)]
     else:

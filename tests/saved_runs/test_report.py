@@ -8,8 +8,8 @@ import pytest
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.saved_runs.report import SPARKS, history_table, list_table, run_csv, sparkline
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.terminal import draw
 
 CASE = "step convnet-b16-cpu"
@@ -64,7 +64,7 @@ def plain(**changes):
         benchmarks=[benchmark], commit_info={"id": "unversioned", "branch": "unknown"}, **changes
     )
     del document["mnistbench"]
-    return SavedRun(Path("run.json"), RunSummary.from_json(document, "run.json"))
+    return SavedRun(Path("run.json"), Run.from_json(document, "run.json"))
 
 
 # ---- the list ------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """A trace as a saved run: its cases, its machine, and how its file is told from a saved run."""
 
-import dataclasses
 import json
 
 import builders
@@ -13,7 +12,6 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME
-from mnistbench.events.analysis import analyse
 from mnistbench.saved_runs.references import is_trace
 from mnistbench.saved_runs.trace import saved_trace
 
@@ -36,16 +34,15 @@ def test_the_host_has_the_time_of_a_step_and_the_device_its_busy_time(tmp_path):
     saved = saved_trace(build.trace_file(tmp_path, build.network(steps=3)))
     host = cases(saved)["host"]
     device = cases(saved)["device"]
-    assert (host.wall_ns, host.device_ns, set(host.tables)) == (1_000_000, (), {"host"})
-    assert (device.wall_ns, device.device_ns, set(device.tables)) == (
-        165_000,
-        (150_000, 165_000, 181_500),
-        {"device"},
-    )
-    assert device.tables["device"].busy_ns == 165_000
+    assert (host.wall_ns, host.device_ns) == (1_000_000, ())
+    assert (device.wall_ns, device.device_ns) == (165_000, (150_000, 165_000, 181_500))
+    [table] = device.tables
+    assert table.view == "device"
+    assert table.busy_ns == device.device_ns
     assert device.wall_spread_ns == 15_750  # quartiles 157.5 and 173.25 us
-    assert device.tables["device"].operations[GEMM].self_ns == 110_000
-    times = {key[0]: row.self_ns for key, row in host.tables["host"].operations.items()}
+    assert dict(zip(table.keys, table.net_ns, strict=True))[GEMM] == 110_000
+    [host_table] = host.tables
+    times = {name: ns for (name, _, _), ns in zip(host_table.keys, host_table.net_ns, strict=True)}
     assert times == {
         "aten::addmm": 280_000,
         "aten::relu": 90_000,
@@ -59,7 +56,7 @@ def test_kernels_that_run_at_once_make_busy_time_less_than_their_sum(tmp_path):
     events = [build.step(0, 0, 500), build.op("aten::mm", 10, 20), *both]
     device = cases(saved_trace(build.trace_file(tmp_path, events)))["device"]
     assert device.wall_ns == 90_000
-    assert sum(device.tables["device"].self_ns) == 120_000
+    assert device.table("warm").total_ns == 120_000
 
 
 def test_a_trace_without_an_accelerator_has_a_host_only(tmp_path):
@@ -80,9 +77,9 @@ def test_the_label_states_how_many_launches_have_no_kernel(tmp_path):
     assert lacking.run.trace.endswith("lacking.json, 2 steps, 1 of 4 kernel launches has no kernel")
 
 
-def test_the_whole_run_has_the_samples_of_each_step(tmp_path):
+def test_the_run_has_the_samples_of_each_step(tmp_path):
     saved = saved_trace(build.trace_file(tmp_path, build.network(steps=3)))
-    host, device = saved.whole.cases
+    host, device = saved.run.cases
     assert host.rounds_ns == (1_000_000,) * 3
     assert device.rounds_ns == (150_000, 165_000, 181_500)
     assert device.timing.median_ns == 165_000
@@ -268,22 +265,6 @@ def test_a_damaged_trace_is_an_error_of_one_line(tmp_path):
 
 
 # ---- traces of real machines ---------------------------------------------------------------------
-
-
-@real_traces.needs_traces
-@pytest.mark.parametrize("name", real_traces.ALL)
-def test_the_rows_of_a_real_trace_are_those_of_its_analysis(name):
-    analysis = analyse(real_traces.path(name))
-    saved = saved_trace(real_traces.path(name))
-    for case, table in zip(
-        saved.run.cases, filter(None, (analysis.host, analysis.device)), strict=True
-    ):
-        [view] = case.tables
-        found = case.tables[view].operations
-        assert {key: row.self_ns for key, row in found.items()} == {
-            row.key: row.self_ns(table.clock) for row in table.rows
-        }
-        assert not dataclasses.asdict(case)["params"]
 
 
 @real_traces.needs_traces

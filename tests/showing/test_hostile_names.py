@@ -14,8 +14,8 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.saved_runs.report import history_table, list_table
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.terminal import draw
 
 
@@ -26,7 +26,7 @@ def name(request):
 
 def read(document):
     """The summary of a saved file."""
-    return RunSummary.from_json(json.loads(json.dumps(document)), "0001_base.json")
+    return Run.from_json(json.loads(json.dumps(document)), "0001_base.json")
 
 
 def run(name, scale=1, minute=1, **changes):
@@ -156,6 +156,6 @@ def test_an_error_is_printable(name):
     # are in it.
     document = builders.saved_file()
     document["mnistbench"]["environment"]["allocator"] = {name: 5}
-    with pytest.raises(Exception, match="needs text, found 5") as error:
-        RunSummary.from_json(document, f"{name}.json")
+    with pytest.raises(Exception, match="Expected `str`, got `int`") as error:
+        Run.from_json(document, f"{name}.json")
     assert is_one_line(str(error.value))

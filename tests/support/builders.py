@@ -19,12 +19,11 @@ from mnistbench.core.record import (
     Environment,
     OpRow,
     OpTable,
-    Run,
     Scalars,
     Timing,
     run_header,
 )
-from mnistbench.saved_runs.summary import RunSummary
+from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import render
 
 ITERATIONS = 3
@@ -130,7 +129,7 @@ def op_table(
     busy_ns: int | Sequence[int] = (),
 ) -> OpTable:
     """A warm host table of the given rows; without any, one of two operations."""
-    return OpTable(
+    return OpTable.from_rows(
         temperature=temperature,
         view=view,
         iteration_ns=_samples(iteration_ns, iterations),
@@ -168,19 +167,8 @@ def case_record(**changes: Any) -> CaseRecord:
     return CaseRecord(**{**ordinary, **changes})
 
 
-def run(*cases: CaseRecord, **changes: Any) -> Run:
-    """A saved run of the given cases; without any, of one ordinary case."""
-    ordinary: dict[str, Any] = {
-        "environment": _ENVIRONMENT,
-        "cases": cases or (case_record(),),
-        "saved_at": "2026-11-20T10:31:05.123456+00:00",
-        "commit": "1a2b3c4",
-    }
-    return Run(**{**ordinary, **changes})
-
-
-def summary(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) -> RunSummary:
-    """The digest of a saved file.
+def summary(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) -> Run:
+    """A saved run of the given cases, as a comparison reads it; without any, of one ordinary case.
 
     ``environment``, ``saved_at``, ``commit``, ``dirty`` and ``branch`` change the run.
     """
@@ -189,16 +177,17 @@ def summary(*cases: CaseRecord, source: str = "0001_base.json", **changes: Any) 
     environment = changes.pop("environment", _ENVIRONMENT)
     saved_at = changes.pop("saved_at", "2026-11-20T10:31:05.123456+00:00")
     header = {KEY: run_header(environment)} if environment else {}
-    return RunSummary.from_json(
-        saved_file(*cases, commit_info=commit, datetime=saved_at, **header, **changes), source
+    return Run.from_json(
+        saved_file(*cases, commit_info=commit, datetime=saved_at, **header, **changes),
+        source,
     )
 
 
-def plain_summary(name: str, seconds: float = 1.0) -> RunSummary:
+def plain_summary(name: str, seconds: float = 1.0) -> Run:
     """A file of one benchmark that pytest-benchmark wrote without us."""
     machine = {"python_version": "3.11.9", "cpu": {"brand_raw": "AMD EPYC 9R14"}}
     benchmark = {"fullname": name, "extra_info": {}, "stats": {"median": seconds, "iqr": 0.0}}
-    return RunSummary.from_json(
+    return Run.from_json(
         {"benchmarks": [benchmark], "machine_info": machine, "commit_info": {}}, "plain.json"
     )
 
@@ -206,7 +195,7 @@ def plain_summary(name: str, seconds: float = 1.0) -> RunSummary:
 _COMMIT = {"commit": "id", "dirty": "dirty", "branch": "branch"}
 
 
-def base_runs(count: int, *times: int, **changes: Any) -> list[RunSummary]:
+def base_runs(count: int, *times: int, **changes: Any) -> list[Run]:
     """As many saved runs of one case with one operation, a minute apart.
 
     It takes these times in turn.

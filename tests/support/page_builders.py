@@ -9,22 +9,19 @@ from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.page.cases import read_content
 from mnistbench.page.run_view import PageRun
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
-from mnistbench.saved_runs.summary import RunSummary
 
 
 def shown(document, base=None, criteria=None, name="0001_base.json"):
     """A run as it comes from a file, judged against another document."""
     head = json.loads(json.dumps(document))
-    summary = RunSummary.from_json(head, name)
+    run = Run.from_json(head, name)
     judgement = (
-        judge(compare([RunSummary.from_json(base, "base")], summary), criteria or Criteria())
-        if base
-        else None
+        judge(compare([Run.from_json(base, "base")], run), criteria or Criteria()) if base else None
     )
-    return PageRun(SavedRun(Path(name), summary), read_content(head, name), judgement)
+    return PageRun(SavedRun(Path(name), run), run, judgement)
 
 
 def step(scale=1.0, batch_size=16, **changes):

@@ -130,7 +130,7 @@ def op_tables(draw: st.DrawFn) -> OpTable:
             unique_by=lambda row: row.key,
         )
     )
-    return OpTable(
+    return OpTable.from_rows(
         temperature=temperature,
         view=view,
         iteration_ns=draw(samples(iterations)),

@@ -20,7 +20,7 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.options import one_of, option, several, whole
 from mnistbench.core.params import DATASETS
 from mnistbench.core.reading import OPTIONAL, Members, Nanoseconds, Positive, Reader
-from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns, table_to_json
+from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.classroom.chain import CHAIN, add_link
 from mnistbench.course.classroom.predictions import PREDICTIONS, Predictions, TextFile
@@ -279,7 +279,7 @@ def stored(record: Any) -> dict[str, Any]:
     Of operation tables and cases in the form that their classes read.
     """
     if isinstance(record, OpTable):
-        return dict(table_to_json(record))
+        return dict(record.to_json())
     if isinstance(record, Profiled):
         return record.to_json()
     return {field.name: getattr(record, field.name) for field in fields(record)}

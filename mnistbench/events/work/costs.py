@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.core.operation import OWN_SHARE, OpKey
-from mnistbench.core.reading import LARGEST
 from mnistbench.core.roofline import Ceilings
+from mnistbench.core.units import LARGEST
 from mnistbench.events.launches import UnrecordedLaunches
 from mnistbench.events.model import COPY, OPERATION, DeviceEvent, Steps, ThreadEvent, Trace
 from mnistbench.events.table import key_of

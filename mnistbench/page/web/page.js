@@ -7,7 +7,8 @@
 const units = {
   missing: "-",
 
-  // Python rounds a tie to the even digit, toFixed away from zero. Enough digits show whether it is one.
+  // Python rounds a tie to the even digit, toFixed away from zero. Enough digits show whether it is one. Intl.NumberFormat rounds
+  // the shortest decimal of a number instead of its value: 9.895, which is below the tie, becomes 9.90.
   fixed(value, decimals) {
     const magnitude = Math.abs(value);
     const rounded = magnitude.toFixed(decimals);
@@ -103,7 +104,7 @@ const distinct = (values) => [...new Set(values)].sort();
 
 // ---- A table that is sorted and filtered ----------------------------------------------------------------------------
 
-// columns: {title, number, value(row), text(row), order(row), sum(rows), share, detail(row), first}; rows: [operation, phase, module, ...].
+// columns: {title, number, value(row), text(row), sum(rows), share, detail(row), first}; rows: [operation, phase, module, ...].
 function filteredTable(container, rows, describe, controls) {
   const filter = { text: "", phase: "", module: "" };
   let columns = [];
@@ -122,7 +123,7 @@ function filteredTable(container, rows, describe, controls) {
   function fill() {
     const column = columns.find((one) => one.title === sorted.title) ?? columns.find((one) => one.first);
     const shown = rows().filter(matches);
-    sortRows(shown, column.order ?? column.value, sorted.descending);
+    sortRows(shown, column.value, sorted.descending);
     body.replaceChildren(...shown.map((row) => make("tr", {}, ...columns.map((one) => cell(one, row)))));
     const sums = columns.map((one) => (one.sum ? one.sum(shown) : ""));
     sums[0] = `sum of ${shown.length} rows`;
@@ -223,46 +224,16 @@ function showOperations(container) {
   const views = ["host", "device"].filter((view) => tables.some((one) => one.view === view));
   const coldViews = views.filter((view) => table("cold", view));
   const state = { view: views.at(-1), time: "self" };
-  const has = (temperature) => (temperature === "both" ? ["cold", "warm"] : [temperature]).every((one) => table(one, state.view));
+  const has = (temperature) => table(temperature, state.view) !== undefined;
   // A view may lack what was chosen in the other one.
   const settle = () => { if (!has(state.temperature)) state.temperature = ["warm", "cold"].find(has); };
   settle();
 
-  // Cold and warm stand in one row; what only one of them has is missing in the other.
-  function both() {
-    const found = new Map();
-    for (const temperature of ["cold", "warm"]) {
-      for (const row of table(temperature, state.view).rows) {
-        if (!found.has(row.key)) found.set(row.key, Object.assign([...row], { detail: row.detail, cold: null, warm: null }));
-        found.get(row.key)[temperature] = row;
-      }
-    }
-    return [...found.values()];
-  }
-
-  const rows = () => (state.temperature === "both" ? both() : table(state.temperature, state.view).rows);
+  const rows = () => table(state.temperature, state.view).rows;
   const hostTime = (row) => (state.time === "self" ? row.self : row.whole);
 
   function columns() {
     const hostTitle = `${state.time} CPU`;
-    if (state.temperature === "both") {
-      const of = (row) => (row === null ? null : state.view === "device" ? row.device : hostTime(row));
-      const title = state.view === "device" ? "self device" : hostTitle;
-      const difference = (row) => (of(row.cold) ?? 0) - (of(row.warm) ?? 0);
-      const sums = state.time === "self" || state.view === "device" ? {} : { sum: undefined };
-      return [
-        ...names,
-        number("cold calls", (row) => row.cold && row.cold.calls, units.count),
-        number("warm calls", (row) => row.warm && row.warm.calls, units.count),
-        time(`cold ${title}`, (row) => of(row.cold), sums),
-        time(`warm ${title}`, (row) => of(row.warm), sums),
-        time("cold - warm", difference, {
-          first: true,
-          text: (row) => units.duration(difference(row), true),
-          ...(sums.sum === undefined && "sum" in sums ? sums : { sum: (some) => units.duration(total(some, difference), true) }),
-        }),
-      ];
-    }
     const all = rows();
     const self = state.time === "self";
     const device = state.view === "device";
@@ -293,7 +264,7 @@ function showOperations(container) {
       update();
       redraw();
     };
-    const calls = choice("calls", [["warm", "warm"], ["cold", "cold"], ["both", "cold against warm"]], state.temperature, change("temperature"));
+    const calls = choice("calls", [["warm", "warm"], ["cold", "cold"]], state.temperature, change("temperature"));
     const view = choice("view", [["host", "host"], ["device", "device"]], state.view, change("view"));
     const time = choice("time", [["self", "self"], ["total", "total"]], state.time, change("time"));
     function update() {
@@ -304,31 +275,6 @@ function showOperations(container) {
     update();
     return [calls, view, time];
   });
-}
-
-// ---- What changed ----------------------------------------------------------------------------------------------------
-
-function showChanges(container) {
-  const all = JSON.parse(document.getElementById(container.dataset.source).textContent);
-  const [base, head, change] = [3, 4, 5].map((place) => (row) => row[place]);
-  const relative = (row) => (base(row) > 0 && head(row) !== null ? (head(row) - base(row)) / base(row) : null);
-  const columns = () => [
-    ...names,
-    time("base", base),
-    time("head", head),
-    time("difference", change, {
-      first: true,
-      order: (row) => Math.abs(change(row)), // the largest changes first, whichever their sign
-      text: (row) => units.duration(change(row), true), sum: (rows) => units.duration(total(rows, change), true),
-    }),
-    number("change", relative, (value) => units.percent(value, true), {
-      text: (row) => (base(row) === null ? "new" : head(row) === null ? "gone" : orMissing(relative(row), (value) => units.percent(value, true))),
-    }),
-    number("base calls", (row) => row[6], units.count),
-    number("head calls", (row) => row[7], units.count),
-  ];
-  const note = () => "; self time without the profiler's overhead";
-  filteredTable(container, () => [...all], { columns, note, all }, () => []);
 }
 
 // ---- The page --------------------------------------------------------------------------------------------------------
@@ -391,16 +337,6 @@ for (const table of document.querySelectorAll(".cases")) {
       table.append(...bodies);
     });
   }
-}
-
-for (const ledger of document.querySelectorAll(".ledger")) {
-  ledger.addEventListener("toggle", () => {
-    const changes = ledger.querySelector(".changes");
-    if (ledger.open && !changes.hasChildNodes()) {
-      const button = make("button", { type: "button", onclick: () => showChanges(changes) }, "all operations");
-      changes.replaceChildren(button);
-    }
-  });
 }
 
 // One measure of the bars at a time.

@@ -396,7 +396,7 @@ def test_an_accelerator_is_idle_or_busy(busy, key):
     found = with_cases(
         cluster(),
         tables=lambda case: tuple(
-            dataclasses.replace(table, busy_ns=(busy,) if busy and table.view == "device" else ())
+            table.changed(busy_ns=(busy,) if busy and table.view == "device" else ())
             for table in case.tables
         ),
     )
@@ -443,7 +443,7 @@ def starting_with(first, warm):
 
     def changed(call, times):
         rows = tuple(row(name, round(ns)) for name, ns in times.items())
-        return dataclasses.replace(call, table=dataclasses.replace(call.table, rows=rows))
+        return dataclasses.replace(call, table=call.table.changed(rows=rows))
 
     cold = changed(untrained.cold, first)
     later = changed(untrained.warm, warm)
@@ -545,8 +545,7 @@ def test_time_added_by_the_profiler(iteration, added, key):
     found = with_cases(
         laptop(iteration_times=(iteration_time("step", 1, 5 * MS),)),
         tables=lambda case: tuple(
-            dataclasses.replace(each, iteration_ns=(iteration,), profiler_ns=added)
-            for each in case.tables
+            each.changed(iteration_ns=(iteration,), profiler_ns=added) for each in case.tables
         ),
     )
     assert keys(found, "profiler") == [key, "profiler_missing"]  # nothing was timed at batch 64

@@ -1,6 +1,6 @@
-"""A summary is the same from a file and from the session.
+"""A run is the same from a file and from the session.
 
-A damaged file gives a summary or an error.
+A damaged file gives a run or an error.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.record import COUNTED, run_header
+from mnistbench.core.record import OpCounts, run_header
 from mnistbench.saved_runs.report import history_table, list_table, run_csv
+from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun, read_json
-from mnistbench.saved_runs.summary import RunSummary, Shared
 from mnistbench.showing.terminal import draw
 
 SOURCE = "0001_base.json"
@@ -42,55 +42,54 @@ def timed_records():
 
 @given(st.lists(timed_records(), max_size=3), strategies.environments())
 @settings(strategies.ANY_SPEED, max_examples=60)
-def test_the_summary_of_a_file_equals_that_of_the_session(records, environment):
+def test_the_run_of_a_file_equals_that_of_the_session(records, environment):
     file = builders.saved_file(
         benchmarks=[builders.saved_benchmark(record) for record in records],
         mnistbench=run_header(environment),
     )
-    read = RunSummary.from_json(json.loads(json.dumps(file)), SOURCE)
-    session = RunSummary.of_session(environment, records)
+    read = Run.from_json(json.loads(json.dumps(file)), SOURCE)
+    session = Run.of_session(environment, records)
     assert read.cases == session.cases
     # JSON has one kind of list, and what compares two environments must not see a difference in
     # that.
     assert read.environment == session.environment
 
 
-def test_a_summary_has_medians_of_warm_tables_and_final_values():
+def test_a_comparison_needs_medians_of_warm_tables_and_final_values_alone():
     row = builders.op_row(
         "aten::mm", (10, 20, 40), module="fc1", calls=2, memory_bytes=64, shapes=["[2, 2]"]
     )
+    cold = builders.op_table(temperature="cold")
     record = builders.case_record(
         device_ns=(5, 7),
-        tables=(
-            builders.op_table(row, profiler_ns=3),
-            builders.op_table(
-                builders.op_row("aten::cold", 1, iterations=1), temperature="cold", iterations=1
-            ),
-        ),
+        tables=(builders.op_table(row, profiler_ns=3), cold),
         op_fail=("5%",),
         case_fail="10%",
     )
-    [case] = builders.summary(record).cases
-    assert list(case.tables) == ["host"]
-    assert case.tables["host"].profiler_ns == 3
-    assert case.tables["host"].operations == {
-        ("aten::mm", "forward", "fc1"): (2, 20, 15, 64, ("[2, 2]",), ())
-    }
+    [case] = Run.from_json(builders.saved_file(record), SOURCE, samples=False).cases
+    [table] = case.tables
+    assert (table.temperature, table.profiler_ns) == ("warm", 3)
+    assert table.keys == (("aten::mm", "forward", "fc1"),)
+    assert table.net_ns == (20 - 2 * 3,)
+    assert table.times.value.spread_ns == (15,)
+    assert table.samples is None
     assert (case.wall_ns, case.wall_spread_ns, case.device_ns) == (7_500_000, 300_000, (5, 7))
-    assert case.final == {"train/loss": 1.5, "train/accuracy": 50.0}
-    assert (case.curves_of, case.directory, case.parameter_count) == (
-        "digits",
-        "runs/convnet-b16-cpu",
-        1_199_882,
-    )
+    assert case.scalars == dataclasses.replace(record.scalars, curves={})
     assert (case.op_fail, case.case_fail) == (("5%",), "10%")
 
 
-@pytest.mark.parametrize(("busy_ns", "median"), [((40, 10, 20), 20), ((), 0)])
-def test_a_summary_of_a_device_table_has_the_median_of_its_busy_time(busy_ns, median):
-    table = builders.op_table(builders.op_row(self_device_ns=5), view="device", busy_ns=busy_ns)
-    [case] = builders.summary(builders.case_record(tables=(table,))).cases
-    assert case.tables["device"].busy_ns == median
+@given(timed_records(), timed_records())
+@settings(strategies.ANY_SPEED, max_examples=60)
+def test_a_comparison_without_samples_is_that_of_the_whole_runs(base, head):
+    head = dataclasses.replace(head, test=base.test, node_id=base.node_id, params=base.params)
+    files = [builders.saved_file(record) for record in (base, head)]
+    whole_runs = [Run.from_json(file, SOURCE) for file in files]
+    lean_runs = [Run.from_json(file, SOURCE, samples=False) for file in files]
+    reports = [
+        rendered(judge(compare(runs[:1], runs[1]), CRITERIA), "json", 3)
+        for runs in (whole_runs, lean_runs)
+    ]
+    assert reports[0] == reports[1]
 
 
 def test_a_case_may_be_called_by_its_label_its_params_its_node_id_and_the_end_of_that():
@@ -105,7 +104,7 @@ def test_a_case_may_be_called_by_its_label_its_params_its_node_id_and_the_end_of
 
 @pytest.mark.parametrize("dirty", [True, False, None, "true", 1])
 def test_only_true_says_that_the_tree_had_changes(dirty):
-    run = RunSummary.from_json(
+    run = Run.from_json(
         builders.saved_file(commit_info={"id": "1a2b3c4d5e", "dirty": dirty}), SOURCE
     )
     assert run.short_commit == ("1a2b3c4+" if dirty is True else "1a2b3c4")
@@ -115,20 +114,18 @@ def test_only_true_says_that_the_tree_had_changes(dirty):
     "commit", [{}, {"id": "unversioned", "branch": "unknown"}, {"id": None, "branch": 5}]
 )
 def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
-    run = RunSummary.from_json(builders.saved_file(commit_info=commit), SOURCE)
+    run = Run.from_json(builders.saved_file(commit_info=commit), SOURCE)
     assert (run.commit, run.branch, run.short_commit) == ("", "", "")
     assert run.label == "2026-11-20 10:31 UTC"
 
 
-def test_texts_that_many_files_share_lie_in_memory_once():
-    shared = Shared()
+def test_runs_of_the_same_code_share_the_counts_of_their_tables():
     texts = [json.dumps(builders.saved_file()) for _ in range(2)]
-    one, other = (RunSummary.from_json(json.loads(text), SOURCE, shared).cases[0] for text in texts)
-    assert one.params is other.params
-    assert one.tables["host"].counted is other.tables["host"].counted
-    keys = [list(case.tables["host"].operations) for case in (one, other)]
-    assert keys[0] == keys[1]
-    assert all(mine is others for mine, others in zip(*keys, strict=True))
+    base, head = (
+        Run.from_json(json.loads(text), SOURCE, samples=False).cases[0].table("warm")
+        for text in texts
+    )
+    assert base.operations.value is head.operations.value
 
 
 # ---- files that somebody spoiled -----------------------------------------------------------------
@@ -169,10 +166,10 @@ DOCUMENTS = {"ordinary": ORDINARY, "on a device": ON_A_DEVICE, "plain": PLAIN}
 
 @functools.cache
 def sound(kind):
-    return RunSummary.from_json(DOCUMENTS[kind], SOURCE)
+    return Run.from_json(DOCUMENTS[kind], SOURCE)
 
 
-def summary_or_complaint(read, source=SOURCE):
+def run_or_complaint(read, source=SOURCE):
     """Return the result of ``read``.
 
     None if it raises an error, which must be one line that begins with the source.
@@ -189,7 +186,7 @@ def summary_or_complaint(read, source=SOURCE):
 def survives_every_report(run, other):
     """Compare both ways, judge, and draw whatever a user can ask for."""
     for bases, head in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
-        judgement = summary_or_complaint(
+        judgement = run_or_complaint(
             lambda head=head, bases=bases: judge(compare(bases, head), CRITERIA)
         )
         if judgement is None:  # a spoiled threshold
@@ -209,7 +206,7 @@ def survives_every_report(run, other):
 
 
 def through_text(document):
-    return RunSummary.from_json(json.loads(json.dumps(document)), SOURCE)
+    return Run.from_json(json.loads(json.dumps(document)), SOURCE)
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -222,11 +219,11 @@ SPOILED = {kind: strategies.spoiled(document) for kind, document in DOCUMENTS.it
 
 @pytest.mark.properties
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_a_file_with_any_field_spoiled_is_a_summary_or_a_complaint(kind):
-    drawn = {repr(sound(kind))}  # reports depend on the summary alone
+def test_a_file_with_any_field_spoiled_is_a_run_or_a_complaint(kind):
+    drawn = {repr(sound(kind))}  # reports depend on the run alone
     fields = set()
     for path, document in strategies.each_field_spoiled(DOCUMENTS[kind]):
-        run = summary_or_complaint(lambda document=document: through_text(document))
+        run = run_or_complaint(lambda document=document: through_text(document))
         is_drawn = repr(run) in drawn or (
             strategies.dotted(path) in fields and not os.environ.get("THOROUGH")
         )
@@ -241,9 +238,9 @@ def test_a_file_with_any_field_spoiled_is_a_summary_or_a_complaint(kind):
     st.sampled_from(list(DOCUMENTS)).flatmap(lambda kind: st.tuples(st.just(kind), SPOILED[kind]))
 )
 @strategies.many(600)
-def test_a_file_with_one_place_spoiled_is_a_summary_or_a_complaint(drawn):
+def test_a_file_with_one_place_spoiled_is_a_run_or_a_complaint(drawn):
     kind, (_, document) = drawn
-    run = summary_or_complaint(lambda: through_text(document))
+    run = run_or_complaint(lambda: through_text(document))
     if run is not None and run != sound(kind):
         survives_every_report(run, sound(kind))
 
@@ -257,14 +254,12 @@ def test_a_file_with_one_place_spoiled_is_a_summary_or_a_complaint(drawn):
 @example(b"\0")
 @example(b'{"benchmarks": [], "datetime": "\\ud800"}')
 @strategies.many(2_000)
-def test_any_bytes_are_a_summary_or_a_complaint(content):
+def test_any_bytes_are_a_run_or_a_complaint(content):
     # Not in tmp_path: Hypothesis runs all examples in one.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, SOURCE)
         path.write_bytes(content)
-        run = summary_or_complaint(
-            lambda: RunSummary.from_json(read_json(path), str(path)), str(path)
-        )
+        run = run_or_complaint(lambda: Run.from_json(read_json(path), str(path)), str(path))
     if run is not None:
         survives_every_report(run, sound("ordinary"))
 
@@ -280,20 +275,16 @@ def test_every_report_can_be_made_of_any_session(one, other):
 @pytest.mark.parametrize(
     ("name", "cells", "complaint"),
     [
-        ("shapes", None, "shapes: needs a list, found None"),
-        ("kernels", [[], [5]], "kernels[1][0]: needs text, found 5"),
-        ("calls", [10**400, 1.5], "calls[0]: needs a finite number, found 1000"),
-        ("calls", [1.5, float("nan")], "calls[1]: needs a finite number, found nan"),
-        ("calls", [1, -0.5], "calls[1]: needs a number of calls, found -0.5"),
-        ("self_ns", [1, 2.0], "self_ns[1]: needs a whole number, found 2.0"),
-        (
-            "memory_bytes",
-            [0, 2**63],
-            "memory_bytes[1]: needs a whole number, found 9223372036854775808",
-        ),
+        ("shapes", None, "shapes: Expected `array`, got `null`"),
+        ("kernels", [[], [5]], "kernels[1][0]: Expected `str`, got `int`"),
+        ("calls", [10**400, 1.5], "calls[0]: Number out of range"),
+        ("calls", [1.5, float("nan")], "is not JSON (NaN is no number)"),
+        ("calls", [1, -0.5], "calls needs numbers of calls"),
+        ("self_ns", [1, 2.5], "self_ns[1]: Expected `int`, got `float`"),
+        ("memory_bytes", [0, 2**63], "memory_bytes needs sizes"),
         ("name", ["aten::mm"], "has columns of different length"),
         ("self_ns", [], "has columns of different length"),
-        ("module", {"0": "fc1"}, "module: needs a list, found {'0': 'fc1'}"),
+        ("module", {"0": "fc1"}, "module: Expected `array`, got `object`"),
     ],
     ids=str,
 )
@@ -302,12 +293,12 @@ def test_a_column_that_no_profiler_wrote_is_refused_with_its_first_wrong_cell(
 ):
     document = builders.saved_file()
     [table] = document["benchmarks"][0]["extra_info"]["mnistbench"]["tables"]
-    part = "operations" if name in COUNTED else "times"
+    part = "operations" if name in OpCounts.__annotations__ else "times"
     columns = json.loads(table[part])
     columns[name] = cells
     table[part] = json.dumps(columns)
     with pytest.raises(RecordError) as error:
-        RunSummary.from_json(document, SOURCE)
+        Run.from_json(document, SOURCE)
     where = "benchmarks[0].extra_info.mnistbench.tables[0]"
     ours = [f"{where}: {complaint}", f"{where}.{part}: {complaint}", f"{where}.{part}.{complaint}"]
     assert str(error.value).startswith(tuple(f"{SOURCE}: {joined}" for joined in ours))
