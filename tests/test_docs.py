@@ -32,7 +32,7 @@ from mnistbench.core.params import STEPS
 from mnistbench.gate.flow import LAUNCHES
 from mnistbench.gate.planning import MOST_LAUNCHES
 from mnistbench.gate.reproducers.script import script
-from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.decision import LOOKS
 from mnistbench.pytest_plugin import plugin
 
@@ -225,7 +225,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         path.write_text(script(reproducer_builders.header(), [row], [row]), encoding="utf-8")
     if words[0] == "judge":
         tests = tuple(f"t.py::test_{number}" for number in range(8))
-        for shard in (samples.Shard(number, 8, tests) for number in range(1, 9)):
+        for shard in (raw_samples.Shard(number, 8, tests) for number in range(1, 9)):
             [case] = shard.own()
             path = Path(words[1].replace("shard-*-of-8_*", f"{shard.prefix}20261124_103105"))
             launches = gate_builders.series({case: gate_builders.Measured()}, count=10)

@@ -19,8 +19,8 @@ from pathlib import Path
 from mnistbench.gate import launcher
 from mnistbench.gate import trees as gate_trees
 from mnistbench.gate.launcher import Plan, launching, stage_home
-from mnistbench.gate.statistics import samples
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.statistics import quantities, raw_samples
+from mnistbench.gate.words import BASE, HEAD
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,28 +83,28 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
                     line = {"stage": 1, **launch.measure()}
                 path = folder / f"{arm}.jsonl.gz"
                 if not path.exists():
-                    samples.append(path, {"schema": samples.SCHEMA})
-                samples.append(path, line)
+                    raw_samples.append(path, {"schema": raw_samples.SCHEMA})
+                raw_samples.append(path, line)
 
 
 def judge(folder: Path) -> None:
-    found: dict[tuple[str, str, str], dict[str, samples.Quantity]] = {}
+    found: dict[tuple[str, str, str], dict[str, quantities.Quantity]] = {}
     arms = [arm for arm in ARMS if (folder / f"{arm}.jsonl.gz").exists()]
     for arm in arms:
-        launches = samples.load(folder / f"{arm}.jsonl.gz").launches
+        launches = raw_samples.load(folder / f"{arm}.jsonl.gz").launches
         print(
             f"{arm}: {len(launches)} launches, "
             f"{statistics.fmean(launch.seconds for launch in launches):.1f} s each"
         )
-        for quantity in samples.quantities(launches):
+        for quantity in quantities.quantities(launches):
             found.setdefault(quantity.key, {})[arm] = quantity
     print(f"{'':70}" + "".join(f"{arm:>20}" for arm in arms))
     for (case, kind, name), by_arm in found.items():
-        quantities = [by_arm.get(arm) for arm in arms]
-        if all(quantities) and (kind == "iteration" or quantities[0].share >= 0.05):
+        measured = [by_arm.get(arm) for arm in arms]
+        if all(measured) and (kind == "iteration" or measured[0].share >= 0.05):
             cells = (
                 f"{statistics.fmean(e.logs):+7.2%} SD {statistics.stdev(e.logs):6.2%}"
-                for e in quantities
+                for e in measured
             )
             print(
                 f"{case.removesuffix(' on digits')[:24]:24} {name[:44]:45}"

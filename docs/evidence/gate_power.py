@@ -16,7 +16,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +25,19 @@ import numpy as np
 
 from mnistbench.gate import qualification
 from mnistbench.gate.qualification import is_found, share
-from mnistbench.gate.statistics import decision, permutation, samples
-from mnistbench.gate.statistics.decision import CONTRADICTED, LAUNCHES, LOOKS, REGRESSED, Thresholds
-from mnistbench.gate.statistics.samples import ONCE, Quantity
+from mnistbench.gate.statistics import (
+    decision,
+    differences,
+    groups,
+    permutation,
+    quantities,
+    raw_samples,
+)
+from mnistbench.gate.statistics.decision import LAUNCHES, LOOKS, Thresholds
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.words import ONCE
+from mnistbench.judging import verdicts
+from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then
 #: known to 0.2 %.
@@ -44,39 +54,44 @@ PART = 100
 
 #: How a launch's difference is made of its samples: the product's way, and others for comparison.
 WAYS = {
-    "pairs": samples.difference,
-    "medians": lambda base, new: math.log(statistics.median(new) / statistics.median(base)),
-    "fastest": lambda base, new: math.log(min(new) / min(base)),
+    "pairs": differences.difference,
+    "medians": lambda base, new: _with_error(statistics.median, base, new),
+    "fastest": lambda base, new: _with_error(min, base, new),
 }
+
+
+def _with_error(typical: Callable, base: Sequence, new: Sequence) -> differences.Difference:
+    """Return the difference of typical times, weighted as that of pairs."""
+    log = math.log(typical(new) / typical(base))
+    return WAYS["pairs"](base, new)._replace(log=log)
 
 
 def pool(target: Path, files: Sequence[str]) -> None:
     launches = [
         (Path(file).name, launch)
         for file in files
-        for launch in samples.load(Path(file)).launches
+        for launch in raw_samples.load(Path(file)).launches
         if launch.stage == 1
     ]
     found = {}
-    checked: dict[str, list[samples.Group]] = {}
-    quantities = samples.quantities([launch for _, launch in launches])
-    keys = {quantity.key for quantity in quantities}
-    for quantity in quantities:
+    checked: dict[str, list[groups.OperationGroup]] = {}
+    measured = quantities.quantities([launch for _, launch in launches])
+    keys = {quantity.key for quantity in measured}
+    for quantity in measured:
         if quantity.is_operation:
             checked.setdefault(quantity.case, []).append(
-                (quantity.kind, quantity.name, quantity.members)
+                groups.OperationGroup(quantity.kind, quantity.name, quantity.members)
             )
 
-    def logs_of(measured: Sequence[samples.Launch]) -> list[list[float]]:
-        kept = [
-            quantity for quantity in samples.quantities(measured, checked) if quantity.key in keys
-        ]
+    def logs_of(measured: Sequence[raw_samples.Launch]) -> list[list[float]]:
+        again = quantities.quantities(measured, checked)
+        kept = [quantity for quantity in again if quantity.key in keys]
         return [[round(log, 5) for log in quantity.logs] for quantity in kept]
 
     for name, way in WAYS.items():
-        samples.difference = way
+        differences.difference = way
         found[name] = logs_of([launch for _, launch in launches])
-    samples.difference = WAYS["pairs"]
+    differences.difference = WAYS["pairs"]
     in_turn = [
         replace(
             launch,
@@ -94,18 +109,17 @@ def pool(target: Path, files: Sequence[str]) -> None:
     found["one build"] = logs_of(one_build)
     data = {
         "quantities": [
-            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)]
-            for e in quantities
+            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in measured
         ],
         "files": [name for name, _ in launches],
         "seconds": [round(launch.seconds, 1) for _, launch in launches],
         "logs": found,
     }
     target.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0))
-    print(f"{len(launches)} launches, {len(quantities)} quantities")
+    print(f"{len(launches)} launches, {len(measured)} quantities")
 
 
-def _without_blocks(build: samples.Build) -> samples.Build:
+def _without_blocks(build: raw_samples.Build) -> raw_samples.Build:
     return {name: side._replace(block_ns=()) for name, side in build.items()}
 
 
@@ -286,7 +300,7 @@ def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, 
         row = rows[trial % len(rows)] if rows else None
         first, found = recorded.verdict(row, change, limits=limits, once=tested)
         hit = row is not None and is_found(found, recorded.quantities[row])
-        unsure = found.outcome == decision.INCONCLUSIVE
+        unsure = found.outcome == verdicts.INCONCLUSIVE
         flagged = any(estimate.change > 0 for estimate in first)
         outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
     return outcomes
@@ -319,7 +333,7 @@ def with_recorded_roles(recorded: Pool) -> None:
     outcomes = [recorded.verdict(None, 0.0, recorded_from=start) for start in starts]
     flagged = sum(any(estimate.change > 0 for estimate in first) for first, _ in outcomes)
     red = sum(found.outcome == REGRESSED for _, found in outcomes)
-    unsure = sum(found.outcome == decision.INCONCLUSIVE for _, found in outcomes)
+    unsure = sum(found.outcome == verdicts.INCONCLUSIVE for _, found in outcomes)
     apart = recorded.launches // (LAUNCHES + FRESH)
     windows = f"{len(starts)} windows, {apart} of them without a launch in common"
     print(f"  {windows}: flagged {flagged}, red {red}, inconclusive {unsure}")
@@ -349,7 +363,7 @@ def same(recorded: Pool, trials: int) -> None:
             first, found = recorded.verdict(None, 0.0, **how)
             flagged += any(estimate.change > 0 for estimate in first)
             red += any(finding.verdict == REGRESSED for finding in found.findings)
-            unsure += found.outcome == decision.INCONCLUSIVE
+            unsure += found.outcome == verdicts.INCONCLUSIVE
             bounds.append(found.bound)
         power = [
             caught_share(recorded, row, 0.02, trials // 4, **how)
@@ -402,7 +416,7 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
             and operations[0].screened.quantity.name == recorded.quantities[row].name
         )
         contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
-        passed += found.outcome == decision.PASSED
+        passed += found.outcome == verdicts.PASSED
     print(
         f"  +{change:4.0%} {text:24} ({len(rows)} operations) caught {share(hits, trials)}, named "
         f"first in {named} of {red}, contradicted {contradicted}, passed {passed}"

@@ -19,8 +19,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mnistbench.gate.statistics import samples
-from mnistbench.gate.statistics.samples import BASE, HEAD, WALL, Launch
+from mnistbench.gate.statistics import raw_samples
+from mnistbench.gate.statistics.raw_samples import Launch
+from mnistbench.gate.words import BASE, HEAD, WALL
 
 Samples = Sequence[float]
 
@@ -93,7 +94,7 @@ def main() -> None:
     launches = [
         launch
         for file in sys.argv[1:]
-        for launch in samples.load(Path(file)).launches
+        for launch in raw_samples.load(Path(file)).launches
         if launch.stage == 1
     ]
     starts = range(0, len(launches) - 2 * LAUNCHES + 1, LAUNCHES)

@@ -29,7 +29,9 @@ import tempfile
 from pathlib import Path
 
 from mnistbench.core.child import measuring_environment
-from mnistbench.gate.statistics.samples import BASE, CPU, HEAD, difference, load
+from mnistbench.gate.statistics.differences import difference
+from mnistbench.gate.statistics.raw_samples import load
+from mnistbench.gate.words import BASE, CPU, HEAD
 
 #: Working sets of the base, KiB: in a usual L1, L2 and L3 cache, and at their borders.
 SIZES = (16, 32, 64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384)
@@ -127,8 +129,8 @@ def main() -> None:
         ]
         columns = [
             [math.log(pair[HEAD][position] / pair[BASE][position]) for pair in pairs],
-            [difference(build[BASE].times[CPU], build[HEAD].times[CPU]) for build in of_case],
-            [difference(build[BASE].block_ns, build[HEAD].block_ns) for build in of_case],
+            [difference(build[BASE].times[CPU], build[HEAD].times[CPU]).log for build in of_case],
+            [difference(build[BASE].block_ns, build[HEAD].block_ns).log for build in of_case],
         ]
         added = 100 * (statistics.fmean(columns[2]) - statistics.fmean(columns[0]))
         print(f"{kib:>6}  {'  '.join(f'{shown(logs):>14}' for logs in columns)}  {added:+.2f}")

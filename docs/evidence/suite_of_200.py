@@ -163,14 +163,15 @@ def drawn(
     Whether the slower test was found, whether another one was, and the outcome.
     """
     from mnistbench.gate.qualification import Pool, is_found
-    from mnistbench.gate.statistics import samples
-    from mnistbench.gate.statistics.decision import REGRESSED, Thresholds
+    from mnistbench.gate.statistics import quantities, raw_samples
+    from mnistbench.gate.statistics.decision import Thresholds
+    from mnistbench.judging.verdicts import REGRESSED
 
-    launches = [one for path in paths for one in samples.load(path).launches if one.stage == 1]
+    launches = [one for path in paths for one in raw_samples.load(path).launches if one.stage == 1]
     pool = Pool(
         [
             one
-            for one in samples.quantities(launches)
+            for one in quantities.quantities(launches)
             if not without or not one.case.endswith(without)
         ],
         seed,

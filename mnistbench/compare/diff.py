@@ -245,17 +245,26 @@ _SETTINGS = ("threads", "dtype", "dataset", "seed")
 
 
 def other_settings(
-    case: CaseRecord, candidates: Iterable[CaseRecord]
+    case: CaseRecord, candidates: Mapping[Any, CaseRecord]
 ) -> dict[str, tuple[Any, Any]]:
     """Return how the first candidate with the name or the test of a case differs from it.
 
-    It is a hint where a case is missing: field of Params -> (of the case, of the candidate).
+    It is a hint where a case is missing: field of Params -> (of the case, of the candidate). The
+    candidates are those of :func:`first_with_form`.
     """
-    forms = set(_forms(case))
-    for candidate in candidates:
-        if case.params and candidate.params and forms.intersection(_forms(candidate)):
+    for candidate in filter(None, map(candidates.get, _forms(case))):
+        if case.params and candidate.params:
             return differences(asdict(case.params), asdict(candidate.params))
     return {}
+
+
+def first_with_form(cases: Iterable[CaseRecord]) -> dict[Any, CaseRecord]:
+    """Return the first case of each name, and of each test with all params but settings."""
+    first: dict[Any, CaseRecord] = {}
+    for case in cases:
+        for form in _forms(case) if case.params else ():
+            first.setdefault(form, case)
+    return first
 
 
 def _forms(case: CaseRecord) -> tuple[tuple[Any, ...], ...]:

@@ -8,11 +8,10 @@ Output: a file of raw samples, and a verdict for every case and operation.
 
 ``flow`` is the flow: ``trees`` copies the two trees; ``launcher`` starts a process for each side;
 ``worker`` is its program, with ``side`` for the pytest session, ``turns`` for the turns of the two
-processes and ``sides/steps`` for the measurement; ``samples`` is what a launch returns;
-``permutation`` tests the samples; ``decision`` derives the verdict; ``result`` prepares it for a
-report. ``reproducers`` writes a script for each operation that was found slower, from the calls
-that ``capture`` describes. ``bisection`` runs gates for releases of a package until the first
-slower one is known.
+processes and ``sides/steps`` for the measurement. ``statistics`` has what a launch returns and
+derives the verdict. ``reproducers`` writes a script for each operation that was found slower, from
+the calls that ``capture`` describes. ``bisection`` runs gates for releases of a package until the
+first slower one is known.
 
 ``worker`` and the modules that it imports run in the processes of a launch; only they import torch.
 """

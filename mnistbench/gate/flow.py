@@ -38,7 +38,7 @@ from mnistbench.core.machine import (
 from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
 from mnistbench.core.params import FAST
 from mnistbench.core.reading import Reader
-from mnistbench.gate import imports, planning, trees
+from mnistbench.gate import imports, planning, trees, words
 from mnistbench.gate.environments.options import SideOptions
 from mnistbench.gate.launcher import (
     LaunchError,
@@ -56,7 +56,7 @@ from mnistbench.gate.planning import MOST_SHARDS, Efforts, LeastGate, Spent
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
-from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.decision import (
     LAUNCHES,
     LEAST_LAUNCHES,
@@ -73,19 +73,18 @@ from mnistbench.gate.statistics.ids_of_tests import (
     unstable,
     without_counterpart,
 )
-from mnistbench.gate.statistics.result import JudgeOptions, reasons_with_cases
-from mnistbench.gate.statistics.samples import (
-    BASE,
-    HEAD,
+from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
+from mnistbench.gate.statistics.raw_samples import (
     INTERRUPTED,
     LONGER,
-    SOAK,
     End,
     GateHeader,
     Launch,
     Recorded,
     Reproducer,
 )
+from mnistbench.gate.statistics.result import JudgeOptions, reasons_with_cases
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.progress import Progress
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been
@@ -191,12 +190,12 @@ class BaseOptions:
     base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
 
 
-def shard(text: str) -> samples.Shard:
+def shard(text: str) -> raw_samples.Shard:
     """Return a part of a gate: ``3/8``."""
     found = re.fullmatch(r"0*([1-9]\d{0,5})/0*([1-9]\d{0,5})", text.strip(), re.ASCII)
     if not found or not int(found[1]) <= int(found[2]) <= MOST_SHARDS:
         raise ValueError(f"is no part; give K/N, the Kth of N parts, at most {MOST_SHARDS}: 3/8")
-    return samples.Shard(int(found[1]), int(found[2]))
+    return raw_samples.Shard(int(found[1]), int(found[2]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,14 +212,7 @@ class Request(RunOptions, SideOptions, BaseOptions):
             "on this machine?"
         ),
     )
-    soak_s: float | None = option(
-        "--soak",
-        seconds,
-        None,
-        "one long launch of this time at the end, which shows growth and rare slow iterations",
-        "TIME",
-    )
-    shard: samples.Shard = option(
+    shard: raw_samples.Shard = option(
         "--shard",
         shard,
         "1/1",
@@ -245,14 +237,8 @@ class Request(RunOptions, SideOptions, BaseOptions):
             raise UsageError(
                 f"--launches: {self.launches} are too few for --qualify; give at least {SIZE}"
             )
-        for name, is_given in (("--soak", self.soak_s), ("--shard", self.shard.of > 1)):
-            if self.qualify and is_given:
-                raise UsageError(f"{name}: cannot be given with --qualify; remove one of them")
-        if self.soak_s and self.budget_s and self.soak_s >= self.budget_s:
-            raise UsageError(
-                "--soak: takes the whole --budget; increase --budget by the time of the other "
-                "launches"
-            )
+        if self.qualify and self.shard.of > 1:
+            raise UsageError("--shard: cannot be given with --qualify; remove one of them")
         if not (self.base or self.base_dir or self.differ or self.qualify):
             raise UsageError(
                 "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
@@ -367,7 +353,7 @@ class _Gate:
             self._check_budget(
                 [listing[HEAD].cases[case].seconds for case in measured.header.labels]
             )
-        samples.append(measured.path, measured.header.line())
+        raw_samples.append(measured.path, measured.header.line())
         try:
             if measured.header.labels:
                 (self._qualify if self._request.qualify else self._compare)(
@@ -385,7 +371,7 @@ class _Gate:
         measured.end = replace(
             measured.end, elapsed_s=round(monotonic() - self._began, 3), parts_s=parts_s
         )
-        samples.append(measured.path, measured.end.line())
+        raw_samples.append(measured.path, measured.end.line())
         return measured
 
     def _compare(self, measured: Recorded, cases: Sequence[str]) -> None:
@@ -401,25 +387,23 @@ class _Gate:
                 measured.launches, self._request, self._request.shard.of
             )
             self._stage(measured, 1, needed, cases, 0.0, first_deadline)
-        found = candidates(samples.quantities(measured.launches), self._request, self._seed)
+        found = candidates(
+            quantities(measured.launches), self._request, self._seed, self._request.shard.of
+        )
         if found:
             of_process = {
-                one.quantity.kind for one in found if one.quantity.case == samples.ALL_CASES
+                one.quantity.kind for one in found if one.quantity.case == words.ALL_CASES
             }
             flagged = list(
                 dict.fromkeys(
-                    one.quantity.case for one in found if one.quantity.case != samples.ALL_CASES
+                    one.quantity.case for one in found if one.quantity.case != words.ALL_CASES
                 )
             )
             # Its memory is measured with the first case, other costs of the process come from all.
             self._measure_again(
-                measured, cases if of_process - {samples.MEMORY} else flagged or cases[:FEW_CASES]
+                measured, cases if of_process - {words.MEMORY} else flagged or cases[:FEW_CASES]
             )
             measured.end = replace(measured.end, reproducers=self._reproducers(measured))
-        if self._request.soak_s and not measured.end.cut_short:
-            self._progress.step("soak", left_s=self._request.soak_s)
-            self._plan = replace(self._plan, soak_ns=self._request.soak_s * 1e9 / len(cases))
-            self._round(measured, SOAK, 1, cases, lambda _: None)
 
     def _qualify(self, measured: Recorded, cases: Sequence[str]) -> None:
         """Measure the same code on both sides, then with time added to the head.
@@ -480,12 +464,9 @@ class _Gate:
 
     @property
     def _deadline(self) -> float:
-        """When all launches but the soak have to end, in seconds of the clock."""
-        after_s = self._request.soak_s + self._loading_s if self._request.soak_s else 0.0
-        return (
-            self._began
-            - after_s
-            + (math.inf if self._request.budget_s is None else self._request.budget_s)
+        """When all launches have to end, in seconds of the clock."""
+        return self._began + (
+            math.inf if self._request.budget_s is None else self._request.budget_s
         )
 
     def _listing(self) -> dict[str, Listing]:
@@ -736,10 +717,8 @@ class _Gate:
             is_complete = self._stage(measured, 2, look, flagged, each, self._deadline)
             if not is_complete or look == left_looks[-1]:
                 return
-            quantities = samples.quantities_of_stages(measured.launches)
-            if is_settled(
-                decide(*quantities, self._request, self._seed, shards=shards), self._request
-            ):
+            stages = quantities_of_stages(measured.launches)
+            if is_settled(decide(*stages, self._request, self._seed, shards=shards), self._request):
                 return
             self._progress.say(f"{look} fresh launches are not enough to decide")
 
@@ -948,7 +927,7 @@ class _Gate:
                 checked, spent = _checked(line)
                 measured.launches.append(checked)
                 self._unmeasurable |= checked.unmeasurable
-                samples.append(measured.path, line)
+                raw_samples.append(measured.path, line)
                 if stage == 1:
                     self._spent.append(spent)
 
@@ -974,7 +953,7 @@ def _one_sided(
         having = HEAD if of_head else BASE
         is_said = differs and name == _COMPILER
         if not (of_base and of_head) and name in listing[having].loaded and not is_said:
-            found[samples.ALL_CASES].append(f"{name} {_changed_version((of_base, of_head))}")
+            found[words.ALL_CASES].append(f"{name} {_changed_version((of_base, of_head))}")
     return {case: tuple(texts) for case, texts in found.items()}
 
 

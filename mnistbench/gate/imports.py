@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD
 
 #: Files of the folder of a project.
 _PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}

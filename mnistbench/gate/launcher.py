@@ -22,8 +22,9 @@ from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.core.reading import Reader
 from mnistbench.gate.imports import Imports, Outside, refusal
-from mnistbench.gate.statistics.samples import BASE, HEAD, WHOLE, Shard
+from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.trees import Tree
+from mnistbench.gate.words import BASE, HEAD
 
 #: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0
@@ -79,7 +80,6 @@ class Plan:
     shard: Shard = WHOLE
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
     added: float = 0.0  # share of its time by which each iteration of the head is made longer
-    soak_ns: float = 0  # time for each case in a soak
     # Of timed and of profiled iterations, as gate.planning has them.
     effort: tuple[float, float] = (1.0, 1.0)
     # Node id -> those of a case, if they differ.
@@ -394,20 +394,20 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
     first, second = (
         result["cases"].read(Mapping[str, tuple[Mapping[str, Any], ...]]) for result in results
     )
+    names = [result["side"].read(str) for result in results]
     case_seconds = [result["case_seconds"].read(Mapping[str, float]) for result in results]
     for case, builds in first.items():
         if len(builds) != len(second.get(case, ())):
             raise results[0]["cases"][case].wrong("as many builds as the other side has")
-        if not all(isinstance(build.get("sides"), dict) for build in (*builds, *second[case])):
-            raise results[0]["cases"][case].wrong("builds with samples of a side")
     return {
         "once": {
-            of["side"].read(str): of["once"].read(Mapping[str, Mapping[str, int]]) for of in results
+            name: result["once"].read(Mapping[str, Mapping[str, int]])
+            for name, result in zip(names, results, strict=True)
         },
         "cases": {
             case: [
-                {**one, "sides": {**one["sides"], **other["sides"]}}
-                for one, other in zip(builds, second[case], strict=True)
+                {"sides": dict(zip(names, columns, strict=True))}
+                for columns in zip(builds, second[case], strict=True)
             ]
             for case, builds in first.items()
         },
@@ -415,7 +415,6 @@ def _merged(results: Sequence[Reader]) -> dict[str, Any]:
             case: max(seconds.get(case, 0.0) for seconds in case_seconds) for case in first
         },
         "efforts": results[0]["efforts"].read(Mapping[str, tuple[float, ...]]),
-        "order": list(results[0]["order"].read(tuple[str, ...])),
         "unmeasurable": results[0]["unmeasurable"].read(Mapping[str, str]),
         "seconds": max(result["seconds"].read(float) for result in results),
     }
@@ -461,7 +460,6 @@ class _SideProcess:
             "parallel": sorted(plan.parallel),
             "parameters": plan.parameters.get(self.side, {}),
             "added": plan.added if self.side == HEAD else 0.0,
-            "soak_ns": plan.soak_ns,
             "is_shard": plan.shard.of > 1,
             "effort": plan.effort,
             "efforts": plan.efforts,

@@ -25,11 +25,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mnistbench.compare.criteria import LARGE_SHARE
-from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics import quantities
 from mnistbench.gate.statistics.decision import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.statistics.samples import ITERATION, OPERATION, Launch, Quantity, Shard
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.raw_samples import Launch, Shard
+from mnistbench.gate.words import ITERATION, OPERATION
+from mnistbench.judging.grouping import LARGE_SHARE
 
 #: Smallest effort. A launch then spends less than a tenth of a second on a short test.
 LEAST_EFFORT = 1 / 32
@@ -148,9 +150,9 @@ def planned_efforts(
     simultaneous.
     """
     needed: dict[str, list[float]] = {}
-    for quantity, reach in _to_bound(samples.quantities(launches), shards):
+    for quantity, reach in _to_bound(quantities.quantities(launches), shards):
         position = 0 if quantity.is_case else 1
-        errors = [samples.squared_error(quantity, launch) for launch in launches]
+        errors = [quantities.squared_error(quantity, launch) for launch in launches]
         used = [of[quantity.case].efforts[position] for of in spent]
         allowed = (SHARE * math.log1p(limits.of(quantity)) / reach) ** 2
         # More launches help against what differs between processes, a larger effort does not.
@@ -171,7 +173,7 @@ def planned_launches(launches: Sequence[Launch], limits: Thresholds, shards: int
     Those count that can with MOST_LAUNCHES.
     """
     needed = [len(launches)]
-    for quantity, reach in _to_bound(samples.quantities(launches), shards):
+    for quantity, reach in _to_bound(quantities.quantities(launches), shards):
         number = LAUNCHES * (reach * _spread(quantity) / math.log1p(limits.of(quantity))) ** 2
         if number <= MOST_LAUNCHES:  # not if it is not finite
             needed.append(math.ceil(number))

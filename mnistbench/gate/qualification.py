@@ -26,29 +26,14 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.gate.statistics import decision, samples
-from mnistbench.gate.statistics.decision import (
-    INCONCLUSIVE,
-    LAUNCHES,
-    LOOKS,
-    PASSED,
-    REGRESSED,
-    Decision,
-    Thresholds,
-)
+from mnistbench.gate.statistics import decision, quantities, raw_samples
+from mnistbench.gate.statistics.decision import LAUNCHES, LOOKS, Decision, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
+from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
+from mnistbench.gate.statistics.raw_samples import LONGER, Recorded
 from mnistbench.gate.statistics.result import reasons_with_cases
-from mnistbench.gate.statistics.samples import (
-    ALL_CASES,
-    CPU,
-    ITERATION,
-    LEAST_ONCE_NS,
-    LONGER,
-    ONCE,
-    WALL,
-    Quantity,
-    Recorded,
-)
+from mnistbench.gate.words import ALL_CASES, CPU, ITERATION, ONCE, WALL
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -175,7 +160,7 @@ def qualify(
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
     same, live = (
-        samples.quantities([one for one in measured.launches if one.stage == stage])
+        quantities.quantities([one for one in measured.launches if one.stage == stage])
         for stage in (1, LONGER)
     )
     # CPU if it has both.
@@ -383,7 +368,7 @@ def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
     """
     for path in sorted(folder.glob(f"{PREFIX}*.jsonl.gz"), reverse=True):
         with suppress(RecordError, KeyError):  # damaged, or of a version with other keys
-            found = samples.load(path)
+            found = raw_samples.load(path)
             if found.end.qualification and (found.header.machine, set(found.header.labels)) == (
                 machine,
                 set(cases),

@@ -15,29 +15,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
 from mnistbench.gate.statistics.decision import (
-    CONTRADICTED,
-    IMPROVED,
-    INCONCLUSIVE,
-    PASSED,
-    REGRESSED,
     SCREENING,
-    SMALL,
-    UNCONFIRMED,
-    UNDECIDED,
     Estimate,
     Finding,
-    change_of,
     launches_needed,
     looks,
     product,
 )
 from mnistbench.gate.statistics.permutation import CONFIDENCE
+from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
-from mnistbench.gate.statistics.samples import (
+from mnistbench.gate.words import (
     ADDED,
     BASE,
     BUSY,
@@ -49,9 +40,18 @@ from mnistbench.gate.statistics.samples import (
     MEMORY,
     ONCE,
     WALL,
-    Quantity,
 )
-from mnistbench.gate.statistics.soak import Soak
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.ratios import change_of
+from mnistbench.judging.verdicts import (
+    CONTRADICTED,
+    IMPROVED,
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    WITHIN,
+)
 from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
@@ -89,7 +89,7 @@ COMMENT = 65_000
 SUMMARY = 1_000_000
 
 #: Verdicts in the order of the report.
-_FOUND = (REGRESSED, UNDECIDED, CONTRADICTED, IMPROVED, SMALL, UNCONFIRMED)
+_FOUND = (REGRESSED, INCONCLUSIVE, CONTRADICTED, IMPROVED, WITHIN, UNCONFIRMED)
 
 
 def signed(change: float) -> str:
@@ -144,7 +144,6 @@ def blocks(verdict: Verdict) -> list[Block]:
         Block("", tuple(_head(verdict))),
         Block("Found", tuple(_found(verdict))),
         Block("Not decided", tuple(_limited((reason.text for reason in verdict.reasons), verdict))),
-        Block("Soak", tuple(_limited(map(_soak_line, verdict.soaks), verdict))),
         _cases(verdict),
         _operations(verdict),
         Block("Replaced operations", tuple(_limited(_replacements(verdict), verdict, always=True))),
@@ -384,9 +383,7 @@ def _finding_line(finding: Finding, *others: Finding, verdict: Verdict) -> str:
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     clocks = [f"{other.screened.quantity.title} {signed(other.best.change)}" for other in others]
     limits = [
-        acceptance.limit or 0.0
-        for exceeding, acceptance in verdict.exceeded
-        if exceeding is finding
+        acceptance.limit for exceeding, acceptance in verdict.exceeded if exceeding is finding
     ]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
     reasons = (
@@ -407,18 +404,6 @@ def _beside_limit(finding: Finding, verdict: Verdict) -> str:
         f"more than {limit}"
         if finding.least >= least
         else f"a slowdown of {limit} cannot be ruled out"
-    )
-
-
-def _soak_line(soak: Soak) -> str:
-    means, slowest = (
-        " -> ".join(map(units.duration, pair)) for pair in (soak.means_ns, soak.slowest_ns)
-    )
-    base, head = map(signed, soak.growths)
-    return (
-        f"{soak.case}: {soak.iterations:,} iterations on each side, mean {signed(soak.change)} "
-        f"({signed(soak.low)} to {signed(soak.high)}), {means}; from the first tenth to the last "
-        f"{base} in the base, {head} in the head; mean of the slowest {slowest}"
     )
 
 
@@ -999,7 +984,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     return {
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
-        "reasons": [reason._asdict() for reason in verdict.reasons],
+        "reasons": [{"kind": reason.kind, "text": reason.text} for reason in verdict.reasons],
         "no_regression_of": _finite(decision.bound),
         "no_regression_of_means": _finite(decision.bound_of_means),
         **{name: getattr(header, name) for name in of_header},
@@ -1062,7 +1047,6 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         ],
         "unmeasurable": verdict.unmeasurable,
         "unprofiled": verdict.unprofiled,
-        "soak": [one._asdict() for one in verdict.soaks],
     }
 
 

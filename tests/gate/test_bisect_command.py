@@ -13,7 +13,7 @@ from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
-from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics import raw_samples
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
@@ -53,7 +53,7 @@ def gate(tmp_path, monkeypatch):
             "labels": {case: LABELS[case] for case in cases},
             "packages": {"pillow": (base, head)},
         }
-        found = recorded(launches, end=samples.End(elapsed_s=seen.elapsed_s), **of_header)
+        found = recorded(launches, end=raw_samples.End(elapsed_s=seen.elapsed_s), **of_header)
         return replace(found, path=tmp_path / f"{head}.jsonl.gz")
 
     seen.run = lambda *arguments: cli.main(["bisect", *arguments])

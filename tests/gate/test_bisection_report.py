@@ -10,9 +10,10 @@ from mnistbench.gate import bisect_command
 from mnistbench.gate.bisect_command import last_line, report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
+from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.statistics.result import JudgeOptions, conclude
-from mnistbench.gate.statistics.samples import ADDED, REPLACED, End
+from mnistbench.gate.words import ADDED, REPLACED
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 
 RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")

@@ -18,8 +18,8 @@ import pytest
 from mnistbench import cli
 from mnistbench.gate import command as gate_command
 from mnistbench.gate import qualification
-from mnistbench.gate.statistics import samples
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.statistics import raw_samples
+from mnistbench.gate.words import BASE, HEAD
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
@@ -154,7 +154,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
         "passed: " if done.returncode == EXIT_PASSED else "inconclusive: "
     )
 
-    recorded = samples.load(path)
+    recorded = raw_samples.load(path)
     header = recorded.header
     launches = recorded.launches
     assert (recorded.end.cut_short, recorded.end.broken_off) == ("", False)
@@ -187,48 +187,6 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
         check=False,
     )
     assert (theirs.returncode, theirs.stdout) == (0, "")
-
-
-#: A list that grows in each call doubles the time of the head in 10,000 calls, of about a
-#: millisecond each.
-LEAKING = """
-import os
-
-SEEN, LEAKED = [0] * 200_000, [0] * 20 * ("LEAKS" in os.environ)
-
-
-def work():
-    SEEN.extend(LEAKED)
-    sum(SEEN)
-
-
-def test_work(benchmark):
-    benchmark(work)
-"""
-
-
-@pytest.mark.thorough
-def test_a_leak_is_found_by_a_soak_and_judged_again(repository):
-    repository.write("test_bench.py", LEAKING)
-    done = command(
-        repository,
-        "gate",
-        "--head-env",
-        "LEAKS=1",
-        "--launches",
-        "8",
-        "--soak",
-        "6s",
-        "--",
-        "test_bench.py",
-    )
-    assert done.returncode != EXIT_PASSED, done.stdout + done.stderr
-    assert re.search(r"test_work: [\d,]{3,} iterations on each side, mean \+", done.stdout)
-    assert "test_work: wall time grows during the soak, " in done.stdout
-    assert "soak, about 6 s left" in done.stderr
-    [path] = (repository.path / ".benchmarks").rglob("*.*")
-    again = command(repository, "judge", path)
-    assert (again.returncode, again.stdout) == (done.returncode, done.stdout)
 
 
 IN_THE_CALL = """
@@ -375,12 +333,12 @@ def test_the_exit_code_is_the_verdict_of_the_last_line(judge, factor, options, c
             "7 launches are too few: the test needs at least 8",
         ),
         (
-            {"end": samples.End("head: RuntimeError: boom", broken_off=True)},
+            {"end": raw_samples.End("head: RuntimeError: boom", broken_off=True)},
             ("--inconclusive", "ok"),
             EXIT_UNJUDGED,
             "head: RuntimeError: boom",
         ),
-        ({"end": None}, ("--inconclusive", "ok"), EXIT_UNJUDGED, samples.NO_END.cut_short),
+        ({"end": None}, ("--inconclusive", "ok"), EXIT_UNJUDGED, raw_samples.NO_END.cut_short),
         (
             {"only_base": ["t.py::gone"]},
             ("--allow-missing",),
@@ -404,7 +362,7 @@ def test_what_cannot_be_judged_exits_as_asked_for(judge, changes, excusing, code
 def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(
     monkeypatch, capsys, outcome, code, options
 ):
-    measured = gate_builders.recorded(gate_builders.series(count=3), end=samples.INTERRUPTED)
+    measured = gate_builders.recorded(gate_builders.series(count=3), end=raw_samples.INTERRUPTED)
     shown = qualification.report(measured, 10)[1]
     monkeypatch.setattr(gate_command, "measure", lambda *_: measured)
     monkeypatch.setattr(qualification, "report", lambda *_: (outcome, shown))
@@ -438,7 +396,7 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     tests = ("t.py::a", "t.py::b", "t.py::c")
-    shards = [samples.Shard(number, 2, tests) for number in (1, 2)]
+    shards = [raw_samples.Shard(number, 2, tests) for number in (1, 2)]
     for shard, factor in zip(shards, (1.0, 1.2), strict=True):
         cases = {test: gate_builders.Measured(factor=factor, operations={}) for test in shard.own()}
         launches = [
@@ -487,10 +445,6 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
             ),
         ),
         (
-            ["--qualify", "--soak", "5m"],
-            "--soak: cannot be given with --qualify; remove one of them",
-        ),
-        (
             ["--qualify", "--shard", "1/2"],
             "--shard: cannot be given with --qualify; remove one of them",
         ),
@@ -516,10 +470,6 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
                 "--output: nowhere/report.md cannot be written (No such file or directory); name "
                 "another file"
             ),
-        ),
-        (
-            ["--base", "HEAD", "--soak", "5m", "--budget", "300s"],
-            "--soak: takes the whole --budget; increase --budget by the time of the other launches",
         ),
         (
             ["--base", "HEAD", "--accept", "step:*"],

@@ -22,18 +22,20 @@ import pytest
 import reproducer_builders
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import flow, launcher, qualification
+from mnistbench.gate import flow, launcher, qualification, words
 from mnistbench.gate.flow import LAUNCHES, Request, measure
 from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
 from mnistbench.gate.planning import LEAST_EFFORT
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report import last_line, report
-from mnistbench.gate.statistics import samples
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
+from mnistbench.gate.statistics import quantities, raw_samples
+from mnistbench.gate.statistics.decision import LEAST_LAUNCHES
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
+from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
 from mnistbench.gate.statistics.result import JudgeOptions, conclude
-from mnistbench.gate.statistics.samples import BASE, HEAD, NO_END, End, Shard
 from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 from mnistbench.showing.progress import Progress
 
@@ -267,7 +269,7 @@ def test_launches_are_measured_and_kept(gate, launches, tmp_path):
     )
     assert measured.path.parent == tmp_path / "storage/gate"
     assert list(measured.path.parent.iterdir()) == [measured.path]
-    assert samples.load(measured.path) == measured
+    assert raw_samples.load(measured.path) == measured
     [(surveyed, _)] = launches.looked
     plan, _, _ = launches.started[0]
     assert surveyed.only == plan.only == (SLOW,)
@@ -320,7 +322,7 @@ def test_a_case_that_a_launch_does_not_find_again_is_left_out_of_later_ones(gate
     assert (
         reason.text == f"not measured: {SLOW}: {OTHER_ID}; add --allow-missing to judge without it"
     )
-    assert samples.load(measured.path) == measured
+    assert raw_samples.load(measured.path) == measured
 
 
 def test_a_case_that_no_launch_finds_again_needs_no_time_of_its_own(gate, launches):
@@ -455,7 +457,7 @@ def test_what_decides_which_code_runs_is_kept_of_both_sides(gate, launches):
     header = measured.header
     assert header.cpu == {BASE: {"instruction set": "AVX512"}, HEAD: {"instruction set": "AVX2"}}
     assert header.onednn == {QUICK: {BASE: {}, HEAD: {"matmul ref:any": 1}}}
-    assert samples.load(measured.path).header == header
+    assert raw_samples.load(measured.path).header == header
 
 
 #: oneDNN computes what PyTorch's own code would take longer for.
@@ -494,7 +496,9 @@ def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, laun
         text,
         re.MULTILINE,
     )
-    assert text == render(report(conclude(samples.load(measured.path), JudgeOptions())), "terminal")
+    assert text == render(
+        report(conclude(raw_samples.load(measured.path), JudgeOptions())), "terminal"
+    )
 
 
 def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(
@@ -523,14 +527,14 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(
     assert header.sources == {QUICK: ("bench/new.json", "bench/test_step.py")}
     assert header.returned == {QUICK: ("list", "generator")}
     assert header.uncompared == {}
-    assert samples.load(gate(launches=8).path).header.returned == header.returned
+    assert raw_samples.load(gate(launches=8).path).header.returned == header.returned
 
 
 def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_difference(gate, launches):
     launches.packages[HEAD] |= {"orjson": "3.8", "idle": "1.0", "both": "2"}
     launches.packages[BASE] |= {"numba": "0.68.1", "both": "1"}
     launches.loaded = {BASE: ("numba", "both", "tqdm"), HEAD: ("orjson", "tqdm")}
-    assert conclude(gate(launches=8), JudgeOptions()).exact_differences[samples.ALL_CASES] == (
+    assert conclude(gate(launches=8), JudgeOptions()).exact_differences[words.ALL_CASES] == (
         "another path was taken: numba 0.68.1 -> not installed",
         "another path was taken: orjson not installed -> 3.8",
     )
@@ -1030,7 +1034,7 @@ def test_two_launches_run_at_the_same_time_on_a_core_each(gate, launches, cores)
     assert [text for text, _ in heard.launches] == [
         f"launch {number} of 9" for number in (1, 3, 5, 7, 9)
     ]
-    assert samples.load(measured.path).launches == measured.launches
+    assert raw_samples.load(measured.path).launches == measured.launches
 
 
 @pytest.mark.parametrize(
@@ -1076,7 +1080,7 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     assert len({seed for _, seed, _ in launches.started}) == LAUNCHES + 4
     assert heard.said == ["loading both sides", "measuring 1 case again, in fresh launches"]
     assert heard.launches[LAUNCHES] == ("launch 1 of 4", 4 * 15.0)
-    assert samples.load(measured.path).launches == measured.launches
+    assert raw_samples.load(measured.path).launches == measured.launches
 
 
 @pytest.fixture
@@ -1097,7 +1101,7 @@ def test_scripts_of_slower_operations_lie_beside_the_raw_samples(gate, launches,
     assert {one.script for one in measured.end.reproducers} == {
         str(path) for path in folder.iterdir()
     }
-    assert samples.load(measured.path).end == measured.end
+    assert raw_samples.load(measured.path).end == measured.end
 
 
 def test_scripts_lie_where_the_user_wants_them(gate, launches, slower_mm, tmp_path):
@@ -1125,18 +1129,18 @@ def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slow
 
 def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
     launches.once = {
-        ("import", samples.ALL_CASES): (50_000_000, 1.6),
+        ("import", words.ALL_CASES): (50_000_000, 1.6),
         ("setup", SLOW): (50_000_000, 1.0),
     }
     measured = gate(launches=LAUNCHES)
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * (LAUNCHES + 4)
-    first, second = samples.quantities_of_stages(measured.launches)
+    first, second = quantities.quantities_of_stages(measured.launches)
     assert (
         {one.name for one in second if one.is_once}
         == {one.name for one in first if one.is_once}
         == {"import", "setup"}
     )
-    assert samples.load(measured.path) == measured
+    assert raw_samples.load(measured.path) == measured
 
 
 @pytest.mark.parametrize(
@@ -1146,23 +1150,23 @@ def test_the_memory_of_the_process_is_measured_again_with_few_cases(gate, launch
     names = [f"t{number}" for number in range(6)]
     launches.cases = {side: dict.fromkeys(names, PARAMS) for side in (BASE, HEAD)}
     launches.factors = {**dict.fromkeys(names, 1.0), "t5": factor}
-    launches.once = {("resident memory", samples.ALL_CASES): (10**9, 1.6)}
+    launches.once = {("resident memory", words.ALL_CASES): (10**9, 1.6)}
     measured = gate(launches=LAUNCHES)
     assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * 4
-    found = {one.name for one in samples.quantities_of_stages(measured.launches)[1]}
+    found = {one.name for one in quantities.quantities_of_stages(measured.launches)[1]}
     assert "resident memory" in found
 
 
 def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
     launches.once = {
-        ("import", samples.ALL_CASES): (50_000_000, 1.0),
+        ("import", words.ALL_CASES): (50_000_000, 1.0),
         ("setup", SLOW): (50_000_000, 1.6),
     }
     measured = gate(launches=LAUNCHES)
     assert [only for _, _, only in launches.started[LAUNCHES:]] == [[SLOW]] * 4
     # Costs of a process with other cases are other costs.
     assert {
-        one.name for one in samples.quantities_of_stages(measured.launches)[1] if one.is_once
+        one.name for one in quantities.quantities_of_stages(measured.launches)[1] if one.is_once
     } == {"setup"}
 
 
@@ -1301,26 +1305,6 @@ def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gat
     assert not measured.end.broken_off
 
 
-def test_a_soak_is_one_more_launch_of_all_cases_within_the_budget(gate, launches):
-    heard = Heard()
-    measured = gate(heard, launches=8, soak_s=90.0)
-    assert stages_of(measured) == [1] * 8 + [3]
-    plan, _, only = launches.started[-1]
-    assert (sorted(only), plan.soak_ns) == (sorted((QUICK, SLOW)), 45e9)
-    assert [plan.soak_ns for plan, *_ in launches.started[:-1]] == [0] * 8
-    assert heard.launches[-1] == ("soak", 90.0)
-    launches.clock = 0.0
-    measured = gate(launches=20, soak_s=90.0, budget_s=5.0 + 10 * 25.0 + 90.0 + 5.0)
-    assert stages_of(measured) == [1] * 8 + [3]
-    assert measured.end.cut_short == ""
-
-
-def test_without_the_launches_of_the_first_stage_there_is_no_soak(gate, launches):
-    measured = gate(launches=8, soak_s=90.0, budget_s=200.0)
-    assert stages_of(measured) == [1] * 4
-    assert measured.end.cut_short == "the budget allowed 4 of 8 launches"
-
-
 def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, launches):
     measured = gate(launches=10, budget_s=launches.loading + LEAST_LAUNCHES * 25.0)
     assert (stages_of(measured), measured.end.cut_short) == ([1] * LEAST_LAUNCHES, "")
@@ -1338,11 +1322,11 @@ def qualifying(gate, monkeypatch):
 
 def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
     measured = qualifying(launches=SIZE, given=frozenset({"launches"}))
-    assert stages_of(measured) == [1] * SIZE + [samples.LONGER] * LIVE_LAUNCHES
+    assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER] * LIVE_LAUNCHES
     assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
     assert measured.header.base == measured.header.head
     assert measured.path.name.startswith("qualification_")
-    assert samples.load(measured.path) == measured
+    assert raw_samples.load(measured.path) == measured
     data = measured.end.qualification
     assert [case["case"] for case in data["cases"]] == list(measured.header.labels.values())
     assert data["gate_seconds"] == launches.loading + LAUNCHES * 25.0
@@ -1411,7 +1395,7 @@ def test_each_launch_is_in_the_file_as_soon_as_it_has_ended(gate, launches, tmp_
     with pytest.raises(ZeroDivisionError):
         gate()
     [path] = (tmp_path / "storage/gate").iterdir()
-    recorded = samples.load(path)
+    recorded = raw_samples.load(path)
     assert list(recorded.header.labels) == [QUICK, SLOW]
     assert (len(recorded.launches), recorded.end) == (2, NO_END)
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -1425,7 +1409,7 @@ def test_a_launch_that_makes_no_sense_spoils_no_file(gate, launches, tmp_path):
         == "the result of a launch cannot be used: seconds: needs a finite number, found 'long'"
     )
     [path] = (tmp_path / "storage/gate").iterdir()
-    assert len(samples.load(path).launches) == 2
+    assert len(raw_samples.load(path).launches) == 2
 
 
 @pytest.mark.parametrize("number", [1, 3, 10])
@@ -1443,7 +1427,7 @@ def test_what_was_measured_before_an_early_end_is_kept(gate, launches, error, nu
     assert len(measured.launches) == number - 1
     ended = End(str(error) or "interrupted", broken_off=True, elapsed_s=launches.clock)
     assert replace(measured.end, parts_s={}) == ended
-    assert samples.load(measured.path) == measured
+    assert raw_samples.load(measured.path) == measured
     assert launches.running == 0
 
 
@@ -1494,7 +1478,7 @@ def test_a_second_file_of_a_second_gets_another_name(gate):
         "20261120_103105_1.jsonl.gz",
         "20261120_103105_2.jsonl.gz",
     ]
-    assert all(len(samples.load(one.path).launches) == 8 for one in measured)
+    assert all(len(raw_samples.load(one.path).launches) == 8 for one in measured)
     assert measured[0].header.started == datetime(2026, 11, 20, 10, 31, 5, tzinfo=UTC).isoformat()
 
 

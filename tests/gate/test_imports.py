@@ -16,7 +16,7 @@ from bare_environments import linked_environment
 
 from mnistbench.gate.imports import Imports, Outside, outside_modules, refusal, remark, with_copies
 from mnistbench.gate.launcher import LaunchError, survey
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD
 
 NAME = "gate_test_outside"
 

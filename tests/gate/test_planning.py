@@ -24,17 +24,18 @@ from mnistbench.gate.planning import (
     planned_efforts,
     planned_launches,
 )
-from mnistbench.gate.statistics import samples
+from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.decision import LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.statistics.samples import BASE, HEAD, WHOLE, Launch, Shard, SideSample
+from mnistbench.gate.statistics.raw_samples import WHOLE, Launch, Shard, SideSample
+from mnistbench.gate.words import BASE, HEAD
 
 SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)
 
 
 def side(times, operation=(), turns=()):
     operations = (
-        {("aten::mm", "forward", ""): samples.Operation(tuple(operation), 1.0, 0, ())}
+        {("aten::mm", "forward", ""): raw_samples.Operation(tuple(operation), 1.0, 0, ())}
         if len(operation)
         else {}
     )
@@ -103,9 +104,9 @@ def test_first_efforts_fall_with_the_square_of_the_limit(case, operation, effort
 
 def test_the_squared_error_is_the_variance_of_the_difference_over_launches_with_equal_processes():
     many = launches(400, blocks=25)
-    [wall, *_] = samples.quantities(many)
+    [wall, *_] = quantities.quantities(many)
     assert wall.kind == "iteration"
-    errors = [samples.squared_error(wall, launch) for launch in many]
+    errors = [quantities.squared_error(wall, launch) for launch in many]
     # Three times the error of a variance of 400 numbers, 7 %.
     assert statistics.fmean(errors) == pytest.approx(statistics.variance(wall.logs), rel=0.2)
 
@@ -175,7 +176,7 @@ def test_so_many_launches_reach_the_limit(between, cases):
     assert LAUNCHES <= needed <= MOST_LAUNCHES
     found = [
         one
-        for one in samples.quantities(
+        for one in quantities.quantities(
             launches(needed, within=0.001, between=between, cases=names, seed=2)
         )
         if one.is_case

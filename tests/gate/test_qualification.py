@@ -28,15 +28,10 @@ from mnistbench.gate.qualification import (
     qualify,
     report,
 )
-from mnistbench.gate.statistics import samples
-from mnistbench.gate.statistics.decision import (
-    INCONCLUSIVE,
-    LAUNCHES,
-    PASSED,
-    REGRESSED,
-    Thresholds,
-)
-from mnistbench.gate.statistics.samples import INTERRUPTED, LONGER, End
+from mnistbench.gate.statistics import quantities, raw_samples
+from mnistbench.gate.statistics.decision import LAUNCHES, Thresholds
+from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"
@@ -122,7 +117,7 @@ def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_
 
 
 def test_a_cost_that_occurs_once_is_longer_by_its_part_of_what_is_compared():
-    once = quantity(logs(1e-6), kind="once", base_ns=float(samples.LEAST_ONCE_NS))
+    once = quantity(logs(1e-6), kind="once", base_ns=float(quantities.LEAST_ONCE_NS))
     memory = quantity(logs(1e-6), kind="memory", base_ns=1e9)
     drawn = Pool([once, memory])
     for hit, change in ((once, 0.04), (memory, 0.08)):
@@ -320,8 +315,8 @@ def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path
         for stored in build["sides"].values():
             stored["queued_ns"] = [ns // 4 for ns in stored["wall_ns"]]
     for each in (gate_builders.header().line(), line):
-        samples.append(path, each)
-    [read] = samples.load(path).launches
+        raw_samples.append(path, each)
+    [read] = raw_samples.load(path).launches
     assert [side.queued for build in read.cases[CASE] for side in build.values()] == pytest.approx(
         [0.25] * 4
     )
@@ -478,7 +473,7 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
     )
     assert done.returncode in (0, 2)
     [path] = (tmp_path / ".benchmarks/gate").iterdir()
-    found = samples.load(path)
+    found = raw_samples.load(path)
     assert (sum(one.stage == LONGER for one in found.launches), found.header.torch) == (
         LIVE_LAUNCHES,
         "",

@@ -31,32 +31,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown_numbers import agree
 
-from mnistbench.compare.criteria import Acceptance
 from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import (
+from mnistbench.gate.statistics.decision import Decision, Finding
+from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
+from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.verdicts import (
     IMPROVED,
     INCONCLUSIVE,
     NOISE,
     PASSED,
     REGRESSED,
     UNCONFIRMED,
-    Decision,
-    Finding,
     Reason,
-)
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
-from mnistbench.gate.statistics.samples import (
-    ALL_CASES,
-    BASE,
-    COMPLETE,
-    CPU,
-    HEAD,
-    ITERATION,
-    MEAN,
-    WALL,
-    End,
-    Reproducer,
 )
 from mnistbench.showing.output import render
 

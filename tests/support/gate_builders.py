@@ -24,27 +24,20 @@ from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.report import report
 from mnistbench.gate.sides.turns import Turns
 from mnistbench.gate.statistics.decision import Estimate
-from mnistbench.gate.statistics.result import Verdict
-from mnistbench.gate.statistics.samples import (
-    BASE,
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
-    HEAD,
-    ITERATION,
-    MEAN,
-    MEMORY,
-    ONCE,
-    PARTS,
-    SOAK,
     End,
     GateHeader,
     Launch,
     Operation,
-    Quantity,
     Recorded,
     SideSample,
     append,
 )
+from mnistbench.gate.statistics.result import Verdict
 from mnistbench.gate.trees import Tree
+from mnistbench.gate.words import BASE, HEAD, ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.showing.output import render
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
@@ -235,7 +228,6 @@ def _side_line(one: SideSample) -> dict[str, Any]:
         "block_ns": list(one.block_ns),
         "outcome": list(one.outcome),
         "iterations": one.iterations,
-        "slowest_ns": list(one.slowest_ns),
         "parameters": one.parameters,
         "iteration_ns": [5_000_000] * PAIRS,
         "keys": [list(key) for key in rows],
@@ -301,35 +293,6 @@ def series(
         )
         for number in range(count)
     ]
-
-
-def soaked(
-    factor: float = 1.0,
-    grows: tuple[float, float] = (1.0, 1.0),
-    rare: int = 0,
-    spread: float = 0.004,
-) -> Launch:
-    """The soak of a case in which 400 iterations of each part take 4 ms.
-
-    Args:
-        factor: by which the head takes longer.
-        grows: factor of each side from the first part to the last.
-        rare: number of iterations of the head in each part that take 31 times as long.
-        spread: of the difference of a part.
-    """
-    coin = random.Random(7)
-    parts = []
-    for number in range(PARTS):
-        speed = 1.0 + 0.5 * (number % 2)  # of the machine
-        sides = {}
-        for name, own, growth, slow in ((BASE, 1.0, grows[0], 0), (HEAD, factor, grows[1], rare)):
-            grown = 1.0 + (growth - 1.0) * number / (PARTS - 1)
-            each = 4_000_000 * speed * own * grown * math.exp(coin.gauss(0.0, spread))
-            mean = round(each * (1.0 + 30.0 * slow / 400))
-            slowest = [round(each * 31.0)] * min(4, slow) + [round(each * 1.1)] * (4 - min(4, slow))
-            sides[name] = side(mean, {}, iterations=400, slowest_ns=tuple(slowest))
-        parts.append(sides)
-    return Launch(SOAK, {CASE: parts}, 60.0)
 
 
 def _once(

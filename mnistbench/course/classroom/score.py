@@ -24,8 +24,8 @@ from mnistbench.core.reading import Members, Nanoseconds, Positive
 from mnistbench.core.record import Environment
 from mnistbench.course.lab.lab_file import SCHEMA, read_file
 from mnistbench.course.lab.predict.predictions import TextFile
+from mnistbench.gate.statistics.differences import difference
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.statistics.samples import difference
 from mnistbench.saved_runs.compatibility import blocking_differences, described
 
 #: Training steps in a turn.
@@ -108,7 +108,7 @@ class Score:
     @property
     def logs(self) -> list[float]:
         """The logarithm of the ratio of each launch."""
-        return [difference(launch.student_ns, launch.reference_ns) for launch in self.launches]
+        return [difference(launch.student_ns, launch.reference_ns).log for launch in self.launches]
 
     @property
     def disturbed(self) -> str:

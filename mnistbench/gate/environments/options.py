@@ -23,7 +23,7 @@ from mnistbench.core.options import option
 from mnistbench.gate.environments.packages import installed, requirement, wanted
 from mnistbench.gate.environments.store import held
 from mnistbench.gate.launcher import THREADS
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD
 
 #: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a
 #: launch is started.

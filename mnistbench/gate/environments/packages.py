@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from mnistbench.gate.statistics.samples import OLDEST_TORCH
+from mnistbench.gate.words import OLDEST_TORCH
 
 #: Operators that allow one version, or the releases of one series.
 _PINNING = {"==", "===", "~="}

@@ -28,7 +28,7 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import PINNED, own_cores
 from mnistbench.gate.reproducers.script import ScriptOrigin
 from mnistbench.gate.sides.turns import in_pairs
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.progress import Progress
 
 #: Launches. Where the tensors of a process are in memory may change its times by a third, so there

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.reading import Reader, Within
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD
 
 #: Most lines of a script.
 MOST_LINES = 40

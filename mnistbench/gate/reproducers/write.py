@@ -9,18 +9,12 @@ from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
-from mnistbench.gate.statistics import samples
-from mnistbench.gate.statistics.decision import REGRESSED, Finding, Thresholds, as_shown, decide
-from mnistbench.gate.statistics.samples import (
-    ADDED,
-    BASE,
-    HEAD,
-    OUTSIDE_KIND,
-    GateHeader,
-    Launch,
-    Quantity,
-    Reproducer,
-)
+from mnistbench.gate.statistics import quantities
+from mnistbench.gate.statistics.decision import Finding, Thresholds, as_shown, decide
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
+from mnistbench.gate.words import ADDED, BASE, HEAD, OUTSIDE_KIND
+from mnistbench.judging.verdicts import REGRESSED
 
 #: Rows of each side -> what ``launcher.capture`` returns.
 Capture = Callable[
@@ -46,7 +40,7 @@ def slower_operations(
     launches: Sequence[Launch], thresholds: Thresholds, seed: int, shards: int = 1
 ) -> list[Finding]:
     """Return the operations that were found slower; also those whose slowdown is accepted."""
-    first, second = samples.quantities_of_stages(launches)
+    first, second = quantities.quantities_of_stages(launches)
     findings = decide(first, second, thresholds, seed, shards=shards).findings
     return [
         finding

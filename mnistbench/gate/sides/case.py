@@ -40,7 +40,8 @@ class SideCase(ABC):
     loops = 1
     parameters = 0  # trainable, of its model
     by_share = True  # the share of an operation in a profiled iteration is that in any other
-    may_be_repeated = False  # within one iteration: nothing has to happen between two calls
+    # Calls may follow each other inside one timed iteration: the test has no setup or teardown.
+    can_loop = False
 
     @property
     def has_operations(self) -> bool:
@@ -136,7 +137,7 @@ class PlainCase(SideCase):
         # The last call of ``result``, without setup, teardown and the time of other programs.
         self.took_ns = 0
         self.once = call.once
-        self.may_be_repeated = call.setup is None and call.teardown is None
+        self.can_loop = call.setup is None and call.teardown is None
 
     @property
     def device(self) -> str:  # type: ignore[override]

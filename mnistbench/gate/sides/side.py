@@ -39,7 +39,7 @@ from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.sides.fingerprint import Limits, fingerprint
 from mnistbench.gate.sides.requested import Requested
-from mnistbench.gate.statistics.samples import ALL_CASES, FIXTURES, IMPORT, SETUP
+from mnistbench.gate.words import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
 

@@ -1,4 +1,4 @@
-"""Measure one side of a case in turn with the process of the other side.
+"""Measure one side of a case in lockstep with the process of the other side.
 
 By all clocks, then under the profiler.
 
@@ -15,23 +15,21 @@ not import torch.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
-import operator
 import random
 import resource
-import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mnistbench.gate.sides.case import SAMPLE_NS, Outcome, SideCase
+from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.gate.statistics.samples import FIRST, LEAST_PAIRS, PARTS, SETUP
+from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue
 
 #: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an
@@ -61,12 +59,6 @@ FULL_SAMPLES = 1 / 4
 #: Shortest samples of short functions, as a share of those with a large effort.
 LEAST_SAMPLE = 0.4
 
-#: Most means of consecutive times that are stored instead of single ones; a pass that is no soak
-#: has fewer times. Also most of the slowest iterations.
-MOST = 100
-#: Share of the slowest iterations.
-SLOWEST = 0.01
-
 
 @dataclass
 class SideRun:
@@ -76,33 +68,17 @@ class SideRun:
     case: SideCase
     node_id: str = ""
     added: float = 0.0  # share of its time for which each iteration is made longer
-    efforts: tuple[float, float] = (1.0, 1.0)  # of timed and of profiled iterations
-    used: tuple[float, float] = (0.0, 0.0)  # the efforts that the numbers of iterations amount to
-    # Of both sides, for timed and for profiled iterations.
-    seconds: tuple[float, float] = (0.0, 0.0)
-    outcome: Outcome = field(init=False)  # after the warm-up
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     device_ns: list[int] = field(default_factory=list)
     queued_ns: list[int] = field(default_factory=list)  # of wall_ns: another process had the core
     block_ns: list[int] = field(default_factory=list)  # CPU time of an iteration, mean of a block
-    iterations: int = 0
+    iterations: int = 0  # timed ones
 
-    def columns(self) -> dict[str, Any]:
-        """Return the samples as JSON.
-
-        Times, or means of consecutive ones, and the slowest of single iterations in turn.
-        """
-        if len(self.queued_ns) != len(self.wall_ns):
-            self.queued_ns.clear()  # the case started processes during a soak
-        # Never below 0.
-        alone_ns = sorted(map(operator.sub, self.wall_ns, self.queued_ns or itertools.repeat(0)))
-        names = "wall_ns", "queued_ns", "cpu_ns", "device_ns", "block_ns"
-        return {
-            **{name: _shortened(getattr(self, name)) for name in names},
-            "iterations": self.iterations,
-            "slowest_ns": alone_ns[-min(MOST, math.ceil(SLOWEST * len(alone_ns))) :],
-        }
+    @property
+    def has_one_thread(self) -> bool:
+        """Whether CPU time is the time of the case: of several threads it is their sum."""
+        return self.case.device == "cpu" and self.case.threads == 1 and not self.case.parallel
 
     def counted(self, name: str) -> AbstractContextManager[None]:
         """Count the body as a cost of this case, until its first iteration here has ended."""
@@ -124,7 +100,6 @@ class SideRun:
         Raises:
             SideError: the code of the side raises.
         """
-        self.iterations += 1
         with self.side.errors_named():
             with self.counted(SETUP):
                 self.case.prepare()
@@ -146,7 +121,7 @@ class SideRun:
         """
         clock, ns = (
             (Clock.cpu_ns, sample.cpu_ns)
-            if _has_one_thread(self.case)
+            if self.has_one_thread
             else (Clock.wall_ns, sample.wall_ns)
         )
         until_ns = clock() + round(self.added * ns)
@@ -159,138 +134,13 @@ class SideRun:
         device_ns = None if sample.device_ns is None else sample.device_ns + spun.wall_ns
         return Sample(sample.wall_ns + spun.wall_ns, sample.cpu_ns + spun.cpu_ns, device_ns)
 
+    def has_operations(self) -> bool:
+        """Return whether the case can be profiled.
 
-def measure(
-    side_run: SideRun,
-    turns: Turns,
-    order: Sequence[str],
-    coin: random.Random,
-    *,
-    shares_core: bool,
-    soak_ns: float = 0,
-) -> list[dict[str, Any]]:
-    """Build a case, time and profile it in turn with the other side.
-
-    Return its samples as JSON, those of a soak by part.
-
-    Args:
-        side_run: the side of this process.
-        turns: of this side.
-        order: in which the sides are built and warmed up.
-        coin: decides which side begins a pair.
-        shares_core: a case with one thread has one core, the same on both sides.
-        soak_ns: time in which the case is timed and not profiled; 0 if this is no soak.
-
-    Raises:
-        SideError: the code of the side raises.
-        PeerError: the process of the other side has ended.
-    """
-    for _ in turns.of(order):
-        side_run.build()
-    case = side_run.case
-    of_side = list[Any]()
-    for _ in turns.of(order):
-        of_side = [_warm_up(side_run), case.may_be_repeated]
-    durations_ns, repeatable = zip(*turns.exchange(of_side), strict=True)
-    longest = max(durations_ns)
-    if all(repeatable) and longest < LONG_NS:
-        longest = _calibrated(side_run, turns, order)
-    for _ in turns.of(order):
-        with side_run.side.errors_named():
-            side_run.outcome = case.outcome()
-            case.reset()
-        of_side = [_has_operations(side_run), _has_one_thread(case)]
-    profilable, of_one_thread = zip(*turns.exchange(of_side), strict=True)
-    if all(repeatable):
-        sample_ns = SAMPLE_NS * max(LEAST_SAMPLE, min(1.0, side_run.efforts[0] / FULL_SAMPLES))
-        case.loops = max(1, round(sample_ns / longest))
-        longest *= case.loops
-    began_ns = Clock.wall_ns()
-    parts = list(
-        _timed(side_run, turns, order, coin, longest, soak_ns, all(of_one_thread), shares_core)
-    )
-    timed_ns = Clock.wall_ns() - began_ns
-    profiled = 0
-    whole = 1
-    for _ in turns.of(order):
-        digest, number = side_run.outcome
-        with side_run.side.errors_named():
-            same = {
-                "loops": case.loops,
-                "by_share": case.by_share,
-                "parameters": case.parameters,
-                "outcome": (digest, number if case.is_finite() else None),
-            }
-    if all(profilable) and not soak_ns:
-        began_ns = Clock.wall_ns()
-        whole = _number(longest, *PROFILED_PAIRS)
-        profiled = max(
-            PROFILED_PAIRS[1], _number(longest, *PROFILED_PAIRS, effort=side_run.efforts[1])
-        )
-        with side_run.side.errors_named():
-            same |= case.operations(
-                partial(turns.of, order), turns.of(in_pairs(order, coin, profiled))
-            )
-    side_run.used = parts[0].used[0], profiled / whole
-    side_run.seconds = timed_ns / 1e9, (Clock.wall_ns() - began_ns) / 1e9 if profiled else 0.0
-    return [
-        {"first": order[0], "sides": {side_run.side.name: part.columns() | same}} for part in parts
-    ]
-
-
-def _timed(
-    side_run: SideRun,
-    turns: Turns,
-    order: Sequence[str],
-    coin: random.Random,
-    longest: int,
-    soak_ns: float,
-    of_one_thread: bool,
-    shares_core: bool,
-) -> Iterator[SideRun]:
-    """Time iterations in turn, and at once if possible.
-
-    Yield the samples; a soak has PARTS of equal time.
-    """
-    in_blocks = shares_core and of_one_thread
-    effort = side_run.efforts[0]
-    numbers = FEW_PAIRS if in_blocks else TIMED_PAIRS
-    size = max(1, round(BLOCK_NS / longest))
-    pairs = _number(longest, *numbers, effort=effort)
-    block_ns = float(BLOCK_NS)
-    blocks = 1
-    used = pairs / _number(longest, *numbers)
-    if in_blocks and not soak_ns:
-        whole, blocks = (_number(size * longest, *BLOCKS, effort=part) for part in (1.0, effort))
-        block_ns = max(LEAST_BLOCK_NS, BLOCK_NS * min(1.0, whole * effort / blocks))
-        used = blocks * max(1, round(block_ns / longest)) / (whole * size)
-    ends_ns: float = Clock.wall_ns()
-    for _ in range(PARTS if soak_ns else 1):
-        part = SideRun(
-            side_run.side, side_run.case, side_run.node_id, side_run.added, used=(used, 0.0)
-        )
-        is_over = False
-        ends_ns += soak_ns / PARTS
-        while not is_over:
-            size = max(1, round(block_ns / longest))
-            _time(
-                part,
-                turns,
-                in_pairs(order, coin, size if soak_ns else pairs),
-                of_one_thread=of_one_thread,
-            )
-            for _ in (
-                turns.at_once(itertools.islice(in_pairs(order, coin, blocks), blocks))
-                if in_blocks
-                else ()
-            ):
-                part.block_ns.append(sum(part.run_case().cpu_ns for _ in range(size)) // size)
-            # Iterations may get longer, and rare ones are slow.
-            later = [Clock.wall_ns() >= ends_ns, min(part.wall_ns[-3:])]
-            over, durations_ns = zip(*turns.exchange(later), strict=True)
-            is_over = any(over)
-            longest = max(1, *durations_ns)
-        yield part
+        The first time, a call of a plain test is profiled to find out.
+        """
+        with self.side.errors_named():
+            return self.case.has_operations
 
 
 def rehearse(side_run: SideRun) -> None:
@@ -303,46 +153,241 @@ def rehearse(side_run: SideRun) -> None:
     """
     side_run.build()
     side_run.run_case()
-    if _has_operations(side_run):
+    if side_run.has_operations():
         with side_run.side.errors_named():
             side_run.case.operations(lambda: [None], [None])
 
 
-def _warm_up(side_run: SideRun) -> int:
-    """Warm up.
+@dataclass(frozen=True)
+class Measured:
+    """What the measurement of a build has given and taken."""
 
-    Return the duration of an iteration in nanoseconds, with what precedes and follows it.
+    columns: dict[str, Any]  # samples of this side, as JSON
+    # What the numbers of timed and of profiled iterations amount to, as efforts.
+    efforts: tuple[float, float]
+    # What timed and profiled iterations of both sides took.
+    seconds: tuple[float, float]
+
+
+def measure(
+    side_run: SideRun,
+    turns: Turns,
+    order: Sequence[str],
+    coin: random.Random,
+    efforts: tuple[float, float] = (1.0, 1.0),
+    *,
+    shares_core: bool,
+) -> Measured:
+    """Build a case, time and profile it in lockstep with the other side.
+
+    Args:
+        side_run: the side of this process.
+        turns: of this side.
+        order: in which the sides are built and warmed up.
+        coin: decides which side begins a pair.
+        efforts: factors of the numbers of timed and of profiled iterations.
+        shares_core: a case with one thread has one core, the same on both sides.
+
+    Raises:
+        SideError: the code of the side raises.
+        PeerError: the process of the other side has ended.
     """
-    side_run.case.loops = 1
-    elapsed = list[int]()
-    for _ in range(WARMUP_ITERATIONS):
-        began = Clock.wall_ns()
-        side_run.run_case()
-        elapsed.append(Clock.wall_ns() - began)
-    return max(1, min(elapsed))  # another program may have had the core
+    timed_effort, profiled_effort = efforts
+    steps = Lockstep(side_run, turns, order, coin)
+    steps.build()
+    call_ns = steps.warm_up()
+    iteration_ns = steps.calibrate(call_ns, timed_effort)
+    outcome = steps.read_outcome()
+    began_ns = Clock.wall_ns()
+    used_effort = steps.time_pairs(iteration_ns, timed_effort, shares_core=shares_core)
+    if steps.in_blocks:
+        used_effort = steps.time_blocks(iteration_ns, timed_effort)
+    timed_ns = Clock.wall_ns() - began_ns
+    columns = steps.times() | steps.describe(outcome)
+    began_ns = Clock.wall_ns()
+    operations, used_profiled = steps.profile(iteration_ns, profiled_effort)
+    profiled_ns = Clock.wall_ns() - began_ns if operations else 0
+    return Measured(
+        columns | operations,
+        efforts=(used_effort, used_profiled),
+        seconds=(timed_ns / 1e9, profiled_ns / 1e9),
+    )
 
 
-def _calibrated(side_run: SideRun, turns: Turns, order: Sequence[str]) -> int:
-    """Return the duration of one call of a short function, in nanoseconds.
+class Lockstep:
+    """The steps in which two processes measure a case, each its own side.
 
-    Of more and more calls until they take long.
-
-    The side that takes longer counts: both make the same number of calls, so what depends on it
-    stays equal. Of each side the shortest of three samples counts, because another program may have
-    the core for longer than a sample.
+    Both processes take the same steps in the same order. A step begins with the turns or with the
+    exchange that it needs; whatever decides how many turns follow has been exchanged before.
     """
-    case = side_run.case
-    elapsed = 0
-    while True:
-        for _ in turns.of(order):
-            elapsed = min(side_run.run_case().wall_ns for _ in range(3))
-        longest: int = max(turns.exchange(elapsed))
-        if longest >= ROUGH_NS:
-            return max(1, longest // case.loops)
-        case.loops *= 10
+
+    def __init__(
+        self, side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random
+    ) -> None:
+        self._side_run = side_run
+        self._case = side_run.case
+        self._turns = turns
+        self._order = order
+        self._coin = coin
+        self._has_operations = False  # of this side, known after read_outcome
+        #: Whether CPU time is measured in blocks, too; known after time_pairs.
+        self.in_blocks = False
+
+    def build(self) -> None:
+        """In turn: build the case."""
+        for _ in self._turns.of(self._order):
+            self._side_run.build()
+
+    def warm_up(self) -> int:
+        """In turn: run the first iterations.
+
+        Return the duration of an iteration of this side in nanoseconds, with what precedes and
+        follows it.
+        """
+        durations_ns = list[int]()
+        for _ in self._turns.of(self._order):
+            self._case.loops = 1
+            for _ in range(WARMUP_ITERATIONS):
+                began_ns = Clock.wall_ns()
+                self._side_run.run_case()
+                durations_ns.append(Clock.wall_ns() - began_ns)
+        return max(1, min(durations_ns))  # another program may have had the core
+
+    def calibrate(self, own_call_ns: int, effort: float) -> int:
+        """Exchange how long a call takes; choose how many calls an iteration has.
+
+        Both sides get the same number, so what depends on it stays equal: the side that takes
+        longer decides.
+
+        Return the duration of an iteration of that side, in nanoseconds.
+        """
+        durations_ns, can_loop = zip(
+            *self._turns.exchange([own_call_ns, self._case.can_loop]), strict=True
+        )
+        call_ns: int = max(durations_ns)
+        if not all(can_loop):
+            return call_ns
+        if call_ns < LONG_NS:
+            call_ns = self._short_call_ns()
+        sample_ns = SAMPLE_NS * max(LEAST_SAMPLE, min(1.0, effort / FULL_SAMPLES))
+        self._case.loops = max(1, round(sample_ns / call_ns))
+        return call_ns * self._case.loops
+
+    def _short_call_ns(self) -> int:
+        """In turn: time more and more calls until they take long; return the duration of one.
+
+        Of each side the shortest of three samples counts, because another program may have the core
+        for longer than a sample.
+        """
+        own_ns = 0
+        while True:
+            for _ in self._turns.of(self._order):
+                own_ns = min(self._side_run.run_case().wall_ns for _ in range(3))
+            longest_ns: int = max(self._turns.exchange(own_ns))
+            if longest_ns >= ROUGH_NS:
+                return max(1, longest_ns // self._case.loops)
+            self._case.loops *= 10
+
+    def read_outcome(self) -> Any:
+        """In turn: return what the case computes after the warm-up, and restore its first state."""
+        outcome: Any = None
+        for _ in self._turns.of(self._order):
+            with self._side_run.side.errors_named():
+                outcome = self._case.outcome()
+                self._case.reset()
+            self._has_operations = self._side_run.has_operations()
+        return outcome
+
+    def time_pairs(self, iteration_ns: int, effort: float, *, shares_core: bool) -> float:
+        """Exchange whether the sides have one thread; in turn: time iterations.
+
+        Of one thread the time in which other processes had its core is measured, unless the case
+        starts processes itself.
+
+        Return the effort that the number of pairs amounts to.
+        """
+        side_run = self._side_run
+        of_one_thread = all(self._turns.exchange(side_run.has_one_thread))
+        self.in_blocks = shares_core and of_one_thread
+        allocation = FEW_PAIRS if self.in_blocks else TIMED_PAIRS
+        pairs = number_of(iteration_ns, *allocation, effort=effort)
+        began_with_children, ended_before_s = child_processes()
+        for _ in self._turns.of(in_pairs(self._order, self._coin, pairs)):
+            sample = side_run.run_case(counts_queue=of_one_thread)
+            side_run.wall_ns.append(sample.wall_ns)
+            if sample.device_ns is not None:
+                side_run.device_ns.append(sample.device_ns)
+            elif side_run.has_one_thread:
+                side_run.cpu_ns.append(sample.cpu_ns)
+            if of_one_thread:
+                side_run.queued_ns.append(sample.queued_ns)
+        side_run.iterations += pairs
+        has_children, ended_after_s = child_processes()
+        has_started_some = ended_after_s > ended_before_s
+        if any(self._turns.exchange(began_with_children or has_children or has_started_some)):
+            side_run.queued_ns.clear()  # a process of the case may have had the core
+        return pairs / number_of(iteration_ns, *allocation)
+
+    def time_blocks(self, iteration_ns: int, effort: float) -> float:
+        """At once with the other side: measure the CPU time of blocks of iterations.
+
+        Return the effort that their number and length amount to.
+        """
+        full_size = max(1, round(BLOCK_NS / iteration_ns))
+        full_number = number_of(full_size * iteration_ns, *BLOCKS)
+        blocks = number_of(full_size * iteration_ns, *BLOCKS, effort=effort)
+        block_ns = max(LEAST_BLOCK_NS, BLOCK_NS * min(1.0, full_number * effort / blocks))
+        size = max(1, round(block_ns / iteration_ns))
+        firsts = islice(in_pairs(self._order, self._coin, blocks), blocks)
+        for _ in self._turns.at_once(firsts):
+            cpu_ns = sum(self._side_run.run_case().cpu_ns for _ in range(size))
+            self._side_run.block_ns.append(cpu_ns // size)
+        self._side_run.iterations += blocks * size
+        return blocks * size / (full_number * full_size)
+
+    def times(self) -> dict[str, Any]:
+        """Return the samples so far as JSON columns."""
+        names = ("wall_ns", "queued_ns", "cpu_ns", "device_ns", "block_ns", "iterations")
+        return {name: getattr(self._side_run, name) for name in names}
+
+    def describe(self, outcome: Any) -> dict[str, Any]:
+        """In turn: return what the case is and computes, as JSON.
+
+        The number of the outcome is None if the timed iterations have led to no finite one.
+        """
+        described = dict[str, Any]()
+        digest, number = outcome
+        for _ in self._turns.of(self._order):
+            with self._side_run.side.errors_named():
+                described = {
+                    "loops": self._case.loops,
+                    "by_share": self._case.by_share,
+                    "parameters": self._case.parameters,
+                    "outcome": (digest, number if self._case.is_finite() else None),
+                }
+        return described
+
+    def profile(self, iteration_ns: int, effort: float) -> tuple[dict[str, Any], float]:
+        """Exchange whether the sides can be profiled; in turn: profile iterations.
+
+        Return the operations as JSON columns, and the effort that the number of iterations amounts
+        to; nothing and 0 if a side cannot be profiled.
+        """
+        if not all(self._turns.exchange(self._has_operations)):
+            return {}, 0.0
+        _, fewest, _ = PROFILED_PAIRS
+        pairs = max(fewest, number_of(iteration_ns, *PROFILED_PAIRS, effort=effort))
+        with self._side_run.side.errors_named():
+            operations = self._case.operations(
+                partial(self._turns.of, self._order),
+                self._turns.of(in_pairs(self._order, self._coin, pairs)),
+            )
+        return operations, pairs / number_of(iteration_ns, *PROFILED_PAIRS)
 
 
-def _number(duration_ns: int, factor: float, fewest: int, most: int, *, effort: float = 1.0) -> int:
+def number_of(
+    duration_ns: int, factor: float, fewest: int, most: int, *, effort: float = 1.0
+) -> int:
     """Return the number of pairs or blocks whose iterations take this time.
 
     The same for all sides.
@@ -353,41 +398,7 @@ def _number(duration_ns: int, factor: float, fewest: int, most: int, *, effort: 
     )
 
 
-def _time(side_run: SideRun, turns: Turns, pairs: Iterable[str], *, of_one_thread: bool) -> None:
-    """Time iterations in turn with the other side.
-
-    Args:
-        side_run: receives the samples.
-        turns: of this side.
-        pairs: the side of each turn.
-        of_one_thread: both sides have one thread, so the time in which other processes had its core
-            is measured, unless the case starts processes itself.
-    """
-    began_with_children, ended_s = _children()
-    for _ in turns.of(pairs):
-        sample = side_run.run_case(counts_queue=of_one_thread)
-        side_run.wall_ns.append(sample.wall_ns)
-        if sample.device_ns is not None:
-            side_run.device_ns.append(sample.device_ns)
-        elif _has_one_thread(side_run.case):  # of several threads the CPU clock returns the sum
-            side_run.cpu_ns.append(sample.cpu_ns)
-        if of_one_thread:
-            side_run.queued_ns.append(sample.queued_ns)
-    has_children, ended_later_s = _children()
-    if any(turns.exchange(began_with_children or has_children or ended_later_s > ended_s)):
-        side_run.queued_ns.clear()  # a process of the case may have had the core
-
-
-def _shortened(times_ns: Sequence[int]) -> list[int]:
-    """Return the times, or if they are more than MOST, the means of consecutive ones."""
-    each = math.ceil(len(times_ns) / MOST) or 1
-    return [
-        round(statistics.fmean(times_ns[first : first + each]))
-        for first in range(0, len(times_ns), each)
-    ]
-
-
-def _children() -> tuple[bool, float]:
+def child_processes() -> tuple[bool, float]:
     """Return whether there are child processes, also if the system does not tell.
 
     And the CPU time of ended ones, seconds.
@@ -398,16 +409,3 @@ def _children() -> tuple[bool, float]:
         Path("/proc/thread-self/children").read_bytes()
         has_children = any(path.read_bytes() for path in Path("/proc/self/task").glob("*/children"))
     return has_children, ended.ru_utime + ended.ru_stime
-
-
-def _has_operations(side_run: SideRun) -> bool:
-    """Whether the case can be profiled.
-
-    The first time, a call of a plain test is profiled to find out.
-    """
-    with side_run.side.errors_named():
-        return side_run.case.has_operations
-
-
-def _has_one_thread(case: SideCase) -> bool:
-    return case.device == "cpu" and case.threads == 1 and not case.parallel

@@ -32,7 +32,7 @@ from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
 from mnistbench.gate.sides.steps import SideRun, rehearse
-from mnistbench.gate.statistics.samples import BASE, HEAD, OLDEST_TORCH
+from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock
 
@@ -244,7 +244,7 @@ class _Survey:
             else []
         )
         is_comparable = not (given.is_timed_out or left.is_timed_out)
-        if case.may_be_repeated and is_comparable and given.digest != left.digest:
+        if case.can_loop and is_comparable and given.digest != left.digest:
             notes.append(
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"

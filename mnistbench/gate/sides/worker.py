@@ -34,11 +34,11 @@ from typing import IO, Any
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, pin_allocator, touch_heap
 from mnistbench.gate.sides.side import Side, SideError, TakenCase
-from mnistbench.gate.sides.steps import SideRun, measure, rehearse
+from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.statistics.ids_of_tests import unstable
-from mnistbench.gate.statistics.samples import ALL_CASES, BASE, HEAD, RESIDENT
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 
 #: Builds of each case of a workload in a launch with the effort 1. The second has the reverse order
@@ -136,7 +136,6 @@ class _Launch:
                 "cases": self._cases,
                 "case_seconds": self._seconds,
                 "efforts": self._efforts,
-                "order": self._order,
                 "seconds": _now_s() - self._start,
                 "side": self._side.name,
                 "once": self._side.once,
@@ -176,30 +175,33 @@ class _Launch:
             case.params.device,
         )
         start = _now_s()
-        builds = self._cases[case.node_id] = []
-        soak_ns = self._job["soak_ns"]
-        runs = list[SideRun]()
         timed, profiled = self._job["efforts"].get(case.node_id, self._job["effort"])
-        most = 1 if case.is_plain or soak_ns else BUILDS
-        number = 1 if timed <= 1 / BUILDS else most
-        efforts = timed * most / number, profiled * most / number  # of a build
-        for build in range(number):
-            order = self._order[:: -1 if build % 2 else 1]
-            runs.append(SideRun(self._side, case.make(), case.node_id, self._job["added"], efforts))
-            runs[-1].case.parallel = parallel
-            builds += measure(
-                runs[-1],
-                self.turns,
-                order,
-                self._coin,
-                shares_core=bool(self._cores),
-                soak_ns=soak_ns,
+        most_builds = 1 if case.is_plain else BUILDS
+        number_of_builds = 1 if timed <= 1 / BUILDS else most_builds
+        share_of_effort = most_builds / number_of_builds  # of a build
+        measured = list[Measured]()
+        for build in range(number_of_builds):
+            side_run = SideRun(self._side, case.make(), case.node_id, self._job["added"])
+            side_run.case.parallel = parallel
+            measured.append(
+                measure(
+                    side_run,
+                    self.turns,
+                    self._order[:: -1 if build % 2 else 1],
+                    self._coin,
+                    (timed * share_of_effort, profiled * share_of_effort),
+                    shares_core=bool(self._cores),
+                )
             )
             gc.collect()
-        columns = zip(
-            *((*(used / most for used in run.used), *run.seconds) for run in runs), strict=True
-        )
-        self._efforts[case.node_id] = list(map(sum, columns))
+        self._cases[case.node_id] = [build.columns for build in measured]
+        self._efforts[case.node_id] = [
+            *(
+                sum(used) / most_builds
+                for used in zip(*(build.efforts for build in measured), strict=True)
+            ),
+            *(sum(seconds) for seconds in zip(*(build.seconds for build in measured), strict=True)),
+        ]
         # Threads that the fixtures of the next test start keep the cores of this moment.
         _use_cores(cores, len(cores), case.params.device)
         self._seconds[case.node_id] = _now_s() - start

@@ -238,7 +238,6 @@ def columns(profile: OpTable) -> dict[str, Any]:
     """
     clock = profile.clock
     return {
-        "iteration_ns": list(profile.iteration_ns),
         "busy_ns": list(profile.busy_ns),
         "keys": [list(row.key) for row in profile.rows],
         "calls": [row.calls for row in profile.rows],

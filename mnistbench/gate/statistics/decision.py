@@ -9,11 +9,9 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.options import option, share
 from mnistbench.gate.statistics.permutation import (
@@ -24,15 +22,23 @@ from mnistbench.gate.statistics.permutation import (
     directed_test,
     simultaneous_bounds,
 )
-from mnistbench.gate.statistics.samples import (
-    ADDED,
-    BUSY,
-    ITERATION,
-    MEAN,
-    MEMORY,
-    OPERATION,
-    REPLACED,
-    Quantity,
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.words import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.ratios import change_of
+from mnistbench.judging.verdicts import (
+    BUDGET,
+    CONTRADICTED,
+    CONTRADICTION,
+    IMPROVED,
+    INCONCLUSIVE,
+    NOISE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    UNMEASURED,
+    WITHIN,
+    Reason,
 )
 
 #: Launches of the first stage (docs/evidence/gate_power.py).
@@ -69,11 +75,6 @@ MEAN_FACTOR = 5
 #: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of
 #: deallocations.
 MEMORY_SHARE = 0.10
-
-#: Logarithm from which on a change counts as infinite; close to the logarithm of the largest float.
-_LARGEST_LOG = 700.0
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def as_shown(estimate: Estimate) -> Estimate:
         head = max(0.0, quantity.head_ns) if base + added == 0 else 0.0
         base = (head + added) / (1 + change) - added
 
-    def of_base(share: float) -> float:
+    def as_share_of_base(share: float) -> float:
         if base == 0:
             return math.inf if share > 0 else 0.0
         return max(-1.0, share * (base + added) / base)
@@ -127,7 +128,10 @@ def as_shown(estimate: Estimate) -> Estimate:
     if not added:
         return shown
     return replace(
-        shown, change=of_base(change), low=of_base(estimate.low), high=of_base(estimate.high)
+        shown,
+        change=as_share_of_base(change),
+        low=as_share_of_base(estimate.low),
+        high=as_share_of_base(estimate.high),
     )
 
 
@@ -142,43 +146,6 @@ def _with_difference(base: float, head: float, difference: float) -> tuple[float
 
 
 # ---- The verdict ---------------------------------------------------------------------------------
-
-PASSED = "passed"
-REGRESSED = "regressed"
-INCONCLUSIVE = "inconclusive"
-IMPROVED = "improved"
-UNCONFIRMED = "unconfirmed"
-CONTRADICTED = "contradicted"
-SMALL = "small"
-UNDECIDED = "undecided"
-
-
-class Reason(NamedTuple):
-    """Why a gate is inconclusive."""
-
-    kind: str
-    text: str
-
-    @property
-    def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` lets the gate pass in spite of it."""
-        return self.kind in (NOISE, BUDGET)
-
-
-NOISE = "noise"
-BUDGET = "budget"
-#: An operation and the time of its case disagree.
-CONTRADICTION = "contradiction"
-#: There are no usable times.
-UNMEASURED = "unmeasured"
-#: One side does not have a case.
-MISSING = "missing"
-#: An --accept has no limit.
-ACCEPTANCE = "acceptance"
-#: A crash or an interrupt.
-BROKEN = "broken"
-#: Slower, or growing, in the one long launch.
-SOAKED = "soak"
 
 
 @dataclass(frozen=True)
@@ -221,9 +188,9 @@ class Finding:
 
     screened: Estimate  # of the first stage
     confirmed: Estimate | None  # of the fresh launches; None if there were none
-    # REGRESSED; IMPROVED; SMALL: significant, but bounded below the threshold; CONTRADICTED: its
-    # whole case did not get slower; UNCONFIRMED: not significant in fresh launches; UNDECIDED: not
-    # significant there, and not bounded below the threshold.
+    # REGRESSED; IMPROVED; WITHIN: significant, but bounded below the threshold; CONTRADICTED: its
+    # whole case did not get slower; UNCONFIRMED: not significant in fresh launches; INCONCLUSIVE:
+    # not significant there, and not bounded below the threshold.
     verdict: str
     # The slowdown that the confirming test shows: lower bound of the fresh launches at its level.
     least: float = 0.0
@@ -249,7 +216,6 @@ class Decision:
     # Operations whose upper bound reaches their threshold, by share, the largest first.
     unbounded: tuple[Estimate, ...] = ()
     shards: int = 1  # number of machines that measure the gate
-    without_bounds: tuple[Reason, ...] = ()  # the reasons that are no bounds
 
     @property
     def bound(self) -> float:
@@ -266,7 +232,9 @@ class Decision:
 
     def _bound(self, kind: str) -> float:
         regressed = {
-            finding.screened.quantity.case for finding in self.findings if _is_of_case(finding)
+            finding.screened.quantity.case
+            for finding in self.findings
+            if _is_case_regression(finding)
         }
         bounds = [
             case.high
@@ -297,14 +265,16 @@ def decision_as_shown(decision: Decision) -> Decision:
     )
 
 
-def candidates(first: Sequence[Quantity], thresholds: Thresholds, seed: int) -> list[Estimate]:
+def candidates(
+    first: Sequence[Quantity], thresholds: Thresholds, seed: int, shards: int = 1
+) -> list[Estimate]:
     """Return the significant and relevant changes of the first stage.
 
     Fresh launches have to confirm them.
     """
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
-    return _flagged(_estimates(tuple(filter(_usable, first)), seed), thresholds)
+    return _flagged(_estimates(tuple(filter(_usable, first)), seed, shards), thresholds)
 
 
 def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
@@ -342,8 +312,8 @@ def decide(
         seed: of the permutation tests.
         accepts: whether a regression is intended. If an accepted regression is one of an operation,
             the bound of its case is still checked.
-        shards: number of machines that measure the gate. Together they have the level of a single
-            one.
+        shards: number of machines that measure the gate. Together they have the level and the
+            confidence of a single one.
     """
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
@@ -351,89 +321,58 @@ def decide(
         too_few = units.counted(launches, "launch is", "launches are")
         reason = Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
         return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, (), shards)
-    estimates = _estimates(tuple(filter(_usable, first)), seed)
+    estimates = _estimates(tuple(filter(_usable, first)), seed, shards)
     by_key = {quantity.key: quantity for quantity in second if _usable(quantity)}
-    pooled = _with_fresh(estimates, by_key, seed)
+    pooled = _with_fresh(estimates, by_key, seed, shards)
     findings = _findings(_flagged(estimates, thresholds), by_key, pooled, thresholds, seed, shards)
-    reasons = (*_of_unusable(first), *_of_findings(findings, fresh, thresholds))
-    return _decided(pooled, findings, reasons, thresholds, accepts, launches, fresh, shards)
-
-
-def decide_together(
-    parts: Sequence[Decision], thresholds: Thresholds, accepts: Callable[[Finding], bool]
-) -> Decision:
-    """Return the decision about a gate from those about its shards that have enough launches.
-
-    Each shard has tested its part with its share of the level, so its findings are those of the
-    gate. The bounds are those of a single gate: roles and errors of shards are independent, so the
-    launches with one number may be exchanged together. Quantities with as many launches are a
-    group, each with its share of the risk.
-    """
-    found = [
-        (number, one)
-        for number, part in enumerate(parts)
-        for one in (*part.cases, *part.operations, *part.once)
-    ]
-    counts = {one.launches for _, one in found}
-    bounded: dict[tuple[str, str, str], Estimate] = {}
-    for family in _families(found, lambda pair: pair[1].quantity):
-        for count in counts:
-            group = [(number, one.quantity) for number, one in family if one.launches == count]
-            numbers, quantities = zip(*group, strict=True) if group else ((), ())
-            bounded |= {
-                one.quantity.key: one
-                for one in _bounded(quantities, 1, 1 - (1 - CONFIDENCE) / len(counts), numbers)
-            }
-    pooled = [replace(bounded[one.quantity.key], p=one.p) for _, one in found]
-    return _decided(
-        pooled,
-        sorted((finding for part in parts for finding in part.findings), key=_size),
-        tuple(reason for part in parts for reason in part.without_bounds),
-        thresholds,
-        accepts,
-        min((part.launches for part in parts), default=0),
-        max((part.fresh for part in parts), default=0),
-        max((part.shards for part in parts), default=1),
-    )
-
-
-def _decided(
-    estimates: Sequence[Estimate],
-    findings: Sequence[Finding],
-    without_bounds: tuple[Reason, ...],
-    thresholds: Thresholds,
-    accepts: Callable[[Finding], bool],
-    launches: int,
-    fresh: int,
-    shards: int,
-) -> Decision:
-    cases = tuple(one for one in estimates if one.quantity.is_case)
-    operations = tuple(one for one in estimates if one.quantity.is_operation)
-    once = tuple(one for one in estimates if one.quantity.is_once)
+    cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
+    operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
     unbounded = _unbounded(operations, findings, thresholds)
     regressions = [finding for finding in findings if finding.verdict == REGRESSED]
     reasons = (
-        *without_bounds,
-        *_of_bounds(cases, thresholds, regressions, accepts),
-        *_of_unbounded(unbounded, thresholds),
+        *_unusable_reasons(first),
+        *_finding_reasons(findings, fresh, thresholds),
+        *_bound_reasons(cases, thresholds, regressions, accepts),
+        *_unbounded_reasons(unbounded, thresholds),
     )
-    outcome = REGRESSED if regressions else INCONCLUSIVE if reasons or not estimates else PASSED
     return Decision(
-        outcome,
-        cases,
-        operations,
-        once,
-        tuple(findings),
-        reasons,
-        launches,
-        fresh,
-        tuple(unbounded),
-        shards,
-        without_bounds,
+        REGRESSED if regressions else INCONCLUSIVE if reasons or not pooled else PASSED,
+        cases=cases,
+        operations=operations,
+        once=tuple(estimate for estimate in pooled if estimate.quantity.is_once),
+        findings=tuple(findings),
+        reasons=reasons,
+        launches=launches,
+        fresh=fresh,
+        unbounded=tuple(unbounded),
+        shards=shards,
     )
 
 
-def is_settled(found: Decision, thresholds: Thresholds) -> bool:
+def united(parts: Sequence[Decision]) -> Decision:
+    """Return the decision about a gate from those about its shards.
+
+    Each shard has its share of the level and of the confidence, so its findings and its bounds are
+    those of the gate.
+    """
+    outcomes = {part.outcome for part in parts}
+    unbounded = [estimate for part in parts for estimate in part.unbounded]
+    findings = [finding for part in parts for finding in part.findings]
+    return Decision(
+        REGRESSED if REGRESSED in outcomes else PASSED if outcomes == {PASSED} else INCONCLUSIVE,
+        cases=tuple(estimate for part in parts for estimate in part.cases),
+        operations=tuple(estimate for part in parts for estimate in part.operations),
+        once=tuple(estimate for part in parts for estimate in part.once),
+        findings=tuple(sorted(findings, key=_by_size)),
+        reasons=tuple(reason for part in parts for reason in part.reasons),
+        launches=min((part.launches for part in parts), default=0),
+        fresh=max((part.fresh for part in parts), default=0),
+        unbounded=tuple(sorted(unbounded, key=lambda estimate: -estimate.quantity.share)),
+        shards=max((part.shards for part in parts), default=1),
+    )
+
+
+def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     """Whether the fresh launches are enough, so that no more of them are needed.
 
     The flagged quantities of each case are three groups: its time, that of its operations, and what
@@ -442,12 +381,12 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
     regressed, or in which no slowdown is open.
     """
     ruled_out = {
-        finding.screened.quantity.key: _is_ruled_out(finding, found, thresholds)
-        for finding in found.findings
+        finding.screened.quantity.key: _is_ruled_out(finding, decision, thresholds)
+        for finding in decision.findings
     }
-    if found.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(found.shards)[0] + 1):
+    if decision.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(decision.shards)[0] + 1):
         groups: dict[tuple[str, bool, bool], list[Finding]] = {}
-        for finding in found.findings:
+        for finding in decision.findings:
             of = finding.screened.quantity
             groups.setdefault((of.case, of.is_case, of.is_once), []).append(finding)
         return all(
@@ -455,23 +394,23 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
             or all(ruled_out[finding.screened.quantity.key] for finding in group)
             for group in groups.values()
         )
-    return found.outcome == REGRESSED or not any(
-        finding.verdict == UNDECIDED
+    return decision.outcome == REGRESSED or not any(
+        finding.verdict == INCONCLUSIVE
         or (
             _is_unconfirmed(finding)
             and finding.screened.quantity.is_case
             and not ruled_out[finding.screened.quantity.key]
         )
-        for finding in found.findings
+        for finding in decision.findings
     )
 
 
-def _is_ruled_out(finding: Finding, found: Decision, thresholds: Thresholds) -> bool:
+def _is_ruled_out(finding: Finding, decision: Decision, thresholds: Thresholds) -> bool:
     """Whether both stages rule out that a flagged slowdown has the size of its threshold."""
     key = finding.screened.quantity.key
     [high] = [
         estimate.high
-        for estimate in (*found.cases, *found.operations, *found.once)
+        for estimate in (*decision.cases, *decision.operations, *decision.once)
         if estimate.quantity.key == key
     ]
     return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.quantity)
@@ -481,7 +420,7 @@ def _is_unconfirmed(finding: Finding) -> bool:
     return finding.verdict == UNCONFIRMED and finding.screened.change > 0
 
 
-def _is_of_case(finding: Finding) -> bool:
+def _is_case_regression(finding: Finding) -> bool:
     """Whether it is a regression of the time of a whole case."""
     return finding.verdict == REGRESSED and finding.screened.quantity.is_case
 
@@ -493,23 +432,33 @@ def _unbounded(
     reported = {
         finding.screened.quantity.key
         for finding in findings
-        if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)
+        if finding.verdict in (REGRESSED, INCONCLUSIVE, CONTRADICTED)
     }
-    found = [
-        one
-        for one in operations
-        if one.high >= thresholds.of(one.quantity) and one.quantity.key not in reported
+    unbounded = [
+        estimate
+        for estimate in operations
+        if estimate.high >= thresholds.of(estimate.quantity)
+        and estimate.quantity.key not in reported
     ]
-    return sorted(found, key=lambda one: -one.quantity.share)
+    return sorted(unbounded, key=lambda estimate: -estimate.quantity.share)
 
 
 def _usable(quantity: Quantity) -> bool:
     return all(map(math.isfinite, quantity.logs))
 
 
+def confidence_of(shards: int) -> float:
+    """Return the confidence of the bounds of one of several shards.
+
+    Those of all shards then hold together with CONFIDENCE, because machines are independent
+    (Sidak, Rectangular confidence regions, J. Am. Stat. Assoc. 62 (1967) 626).
+    """
+    return float(CONFIDENCE ** (1 / shards))
+
+
 # Those of the first stage are needed again at each look at the fresh launches.
 @functools.lru_cache(maxsize=1)
-def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate]:
+def _estimates(quantities: tuple[Quantity, ...], seed: int, shards: int) -> Sequence[Estimate]:
     """Return estimates.
 
     P-values adjusted over all quantities together, bounds within each family.
@@ -521,16 +470,16 @@ def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate
         directed_test(logs, _kinds(quantities), np.full(len(quantities), sign), seed)
         for sign in (1.0, -1.0)
     )
-    p = np.minimum(slower, faster)  # the direction of the change has the smaller one
-    found = dict(zip((quantity.key for quantity in quantities), p, strict=True))
+    smaller = np.minimum(slower, faster)  # the direction of the change has the smaller one
+    p = dict(zip((quantity.key for quantity in quantities), smaller, strict=True))
     return [
-        replace(estimate, p=float(found[estimate.quantity.key]))
-        for family in _families(quantities, lambda quantity: quantity)
-        for estimate in _bounded(family, seed, CONFIDENCE)
+        replace(estimate, p=float(p[estimate.quantity.key]))
+        for family in _families(quantities)
+        for estimate in _bounded(family, seed, confidence_of(shards))
     ]
 
 
-def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) -> list[list[_Item]]:
+def _families(quantities: Iterable[Quantity]) -> list[list[Quantity]]:
     """Return cases, large operations, small ones, and what occurs once.
 
     Bounds are simultaneous within each of these families.
@@ -538,29 +487,29 @@ def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) ->
     Large operations vary less and matter more. In one family with dozens of small ones their bounds
     would be twice as wide.
     """
-    families: tuple[list[_Item], ...] = ([], [], [], [])
-    for item in items:
-        quantity = effect_of(item)
-        families[
-            0 if quantity.is_case else 3 if quantity.is_once else 1 + (quantity.share < LARGE_SHARE)
-        ].append(item)
-    return list(families)
+    cases: list[Quantity] = []
+    large: list[Quantity] = []
+    small: list[Quantity] = []
+    once: list[Quantity] = []
+    for quantity in quantities:
+        if quantity.is_case:
+            cases.append(quantity)
+        elif quantity.is_once:
+            once.append(quantity)
+        else:
+            (small if quantity.share < LARGE_SHARE else large).append(quantity)
+    return [cases, large, small, once]
 
 
-def _bounded(
-    quantities: Sequence[Quantity], seed: int, confidence: float, shards: Sequence[int] = ()
-) -> list[Estimate]:
-    """Return estimates with simultaneous bounds; quantities of one kind and shard share an s0."""
+def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float) -> list[Estimate]:
+    """Return estimates with simultaneous bounds; quantities of one kind share an s0."""
     if not quantities:
         return []
     logs = _matrix(quantities)
-    kinds = _kinds(quantities)
-    if shards:
-        kinds = [f"{kind} {shard}" for kind, shard in zip(kinds, shards, strict=True)]
     # The result promises the bounds of cases. Those of operations would be wider, and leave twice
     # as many gates undecided.
     skewed = all(quantity.is_case for quantity in quantities)
-    low, high = simultaneous_bounds(logs, seed, confidence, kinds, skewed=skewed)
+    low, high = simultaneous_bounds(logs, seed, confidence, _kinds(quantities), skewed=skewed)
     means = logs.mean(axis=1)
     return [
         Estimate(
@@ -568,11 +517,6 @@ def _bounded(
         )
         for quantity, mean, least, most in zip(quantities, means, low, high, strict=True)
     ]
-
-
-def change_of(log: float) -> float:
-    """Return the change of a log ratio; infinite if it is too large for a float."""
-    return math.expm1(log) if log < _LARGEST_LOG else math.inf
 
 
 def _matrix(quantities: Sequence[Quantity]) -> Array:
@@ -585,12 +529,16 @@ def _kinds(quantities: Sequence[Quantity]) -> list[str]:
     Changes by new operations are shares of a case, so much smaller than others.
     """
     return [
-        "operation" if one.is_operation and one.kind != ADDED else one.kind for one in quantities
+        "operation" if quantity.is_operation and quantity.kind != ADDED else quantity.kind
+        for quantity in quantities
     ]
 
 
 def _with_fresh(
-    estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
+    estimates: Sequence[Estimate],
+    second: dict[tuple[str, str, str], Quantity],
+    seed: int,
+    shards: int,
 ) -> list[Estimate]:
     """Return estimates of quantities that were measured again.
 
@@ -601,22 +549,20 @@ def _with_fresh(
     """
     if not second:
         return list(estimates)
-    risk = (1 - CONFIDENCE) / 2
-    found: dict[tuple[str, str, str], Estimate] = {}
-    for family in _families(estimates, lambda estimate: estimate.quantity):
-        once = [estimate.quantity for estimate in family if estimate.quantity.key not in second]
+    risk = (1 - confidence_of(shards)) / 2
+    bounded: dict[tuple[str, str, str], Estimate] = {}
+    for family in _families(estimate.quantity for estimate in estimates):
+        once = [quantity for quantity in family if quantity.key not in second]
         again = [
-            replace(
-                estimate.quantity, logs=estimate.quantity.logs + second[estimate.quantity.key].logs
-            )
-            for estimate in family
-            if estimate.quantity.key in second
+            replace(quantity, logs=quantity.logs + second[quantity.key].logs)
+            for quantity in family
+            if quantity.key in second
         ]
         for group in (once, again):
-            found |= {
+            bounded |= {
                 estimate.quantity.key: estimate for estimate in _bounded(group, seed, 1 - risk)
             }
-    return [replace(found[estimate.quantity.key], p=estimate.p) for estimate in estimates]
+    return [replace(bounded[estimate.quantity.key], p=estimate.p) for estimate in estimates]
 
 
 def _findings(
@@ -628,23 +574,26 @@ def _findings(
     shards: int,
 ) -> list[Finding]:
     measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
-    confirmed = _confirmed(measured_again, second, seed)
+    confirmed = _confirmed(measured_again, second, seed, shards)
     shown = _bounded([second[key] for key in confirmed], seed, 1 - 2 * CONFIRMING)
     least = {estimate.quantity.key: max(0.0, estimate.low) for estimate in shown}
-    found = []
+    findings = []
     for estimate in screened:
         key = estimate.quantity.key
         verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
-        found.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
-    return sorted(found, key=_size)
+        findings.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
+    return sorted(findings, key=_by_size)
 
 
-def _size(finding: Finding) -> float:
+def _by_size(finding: Finding) -> float:
     return -abs(finding.best.change) * finding.best.quantity.weight
 
 
 def _confirmed(
-    screened: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
+    screened: Sequence[Estimate],
+    second: dict[tuple[str, str, str], Quantity],
+    seed: int,
+    shards: int,
 ) -> dict[tuple[str, str, str], Estimate]:
     """Return estimates of the fresh launches by key.
 
@@ -655,9 +604,10 @@ def _confirmed(
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
     p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed, many=True)
-    estimates = zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
+    estimates = _bounded(fresh, seed, confidence_of(shards))
     return {
-        estimate.quantity.key: replace(estimate, p=float(value)) for estimate, value in estimates
+        estimate.quantity.key: replace(estimate, p=float(value))
+        for estimate, value in zip(estimates, p, strict=True)
     }
 
 
@@ -678,9 +628,11 @@ def _verdict(
         )
         # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR
         # times as large.
-        return UNDECIDED if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
+        return (
+            INCONCLUSIVE if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
+        )
     if not _may_matter(fresh, thresholds):
-        return SMALL
+        return WITHIN
     if screened.change < 0:
         return IMPROVED
     return (
@@ -708,11 +660,11 @@ def product(shards: int) -> float:
     The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of
     shards; c follows by iteration.
     """
-    found = PRODUCT
+    largest = PRODUCT
     of_gate = PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
     for _ in range(100 if shards > 1 else 0):
-        found = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / found))
-    return found
+        largest = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / largest))
+    return largest
 
 
 def looks(shards: int) -> tuple[int, ...]:
@@ -759,9 +711,9 @@ def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
         and other.change < 0
     )
     bounds = {
-        one.quantity.clock: one.high
-        for one in pooled
-        if one.quantity.case == case and one.quantity.kind == ITERATION
+        estimate.quantity.clock: estimate.high
+        for estimate in pooled
+        if estimate.quantity.case == case and estimate.quantity.kind == ITERATION
     }
     if BUSY in bounds:
         return added - saved > bounds[BUSY]
@@ -771,7 +723,7 @@ def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
 # ---- Why it is inconclusive ----------------------------------------------------------------------
 
 
-def _of_unusable(quantities: Sequence[Quantity]) -> Iterable[Reason]:
+def _unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:
     for quantity in quantities:
         if not _usable(quantity):
             what = f"{quantity.case}: too few usable samples of {quantity.title}"
@@ -784,7 +736,7 @@ def _of_unusable(quantities: Sequence[Quantity]) -> Iterable[Reason]:
             )
 
 
-def _of_findings(
+def _finding_reasons(
     findings: Sequence[Finding], fresh: int, thresholds: Thresholds
 ) -> Iterable[Reason]:
     for finding in findings:
@@ -794,7 +746,7 @@ def _of_findings(
         shown = as_shown(finding.best)
         is_new = shown.change == math.inf
         differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
-        if finding.verdict == UNDECIDED:
+        if finding.verdict == INCONCLUSIVE:
             limit = units.percent(thresholds.of(finding.screened.quantity))
             up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
             yield Reason(
@@ -819,7 +771,7 @@ def _of_findings(
             yield Reason(BUDGET, text)
 
 
-def _of_bounds(
+def _bound_reasons(
     cases: Sequence[Estimate],
     thresholds: Thresholds,
     regressions: Sequence[Finding],
@@ -837,57 +789,60 @@ def _of_bounds(
         (finding.screened.quantity.case, finding.screened.quantity.kind) for finding in regressions
     }
     worst: dict[tuple[str, str], Estimate] = {}
-    for one in cases:
-        key = (one.quantity.case, one.quantity.kind)
+    for estimate in cases:
+        key = (estimate.quantity.case, estimate.quantity.kind)
         if (
-            one.high > thresholds.to_rule_out(one.quantity)
-            and one.quantity.case not in failed
+            estimate.high > thresholds.to_rule_out(estimate.quantity)
+            and estimate.quantity.case not in failed
             and key not in settled
         ):
-            worst[key] = max(worst.get(key, one), one, key=lambda estimate: estimate.high)
-    for one in worst.values():
-        up_to = f"of up to {units.percent_up(one.high)}"
-        left = (
-            f"{one.quantity.case}: a slowdown {up_to} of its {one.quantity.title} cannot be ruled "
-            "out"
-        )
-        limit = thresholds.to_rule_out(one.quantity)
-        if one.change >= limit:
+            worst[key] = max(worst.get(key, estimate), estimate, key=lambda bounded: bounded.high)
+    for estimate in worst.values():
+        up_to = f"of up to {units.percent_up(estimate.high)}"
+        quantity = estimate.quantity
+        left = f"{quantity.case}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
+        limit = thresholds.to_rule_out(estimate.quantity)
+        if estimate.change >= limit:
             yield Reason(
                 NOISE,
-                f"{left}; the estimate is {units.percent(one.change, signed=True)}; measure again",
+                f"{left}; the estimate is {units.percent(estimate.change, signed=True)}; "
+                "measure again",
             )
             continue
-        needed = launches_needed(one, limit)
+        needed = launches_needed(estimate, limit)
         advice = (
             f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
         )
         yield Reason(NOISE, f"{left}; {advice}")
 
 
-def launches_needed(one: Estimate, limit: float) -> float:
+def launches_needed(estimate: Estimate, limit: float) -> float:
     """Return the number of launches for an upper bound below a limit.
 
     The width of an interval falls with their root.
     """
-    estimate = max(one.change, -1 + LEAST_SPREAD)
-    reach, room = (math.log1p(value) - math.log1p(estimate) for value in (one.high, limit))
-    needed = one.launches * (reach / room) ** 2
+    change = max(estimate.change, -1 + LEAST_SPREAD)
+    reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
+    needed = estimate.launches * (reach / room) ** 2
     return math.ceil(needed) if math.isfinite(needed) else math.inf
 
 
-def _of_unbounded(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
+def _unbounded_reasons(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
     """Yield a reason for each large operation that is not bounded.
 
     The last line of the report counts all of them.
     """
-    for one in unbounded:
-        if one.quantity.share >= LARGE_SHARE and one.quantity.kind in (OPERATION, REPLACED, ADDED):
-            limit = units.percent(thresholds.of(one.quantity))
-            share = units.percent(one.quantity.share)
+    for estimate in unbounded:
+        if estimate.quantity.share >= LARGE_SHARE and estimate.quantity.kind in (
+            OPERATION,
+            REPLACED,
+            ADDED,
+        ):
+            limit = units.percent(thresholds.of(estimate.quantity))
+            share = units.percent(estimate.quantity.share)
             slower = (
-                f"{one.quantity.title} ({share} of its case) may be up to "
-                f"{units.percent_up(one.high)} slower"
+                f"{estimate.quantity.title} ({share} of its case) may be up to "
+                f"{units.percent_up(estimate.high)} slower"
             )
             advice = f"the threshold is {limit}, and more --launches narrow the interval"
-            yield Reason(NOISE, f"{one.quantity.case}: {slower}; {advice}")
+            yield Reason(NOISE, f"{estimate.quantity.case}: {slower}; {advice}")

@@ -19,20 +19,11 @@ from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.launcher import LaunchError, capture
 from mnistbench.gate.reproducers.script import read
 from mnistbench.gate.reproducers.write import slower_operations, write
-from mnistbench.gate.statistics.decision import REGRESSED, Finding, Thresholds
-from mnistbench.gate.statistics.samples import (
-    ADDED,
-    BASE,
-    HEAD,
-    OPERATION,
-    OTHER,
-    OUTSIDE_KIND,
-    REPLACED,
-    End,
-    Replaced,
-    append,
-    load,
-)
+from mnistbench.gate.statistics.decision import Finding, Thresholds
+from mnistbench.gate.statistics.quantities import Replaced
+from mnistbench.gate.statistics.raw_samples import End, append, load
+from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
+from mnistbench.judging.verdicts import REGRESSED
 
 CASE = gate_builders.CASE
 

@@ -16,7 +16,7 @@ from pytest_benchmark.fixture import FixtureAlreadyUsed
 from mnistbench.gate.sides import steps
 from mnistbench.gate.sides.case import SAMPLE_NS, PlainCase, SideCase, own_threads
 from mnistbench.gate.sides.side import Side
-from mnistbench.gate.statistics.samples import BASE, HEAD, PARTS
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample
 
@@ -70,10 +70,10 @@ class TestCalls:
         ):
             case(print, 1, setup=lambda: ((2,), {})).prepare()
 
-    def test_only_a_call_without_setup_and_teardown_may_be_repeated_within_an_iteration(self):
-        assert case(int).may_be_repeated
-        assert not case(int, setup=lambda: None).may_be_repeated
-        assert not case(int, teardown=lambda: None).may_be_repeated
+    def test_only_a_call_without_setup_and_teardown_can_loop_within_an_iteration(self):
+        assert case(int).can_loop
+        assert not case(int, setup=lambda: None).can_loop
+        assert not case(int, teardown=lambda: None).can_loop
 
     def test_warm_up_rounds_beyond_those_of_the_gate_are_run(self):
         seen = []
@@ -281,8 +281,7 @@ class Alone:
 class FakeCase(SideCase):
     """A case whose calls take a given time by all clocks. Its result is the number of calls."""
 
-    may_be_repeated = True
-    rare = 0  # each of so many calls takes 31 times as long
+    can_loop = True
 
     def __init__(self, ns, now):
         self.ns = ns
@@ -294,7 +293,7 @@ class FakeCase(SideCase):
 
     def clocked(self):
         self()
-        ns = self.ns * self.loops * (31 if self.rare and self.calls % self.rare == 0 else 1)
+        ns = self.ns * self.loops
         self.now[0] += ns
         return Sample(ns, ns)
 
@@ -324,7 +323,10 @@ class TestShortFunctions:
         # Another program had the core in the first of each three.
         samples = itertools.cycle([SAMPLE_NS * 2, 100, 200])
         monkeypatch.setattr(one.case, "clocked", lambda: Sample(next(samples) * one.case.loops, 0))
-        assert steps._calibrated(one, Alone(), (BASE, HEAD)) == 100
+        lockstep = steps.Lockstep(one, Alone(), (BASE, HEAD), random.Random(1))
+        iteration_ns = lockstep.calibrate(own_call_ns=100, effort=1.0)
+        assert one.case.loops == SAMPLE_NS // 100
+        assert iteration_ns == SAMPLE_NS
 
     @pytest.mark.parametrize(
         "ns", [(4_900_000, 5_100_000), (5_100_000, 400_000), (70, 3_000), (120_000_000, 3_000)]
@@ -336,86 +338,16 @@ class TestShortFunctions:
         def work(turns, name):
             case = FakeCase(ns[name == HEAD], now)
             one = steps.SideRun(Side(name, Path(), Path(), ""), case)
-            found = steps.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)[0][
-                "sides"
-            ][name]
-            return found["loops"], found["outcome"], case.calls
+            measured = steps.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)
+            return measured.columns["loops"], measured.columns["outcome"], case.calls
 
         base, head = both(work)
         assert base == head
         assert base[0] == max(1, round(SAMPLE_NS / max(ns)))
 
-    @pytest.fixture
-    def soak(self, monkeypatch):
-        """Measure both sides for a time by clocks that are faked, a call of 10 ms.
-
-        Return parts of each.
-        """
-        now = [0]
-        monkeypatch.setattr(steps.Clock, "wall_ns", lambda: now[0])
-        monkeypatch.setattr(steps.Clock, "queued_ns", lambda: 0)
-        monkeypatch.setattr(steps, "_children", lambda: (False, 0.0))
-
-        def both_sides(seconds, rare=0):
-            def work(turns, name):
-                case = FakeCase(10_000_000, now)
-                case.rare = rare if name == HEAD else 0
-                one = steps.SideRun(Side(name, Path(), Path(), ""), case)
-                parts = steps.measure(
-                    one,
-                    turns,
-                    (BASE, HEAD),
-                    random.Random(1),
-                    shares_core=True,
-                    soak_ns=seconds * 1e9,
-                )
-                # Calibrated.
-                assert (
-                    sum(part["sides"][name]["iterations"] for part in parts)
-                    == case.calls - WARMUP_ITERATIONS - 3
-                )
-                return [part["sides"][name] for part in parts]
-
-            return both(work)
-
-        return both_sides
-
-    def test_a_soak_lasts_as_long_as_it_should_in_parts_of_equal_time(self, soak):
-        base, head = soak(48.0)
-        assert len(base) == len(head) == PARTS
-        assert [part["iterations"] for part in base] == [part["iterations"] for part in head]
-        for part in base:  # 4.8 s are 20 rounds: 6 iterations of each side in turn, and 6 at once
-            assert part["iterations"] == pytest.approx(240, abs=12)
-            assert len(part["block_ns"]) == pytest.approx(20, abs=1)
-            assert set(part["wall_ns"]) == set(part["block_ns"]) == {10_000_000}
-            assert not part.keys() & {"keys", "self_ns"}
-
-    def test_a_long_soak_keeps_few_numbers_and_the_slowest_iterations(self, soak):
-        base, head = soak(480.0, rare=299)
-        for part in (*base, *head):
-            assert part["iterations"] == pytest.approx(2_400, rel=0.05)
-            assert max(len(column) for column in part.values() if isinstance(column, list)) <= 100
-        assert all(set(part["slowest_ns"]) == {10_000_000} for part in base)
-        # Half of 80 are at once.
-        assert sum(ns == 310_000_000 for part in head for ns in part["slowest_ns"]) in range(20, 60)
-
-    def test_a_soak_of_slow_iterations_has_one_in_each_part_at_least(self, soak):
-        base, head = soak(0.001)
-        assert [part["iterations"] for part in base] == [12] * PARTS
-        assert len(head) == PARTS
-
-    def test_processes_of_the_case_in_a_part_of_the_soak_leave_no_time_of_others_there(
-        self, soak, monkeypatch
-    ):
-        seen = itertools.count()
-        monkeypatch.setattr(steps, "_children", lambda: (next(seen) == 40, 0.0))
-        base, _ = soak(48.0)
-        assert [bool(part["queued_ns"]) for part in base].count(False) == 1
-        assert all(len(part["queued_ns"]) in (0, len(part["wall_ns"])) for part in base)
-
     def test_a_short_function_is_repeated_in_each_sample(self, run):
-        one = run(sum, range(100))
-        found = steps.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)[0][
-            "sides"
-        ][BASE]
-        assert found["loops"] == one.case.loops > 100
+        side_run = run(sum, range(100))
+        measured = steps.measure(
+            side_run, Alone(), (BASE, HEAD), random.Random(1), shares_core=False
+        )
+        assert measured.columns["loops"] == side_run.case.loops > 100

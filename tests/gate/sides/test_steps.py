@@ -22,7 +22,7 @@ from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.steps import SideRun
 from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import profile
 from mnistbench.measuring.timing import Clock, Sample
@@ -78,11 +78,15 @@ def side_run(loss=None, workload=None, threads_of_side=0, **changes):
     )
 
 
-def measure(run, turns=None, *, shares_core=False):
+def measure(run, turns=None, **options):
     """Measure a side without another one; return its samples."""
+    return measured_build(run, turns, **options).columns
+
+
+def measured_build(run, turns=None, efforts=(1.0, 1.0), *, shares_core=False):
     turns = turns or Alone()
     order = turns.name, HEAD if turns.name == BASE else BASE
-    return steps.measure(run, turns, order, coin(), shares_core=shares_core)[0]["sides"]["base"]
+    return steps.measure(run, turns, order, coin(), efforts, shares_core=shares_core)
 
 
 def coin(seed=1):
@@ -107,7 +111,7 @@ class TestTurns:
         ("call_ns", "pairs"), [(1, 64), (10_000_000, 50), (40_000_000, 25), (1_000_000_000, 6)]
     )
     def test_a_call_of_four_times_the_length_has_half_the_pairs_within_limits(self, call_ns, pairs):
-        assert steps._number(call_ns, 5.0, 6, 64) == pairs
+        assert steps.number_of(call_ns, 5.0, 6, 64) == pairs
 
 
 class TestSides:
@@ -156,10 +160,7 @@ class TestSides:
         assert coins[0].getstate() == coins[1].getstate()
 
     def test_what_is_measured_of_a_side_has_a_time_for_each_iteration(self):
-        turns = Alone()
-        [found] = steps.measure(side_run(), turns, (HEAD, BASE), coin(), shares_core=False)
-        assert found["first"] == HEAD
-        side = found["sides"]["base"]
+        side = measure(side_run())
         assert len(side["wall_ns"]) == len(side["cpu_ns"]) == 16
         assert min(side["wall_ns"]) > 0
         assert side["device_ns"] == []
@@ -192,7 +193,7 @@ class TestSides:
         found = measure(side_run(slow), shares_core=True)
         assert (len(found["wall_ns"]), len(found["block_ns"])) == (6, 7)
         assert max(found["block_ns"]) < 10_000_000 < min(found["wall_ns"])
-        in_blocks = len(calls) - 6 - len(found["iteration_ns"])
+        in_blocks = len(calls) - 6 - len(found["self_ns"][0])
         assert 7 <= in_blocks <= 7 * 2 + 5  # an iteration or two per block; the others warm up
 
     @pytest.mark.parametrize(
@@ -215,18 +216,16 @@ class TestSides:
         monkeypatch.setattr(steps, "FEW_PAIRS", (1.0, 6, 6))
         monkeypatch.setattr(steps, "BLOCKS", (1.0, 8, 8))
         monkeypatch.setattr(steps, "PROFILED_PAIRS", (1.0, 5, 8))
-        monkeypatch.setattr(steps, "_warm_up", lambda _: 6_000_000)
-        monkeypatch.setattr(steps, "_calibrated", lambda *_: 6_000_000)
+        monkeypatch.setattr(steps.Lockstep, "warm_up", lambda _: 6_000_000)
         monkeypatch.setattr(Clock, "wall_ns", lambda: next(clock))
-        run = side_run()
-        run.efforts = (effort, effort)
-        run.case.may_be_repeated = False
-        found = measure(run, shares_core=True)
-        assert (len(found["wall_ns"]), len(found["block_ns"])) == (pairs, blocks)
-        assert found["iterations"] == pairs + blocks * calls_of_block
-        assert run.used[0] == pytest.approx(used)
+        build = measured_build(side_run(), efforts=(effort, effort), shares_core=True)
+        assert len(build.columns["wall_ns"]) == pairs
+        assert len(build.columns["block_ns"]) == blocks
+        assert build.columns["iterations"] == pairs + blocks * calls_of_block
+        used_timed, used_profiled = build.efforts
+        assert used_timed == pytest.approx(used)
         # Of 8 profiled pairs there are at least 5.
-        assert run.used[1] == pytest.approx(max(5 / 8, effort))
+        assert used_profiled == pytest.approx(max(5 / 8, effort))
 
     @pytest.mark.parametrize(("threads", "shares_core"), [(1, False), (2, True)])
     def test_there_are_no_blocks_of_several_threads_or_on_several_cores(self, threads, shares_core):
@@ -238,24 +237,24 @@ class TestSides:
     )
     def test_a_case_that_starts_processes_may_have_waited_for_them(self, monkeypatch, after):
         children = iter([(False, 0.5), after])
-        monkeypatch.setattr(steps, "_children", lambda: next(children))
+        monkeypatch.setattr(steps, "child_processes", lambda: next(children))
         found = measure(side_run())
         assert (found["queued_ns"], len(found["wall_ns"])) == ([], 16)
 
     def test_a_process_from_before_may_be_one_of_the_case(self, monkeypatch):
         children = iter([(True, 0.5), (False, 0.5)])
-        monkeypatch.setattr(steps, "_children", lambda: next(children))
+        monkeypatch.setattr(steps, "child_processes", lambda: next(children))
         assert measure(side_run())["queued_ns"] == []
 
     @pytest.mark.skipif(
         not Path("/proc/thread-self/children").exists(), reason="the system does not tell"
     )
     def test_child_processes_are_known(self):
-        _, before_s = steps._children()
+        _, before_s = steps.child_processes()
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-            assert steps._children() == (True, before_s)
+            assert steps.child_processes() == (True, before_s)
             child.communicate()
-        assert steps._children()[1] > before_s
+        assert steps.child_processes()[1] > before_s
 
     @pytest.mark.skipif(
         not Path("/proc/thread-self/schedstat").exists(), reason="the system does not tell"
@@ -352,7 +351,6 @@ class TestOperations:
         }
         assert calls == expected
         assert {len(times) for times in side["self_ns"]} == {8}
-        assert len(side["iteration_ns"]) == 8
 
     def test_the_collector_rests_while_events_are_parsed_and_not_before(self, monkeypatch):
         collecting = []
@@ -532,7 +530,7 @@ def queueing(monkeypatch):
         monkeypatch.setattr(
             Clock, f"{clock}_ns", staticmethod(functools.partial(case.now.__getitem__, clock))
         )
-    monkeypatch.setattr(steps, "_children", lambda: (False, 0.5))  # those of the test session
+    monkeypatch.setattr(steps, "child_processes", lambda: (False, 0.5))  # those of the test session
     return case
 
 
@@ -540,7 +538,6 @@ def test_only_time_in_which_the_function_itself_waits_for_its_core_is_subtracted
     found = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
     assert set(found["queued_ns"]) == {queueing.call_ns}
     assert set(found["wall_ns"]) == {queueing.cpu_ns + queueing.waits_ns + queueing.call_ns}
-    assert found["slowest_ns"] == [queueing.cpu_ns + queueing.waits_ns]
 
 
 def test_time_that_is_added_to_an_iteration_may_wait_for_the_core_too(queueing, monkeypatch):
@@ -567,7 +564,6 @@ def test_a_core_that_is_lost_between_the_readings_leaves_no_time_below_that_of_t
     queueing.clocked = clocked
     found = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
     assert set(found["queued_ns"]) == {20_000_000}
-    assert found["slowest_ns"] == [10_000_000]
 
 
 def test_an_iteration_on_an_accelerator_is_longer_by_its_events_too(clocks):

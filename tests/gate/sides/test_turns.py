@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.gate.sides.turns import PeerError, Turns
-from mnistbench.gate.statistics.samples import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD
 
 
 @given(

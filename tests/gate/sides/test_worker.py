@@ -19,7 +19,7 @@ from mnistbench.gate.launcher import LaunchError, launching, survey
 from mnistbench.gate.sides import worker
 from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
-from mnistbench.gate.statistics.samples import BASE, HEAD, OLDEST_TORCH, PARTS
+from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -68,15 +68,13 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     assert len(iterations) > 100
     # One at a time.
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))
-    assert set(found["order"]) == {BASE, HEAD}
     first, second = found["cases"][case]
-    assert (first["first"], second["first"]) == (*found["order"],)
     for build in (first, second):
         base = build["sides"][BASE]
         head = build["sides"][HEAD]
         assert base["outcome"] == head["outcome"]  # the same code on the same numbers
         assert base["keys"] == head["keys"]
-        for times in ("wall_ns", "cpu_ns", "iteration_ns"):
+        for times in ("wall_ns", "cpu_ns"):
             assert len(base[times]) == len(head[times]) > 4
 
 
@@ -127,21 +125,6 @@ def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
         assert all(
             len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build["sides"].values()
         )
-
-
-def test_a_workload_is_soaked_without_being_profiled(plan, tmp_path) -> None:
-    case = "test_bench.py::test_forward[tiny-b4-cpu]"
-    cores = sorted(os.sched_getaffinity(0))[:1]
-    with launching(replace(plan, soak_ns=2e9), 1, [case], tmp_path / "log", cores) as launch:
-        found = whole(launch)
-    assert len(found["cases"][case]) == PARTS
-    for build in found["cases"][case]:
-        base = build["sides"][BASE]
-        head = build["sides"][HEAD]
-        assert base["iterations"] == head["iterations"] > 10
-        assert base["wall_ns"]
-        assert "keys" not in base
-    assert found["seconds"] > 2
 
 
 #: Writes the number of threads and of cores of each iteration.
@@ -271,11 +254,7 @@ def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
             assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {
                 key[0] for key in head["keys"]
             }
-            for times in base["self_ns"]:
-                assert len(times) == len(base["iteration_ns"])
-            assert sum(map(sum, base["self_ns"])) == pytest.approx(
-                sum(base["iteration_ns"]), rel=0.01
-            )
+            assert len({len(times) for times in base["self_ns"]}) == 1
 
 
 @pytest.mark.parametrize(

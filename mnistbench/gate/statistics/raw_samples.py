@@ -1,0 +1,490 @@
+"""Raw samples of launches, and the file that they are saved in.
+
+One JSON line per launch.
+
+The file consists of gzipped lines (``.jsonl.gz``), each written at the end of its launch, so a
+crash loses no earlier launch. Its name keeps it out of the list of saved runs. The first line is
+the header.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from mnistbench import __version__
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.operation import (
+    OpKey,
+)
+from mnistbench.core.reading import (
+    OPTIONAL,
+    FieldError,
+    Members,
+    Nanoseconds,
+    Positive,
+    Reader,
+    Within,
+    wrong,
+)
+from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
+
+#: Version of the file. 1 (0.1.0): the first.
+SCHEMA = 1
+_Times = tuple[Nanoseconds, ...]
+_Key = Annotated[OpKey, Members("an operation, its phase and its module")]
+_Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
+_Types = Annotated[tuple[str, str], Members("the types of both sides")]
+_Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
+
+#: Stage of launches of a qualification in which each iteration of the head is made longer.
+LONGER = 3
+
+
+class Operation(NamedTuple):
+    """One operation of one side in one build."""
+
+    self_ns: _Times  # one sample per profiled iteration
+    calls: float
+    memory_bytes: int
+    kernels: tuple[str, ...]
+
+
+class SideSample(NamedTuple):
+    """One side of a case in one build."""
+
+    # Clock -> ns of each untraced iteration, for BUSY of each profiled one; the nth of both sides
+    # are a pair. Of calls that were repeated, the mean.
+    times: Mapping[str, tuple[float, ...]]
+    # CPU time of an iteration in each block, which both sides run at once on one core; empty if
+    # they cannot
+    block_ns: tuple[float, ...]
+    outcome: _Outcome
+    parameters: int
+    operations: Mapping[OpKey, Operation]
+    by_share: bool = True  # operations are compared by their share of the iteration as well
+    queued: float = 0.0  # share of the wall time in which another process had the core
+    iterations: int = 0  # untraced; repeated calls count
+
+    @classmethod
+    def from_stored(cls, stored: _StoredSide) -> SideSample:
+        """Return a side of a build from the form in which it is saved."""
+        times = {WALL: stored.wall_ns, CPU: stored.cpu_ns, DEVICE: stored.device_ns}
+        for name in ("queued_ns", *(("cpu_ns",) if stored.block_ns else ())):
+            column = getattr(stored, name)
+            if column and len(column) != len(stored.wall_ns):
+                raise wrong(list(column), f"{len(stored.wall_ns)} times", name)
+        if stored.queued_ns:
+            times[WALL] = _without_queue(stored.wall_ns, stored.queued_ns, stored.cpu_ns)
+        busy_ns = {BUSY: stored.busy_ns} if stored.busy_ns else {}
+        return cls(
+            times={
+                clock: _of_one_call(column, stored.loops)
+                for clock, column in times.items()
+                if column
+            }
+            | busy_ns,
+            block_ns=_of_one_call(stored.block_ns, stored.loops) if stored.cpu_ns else (),
+            outcome=stored.outcome,
+            parameters=stored.parameters,
+            operations=stored.operations(),
+            by_share=stored.by_share,
+            queued=sum(stored.queued_ns) / max(1, sum(stored.wall_ns)),
+            iterations=stored.iterations * stored.loops,
+        )
+
+
+class _StoredSide(NamedTuple):
+    """A side of a build as a file has it.
+
+    The columns of operations are missing if nothing was profiled.
+    """
+
+    wall_ns: _Times
+    cpu_ns: _Times
+    device_ns: _Times
+    outcome: _Outcome
+    parameters: int
+    queued_ns: Annotated[_Times, OPTIONAL] = ()
+    block_ns: Annotated[_Times, OPTIONAL] = ()
+    busy_ns: Annotated[_Times, OPTIONAL] = ()
+    loops: Annotated[int, OPTIONAL] = 1
+    by_share: Annotated[bool, OPTIONAL] = True
+    iterations: Annotated[int, OPTIONAL] = 0
+    keys: Annotated[tuple[_Key, ...], OPTIONAL] = ()
+    self_ns: Annotated[tuple[_Times, ...], OPTIONAL] = ()
+    calls: Annotated[tuple[float, ...], OPTIONAL] = ()
+    memory_bytes: Annotated[tuple[int, ...], OPTIONAL] = ()
+    kernels: Annotated[tuple[tuple[str, ...], ...], OPTIONAL] = ()
+
+    def operations(self) -> dict[OpKey, Operation]:
+        """Return the rows of the table of operations."""
+        columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels)
+        if {len(self.keys)} != set(map(len, columns)):
+            raise FieldError("has columns of different length")
+        iterations = max(map(len, self.self_ns), default=0)
+        for position, times in enumerate(self.self_ns):
+            if len(times) != iterations:
+                raise wrong(list(times), f"{iterations} times", f"self_ns[{position}]")
+        return dict(zip(self.keys, map(Operation, *columns), strict=True))
+
+
+def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times:
+    """Return wall times without the time in which another process had the core.
+
+    That time is longer than wall time minus CPU time if the process lost its core between the
+    readings of the queue and of the clock.
+    """
+    computed_ns = cpu_ns if len(cpu_ns) == len(wall_ns) else (0,) * len(wall_ns)
+    return tuple(
+        wall - min(queued, max(0, wall - computed))
+        for wall, queued, computed in zip(wall_ns, queued_ns, computed_ns, strict=True)
+    )
+
+
+def _of_one_call(column: _Times, loops: int) -> tuple[float, ...]:
+    """Return times of iterations that repeat a call as times of one call."""
+    return tuple(ns / loops for ns in column) if loops > 1 else column
+
+
+#: One build of a case: side -> sample.
+Build = Mapping[str, SideSample]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch with both sides, or one pair of launches with a side each."""
+
+    # 1: all cases. 2: candidates measured again. LONGER: of a qualification,
+    # with time added to the head
+    stage: Annotated[int, Within(1, LONGER, "1, 2 or 3")]
+    cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
+    seconds: float
+    # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
+    once: Annotated[Mapping[str, Mapping[str, Mapping[str, Nanoseconds]]], OPTIONAL] = field(
+        default_factory=dict
+    )
+    # Node id of a missing case -> why.
+    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> Launch:
+        """Read a line of a file."""
+        line = Reader(stored)
+        cases = {}
+        for case in line["cases"].read(Mapping[str, Any]):
+            builds = line["cases"][case]
+            read = [
+                {side: build["sides"][side].read(SideSample) for side in (BASE, HEAD)}
+                for build in builds.items()
+            ]
+            if not read:
+                raise builds.wrong("a build or more")
+            cases[case] = read
+        return cls(cases=cases, **line.members(cls, ("stage", "seconds", "once", "unmeasurable")))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of the parts into which several machines divide a gate.
+
+    The other fields identify the whole gate.
+    """
+
+    number: Positive
+    of: Positive
+    # Node ids of all tests that either side has, sorted.
+    tests: Annotated[tuple[str, ...], OPTIONAL] = ()
+    # Package -> version of each side.
+    installed: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the value of ``--shard``."""
+        return f"{self.number}/{self.of}"
+
+    @property
+    def prefix(self) -> str:
+        """Start of the names of its files; empty for a whole gate."""
+        return f"shard-{self.number}-of-{self.of}_" if self.of > 1 else ""
+
+    def own(self) -> list[str]:
+        """Return its tests.
+
+        Tests are dealt out in turn, in the order of a hash of their node ids. Every machine
+        computes the same, and sizes differ by one at most. In the order of their names, all large
+        parameters of a test would often be those of one shard.
+        """
+        dealt = sorted(self.tests, key=lambda test: (hashlib.sha256(test.encode()).digest(), test))
+        return sorted(dealt[self.number - 1 :: self.of])
+
+
+WHOLE = Shard(1, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateHeader:
+    """The first line of a file."""
+
+    started: Annotated[str, OPTIONAL] = ""
+    base: str
+    head: str
+    arguments: tuple[str, ...]
+    seed: Nanoseconds  # at least 0
+    labels: Mapping[str, str]  # node id -> label of the case
+    exact: Mapping[str, bool]  # node id -> whether results of the same code are equal bit for bit
+    only_base: tuple[str, ...]
+    only_head: tuple[str, ...]
+    changed: tuple[str, ...]  # cases whose Params differ between the sides
+    torch: str
+    allocator: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # its settings
+    # Side -> module -> file.
+    files: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    # Side -> environment variables of it alone.
+    variables: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    # Side -> what decides which code runs on a CPU: name -> value; nothing without torch.
+    cpu: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    # Node id -> side -> implementation of oneDNN -> how often an iteration runs it.
+    onednn: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], OPTIONAL] = field(
+        default_factory=dict
+    )
+    # Packages that differ -> version of each side, or "".
+    packages: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
+    # Node id, or ALL_CASES -> other code that one side runs for want of a package that the other
+    # side has.
+    one_sided: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
+    # Node id -> side -> peak memory of tensors, bytes.
+    memory: Annotated[Mapping[str, Mapping[str, int]], OPTIONAL] = field(default_factory=dict)
+    # Side -> peak memory of its process, bytes.
+    resident: Annotated[Mapping[str, int], OPTIONAL] = field(default_factory=dict)
+    # Files that git ignores, copied to the sides.
+    generated: Annotated[tuple[str, ...], OPTIONAL] = ()
+    # Side -> node id -> why the test is no case.
+    left_out: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    # Node id -> why it cannot be measured.
+    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    # Node id -> what a reader has to know of it.
+    notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    # Node id -> why the results of the sides are not compared.
+    uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    # Node id -> types of both results, and files of the test, its fixtures and its data, if they
+    # differ.
+    returned: Annotated[Mapping[str, _Types], OPTIONAL] = field(default_factory=dict)
+    sources: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
+    remarks: Annotated[tuple[str, ...], OPTIONAL] = ()  # what a reader has to know of the sides
+    machine: Annotated[str, OPTIONAL] = ""  # processor and number of cores
+    # What the newest qualification of this machine found; empty if there is none.
+    qualified: Annotated[str, OPTIONAL] = ""
+    shard: Annotated[Shard, OPTIONAL] = WHOLE
+
+    @functools.cached_property
+    def _uses(self) -> Mapping[str, int]:
+        return Counter(self.labels.values())
+
+    def name(self, case: str) -> str:
+        """Return the name of a case in reports.
+
+        Its label, or its node id if the label is not unique.
+        """
+        label = self.labels.get(case, ALL_CASES)
+        return label if self._uses.get(label) == 1 else case
+
+    def line(self) -> dict[str, Any]:
+        """Return the line of the file."""
+        return {"schema": SCHEMA, "mnistbench": __version__, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Reproducer:
+    """The script of an operation that was found slower, or why there is none."""
+
+    # Of its quantity; the case is a node id.
+    key: Annotated[tuple[str, str, str], Members("case, kind and name of a quantity")]
+    script: str  # path; empty if there is none
+    why_not: str
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended: the last line of a file."""
+
+    cut_short: str = ""  # why the run is incomplete; empty for a complete run
+    broken_off: bool = False  # by an error or a user, not by a time limit
+    elapsed_s: float = 0.0  # from start to finish, in seconds
+    # What most of it went to -> seconds.
+    parts_s: Annotated[Mapping[str, float], OPTIONAL] = field(default_factory=dict)
+    # Of the operations that were found slower.
+    reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()
+    # What a machine finds; empty if none.
+    qualification: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)
+
+    def line(self) -> dict[str, Any]:
+        """Return the line of the file."""
+        return {"end": asdict(self)}
+
+
+#: The end of a complete run.
+COMPLETE = End()
+
+#: The end of a run that the user stopped.
+INTERRUPTED = End("interrupted", broken_off=True)
+
+#: The end of a file without a last line: the process was killed.
+NO_END = End("the run that was measured did not come to its end; measure again", broken_off=True)
+
+
+@dataclass
+class Recorded:
+    """The samples of a gate, and how the measurement ended: the content of a file."""
+
+    path: Path
+    header: GateHeader
+    launches: list[Launch]
+    end: End = COMPLETE
+    # Of a gate whose parts were measured by several machines; the rest is of all together.
+    shards: tuple[Recorded, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Duration of all launches."""
+        return sum(launch.seconds for launch in self.launches)
+
+    @property
+    def unmeasurable(self) -> dict[str, str]:
+        """Node id -> why the case cannot be measured.
+
+        Of the surveys, and of cases that some launches did not find again.
+        """
+        return {
+            **self.header.unmeasurable,
+            **{case: why for one in self.launches for case, why in one.unmeasurable.items()},
+        }
+
+    @property
+    def are_all_new(self) -> bool:
+        """Whether the base has no case, so that there is nothing to compare.
+
+        It may have those of a shard that is not here.
+        """
+        header = self.header
+        is_whole = len(self.shards or (self,)) == header.shard.of
+        # A gate without shards ends before it writes a file if the base has only cases that cannot
+        # be measured.
+        has_unmeasurable = bool(self.shards and self.unmeasurable)
+        of_base = header.labels or header.only_base or header.changed or has_unmeasurable
+        return bool(is_whole and header.only_head and not of_base)
+
+    def measurable(self) -> Recorded:
+        """Return the samples of the other cases."""
+        left_out = self.unmeasurable.keys()
+        header = replace(
+            self.header,
+            labels={
+                case: label for case, label in self.header.labels.items() if case not in left_out
+            },
+            exact={
+                case: is_exact
+                for case, is_exact in self.header.exact.items()
+                if case not in left_out
+            },
+        )
+        launches = [
+            replace(
+                launch,
+                cases={
+                    case: builds for case, builds in launch.cases.items() if case not in left_out
+                },
+            )
+            for launch in self.launches
+        ]
+        shards = tuple(shard.measurable() for shard in self.shards)
+        return replace(self, header=header, launches=launches, shards=shards)
+
+
+def append(path: Path, line: Mapping[str, Any]) -> None:
+    """Add a line as a gzip member of its own, so that a truncated file lacks only the last line."""
+    text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as stream:
+            stream.write(gzip.compress(text.encode(), mtime=0))
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be written ({error.strerror}); make room, or start where it can be"
+        ) from None
+
+
+def load(path: Path) -> Recorded:
+    """Read a file; an incomplete last line is left out.
+
+    Raises:
+        RecordError: the file is not one of :func:`append`, or a line is damaged.
+    """
+    try:
+        first, *others = [Reader(_parsed(line)) for line in _lines(path)]
+        if (schema := first["schema"].read(int)) != SCHEMA:
+            raise RecordError(  # noqa: TRY301
+                f"schema: {schema} is not known to this version, which reads {SCHEMA}; update "
+                "mnistbench"
+            )
+        header = first.read(GateHeader)
+        for case in header.labels:
+            first["exact"][case].read(bool)
+        ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value
+        end = others.pop()["end"].read(End) if ended else NO_END
+        launches = [line.read(Launch) for line in others]
+        if unknown := [
+            case for launch in launches for case in launch.cases if case not in header.labels
+        ]:
+            raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")  # noqa: TRY301
+        return Recorded(path, header, launches, end)
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"cannot be read ({error.strerror})") from None
+    text = b""
+    while data:
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            part = member.decompress(data)
+        except zlib.error:
+            whole = len(text.splitlines())
+            what = (
+                f"is spoiled after {whole} lines; measure again"
+                if whole
+                else f"is not gzip; {_NAME_ONE}"
+            )
+            raise RecordError(what) from None
+        if not member.eof:
+            break  # the last line is incomplete
+        text += part
+        data = member.unused_data
+    try:
+        lines = text.decode().splitlines()
+    except UnicodeDecodeError:
+        raise RecordError("is not text") from None
+    if not lines:
+        raise RecordError(f"is empty; {_NAME_ONE}")
+    return lines
+
+
+_NAME_ONE = "name a file that mnistbench gate has written"
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise RecordError("has a line that is not JSON") from None
