@@ -30,7 +30,7 @@ from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.core.machine import PINNED
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
-from mnistbench.gate.flow import LAUNCHES
+from mnistbench.gate.options import LAUNCHES
 from mnistbench.gate.planning import MOST_LAUNCHES
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples
@@ -218,7 +218,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         "mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last)
     )
     # It would download PyTorch.
-    monkeypatch.setattr("mnistbench.gate.environments.options.SideOptions.interpreters", measure)
+    monkeypatch.setattr("mnistbench.gate.reproducers.command.interpreters", measure)
     if words[0] == "reproduce":
         path = Path(words[1])
         path.parent.mkdir(parents=True, exist_ok=True)

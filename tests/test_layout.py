@@ -46,7 +46,7 @@ ONLY = {
     "showing": {"core"},
     "events": {"core", "showing"},
     "workloads": {"core"},
-    "gate.statistics": {"core", "compare", "gate.statistics", "gate.words"},
+    "gate.statistics": {"core", "compare", "gate.options", "gate.statistics", "gate.words"},
     "gate.words": {"gate.words"},
     "cli": {"core", "showing"},  # the modules of its commands are named in COMMANDS
 }

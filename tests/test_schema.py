@@ -30,11 +30,12 @@ from mnistbench.core.options import GROUPINGS
 from mnistbench.gate import bisect_command, bisection, qualification, words
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
+from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.statistics import decision, raw_samples
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED, Thresholds, decide
+from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED, decide
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
-from mnistbench.gate.statistics.result import JudgeOptions, Verdict, conclude
+from mnistbench.gate.statistics.result import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.saved_runs.compatibility import BLOCKING
 

@@ -27,13 +27,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import share
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.decision import (
-    LAUNCHES,
     REGRESSED,
     Decision,
-    Thresholds,
     candidates,
     decide,
     decide_together,

@@ -25,7 +25,8 @@ from mnistbench.gate.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.environments.uv import Range, release_range, releases
-from mnistbench.gate.flow import Request, RunOptions, measure
+from mnistbench.gate.flow import measure
+from mnistbench.gate.options import GateOptions, RunOptions
 from mnistbench.gate.statistics.decision import PASSED, REGRESSED, Finding
 from mnistbench.gate.statistics.result import Verdict, conclude
 from mnistbench.showing.output import check
@@ -62,7 +63,7 @@ def run(settings: Settings) -> int:
             base_with, head_with = (
                 (Requirement(f"{name}=={each}"),) for each in (bisection.releases[0], release)
             )
-            request = Request(
+            request = GateOptions(
                 **{**of_gates, "budget_s": budget_s},
                 base_with=base_with,
                 head_with=head_with,

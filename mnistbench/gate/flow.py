@@ -11,7 +11,6 @@ import functools
 import math
 import os
 import random
-import re
 import shlex
 import shutil
 import statistics
@@ -35,11 +34,10 @@ from mnistbench.core.machine import (
     own_cores,
     usable_cpus,
 )
-from mnistbench.core.options import after_dashes, option, path, seconds, storage, switch, whole
 from mnistbench.core.params import FAST
 from mnistbench.core.reading import Reader
 from mnistbench.gate import imports, planning, trees, words
-from mnistbench.gate.environments.options import SideOptions
+from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import (
     LaunchError,
     Listing,
@@ -52,14 +50,13 @@ from mnistbench.gate.launcher import (
     stage_home,
     survey,
 )
-from mnistbench.gate.planning import MOST_SHARDS, Efforts, LeastGate, Spent
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
+from mnistbench.gate.planning import Efforts, LeastGate, Spent
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.decision import (
-    LAUNCHES,
-    LEAST_LAUNCHES,
     candidates,
     decide,
     is_settled,
@@ -83,7 +80,7 @@ from mnistbench.gate.statistics.raw_samples import (
     Recorded,
     Reproducer,
 )
-from mnistbench.gate.statistics.result import JudgeOptions, reasons_with_cases
+from mnistbench.gate.statistics.result import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.progress import Progress
 
@@ -146,107 +143,7 @@ _ONE_HASH_SEED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(JudgeOptions):
-    """The options of commands that run gates."""
-
-    launches: int = option(
-        "--launches",
-        whole(LEAST_LAUNCHES),
-        str(LAUNCHES),
-        (
-            "number of launches of the first stage; if not given, more than the default where "
-            "they reach the threshold"
-        ),
-        "N",
-    )
-    budget_s: float | None = option(
-        "--budget", seconds, None, "time limit, which is divided over all cases: 5m, 300s", "TIME"
-    )
-    reproducers: Path | None = option(
-        "--reproducers",
-        path,
-        None,
-        "folder for scripts that reproduce slower operations (default: beside the raw samples)",
-        "DIR",
-    )
-    storage: Path = storage()
-    pytest: tuple[str, ...] = after_dashes(
-        "ARGUMENT", "arguments for pytest, which select the cases"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaseOptions:
-    """What the working tree is compared with."""
-
-    base: str | None = option(
-        "--base",
-        str,
-        None,
-        "commit, branch or tag to compare with; main... is the merge base with main",
-        "REV",
-    )
-    base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
-
-
-def shard(text: str) -> raw_samples.Shard:
-    """Return a part of a gate: ``3/8``."""
-    found = re.fullmatch(r"0*([1-9]\d{0,5})/0*([1-9]\d{0,5})", text.strip(), re.ASCII)
-    if not found or not int(found[1]) <= int(found[2]) <= MOST_SHARDS:
-        raise ValueError(f"is no part; give K/N, the Kth of N parts, at most {MOST_SHARDS}: 3/8")
-    return raw_samples.Shard(int(found[1]), int(found[2]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request(RunOptions, SideOptions, BaseOptions):
-    """What a gate measures; without a base, that is the working tree as well.
-
-    Help shows the options of the last base first.
-    """
-
-    qualify: bool = switch(
-        "--qualify",
-        (
-            "measure the working tree against itself for about 10 minutes: what does a gate find "
-            "on this machine?"
-        ),
-    )
-    shard: raw_samples.Shard = option(
-        "--shard",
-        shard,
-        "1/1",
-        "measure the Kth of N parts of the cases; mnistbench judge judges the files of all",
-        "K/N",
-    )
-    only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
-    given: frozenset[str] = frozenset()  # fields that the command line gives
-
-    def __post_init__(self) -> None:
-        """Check that there is something to compare."""
-        RunOptions.__post_init__(self)
-        SideOptions.__post_init__(self)
-        if self.base and self.base_dir:
-            raise UsageError("--base-dir: cannot be given with --base; remove one of them")
-        if self.qualify and (self.base or self.base_dir or self.differ):
-            raise UsageError(
-                "--qualify: measures the working tree on both sides; remove the options of base "
-                "and head"
-            )
-        if self.qualify and "launches" in self.given and self.launches < SIZE:
-            raise UsageError(
-                f"--launches: {self.launches} are too few for --qualify; give at least {SIZE}"
-            )
-        if self.qualify and self.shard.of > 1:
-            raise UsageError("--shard: cannot be given with --qualify; remove one of them")
-        if not (self.base or self.base_dir or self.differ or self.qualify):
-            raise UsageError(
-                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
-                "--base-env NAME=VALUE"
-            )
-
-
-def measure(request: Request, progress: Progress, seed: int | None = None) -> Recorded:
+def measure(request: GateOptions, progress: Progress, seed: int | None = None) -> Recorded:
     """Measure both sides and return all samples, which are also written to the file.
 
     Args:
@@ -261,6 +158,10 @@ def measure(request: Request, progress: Progress, seed: int | None = None) -> Re
     here = Path.cwd().resolve()
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
+    if request.qualify and "launches" in request.given and request.launches < SIZE:
+        raise UsageError(
+            f"--launches: {request.launches} are too few for --qualify; give at least {SIZE}"
+        )
     if request.base_dir and not request.base_dir.is_dir():
         raise UsageError(
             f"--base-dir: {str(request.base_dir)!r} is not a folder; name a checkout of the base"
@@ -268,7 +169,7 @@ def measure(request: Request, progress: Progress, seed: int | None = None) -> Re
     if request.base:
         trees.commit_of(here, request.base)
     _new_file(request.storage)
-    with request.interpreters(progress.say) as pythons:
+    with interpreters(request, progress.say) as pythons:
         began = monotonic()
         with trees.scratch() as folder, _terminable():
             return _Gate(
@@ -281,7 +182,7 @@ def measure(request: Request, progress: Progress, seed: int | None = None) -> Re
             ).run(here)
 
 
-def _plan(request: Request, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
+def _plan(request: GateOptions, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
     if request.base_dir:
         base = trees.of_working_tree(
             request.base_dir.resolve(), folder / BASE, str(request.base_dir)
@@ -327,7 +228,7 @@ def _terminable() -> Iterator[None]:
 class _Gate:
     """One run of the gate."""
 
-    _request: Request
+    _request: GateOptions
     _plan: Plan
     _log: Path
     _progress: Progress

@@ -24,7 +24,7 @@ from mnistbench.core.reading import Reader
 from mnistbench.gate.imports import Imports, Outside, refusal
 from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.trees import Tree
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD, THREADS
 
 #: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0
@@ -35,9 +35,6 @@ PATIENCE_S = 600.0
 LIMIT = 30.0
 #: The least limit, in seconds.
 LEAST_LIMIT_S = 60.0
-
-#: Environment variable of a side that sets the number of intra-op threads of all its cases.
-THREADS = "OMP_NUM_THREADS"
 
 #: What may be the reason if a test fails in a launch, although it has passed in the survey of its
 #: side.

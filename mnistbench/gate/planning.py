@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mnistbench.compare.criteria import LARGE_SHARE
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, Thresholds
 from mnistbench.gate.statistics import quantities
-from mnistbench.gate.statistics.decision import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Launch, Shard
@@ -60,10 +60,6 @@ MOST_ROWS = 2_000
 LEAST_CASE_S = 0.1
 #: Least time of a case in a launch with the smallest effort, as a multiple of that in the survey.
 CALLS = 4.0
-
-#: Most shards: with more, no number of fresh launches could confirm a slowdown after
-#: LEAST_LAUNCHES.
-MOST_SHARDS = 256
 
 
 class Efforts(NamedTuple):

@@ -18,6 +18,7 @@ from typing import Any
 from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics.decision import (
     CONTRADICTED,
     IMPROVED,
@@ -37,7 +38,7 @@ from mnistbench.gate.statistics.decision import (
 )
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
+from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, Verdict
 from mnistbench.gate.statistics.soak import Soak
 from mnistbench.gate.words import (
     ADDED,

@@ -27,9 +27,10 @@ from mnistbench.gate.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.launcher import LaunchError
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, End
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"

@@ -9,10 +9,11 @@ from gate_builders import CASE, LABEL, MM, Measured, recorded, series
 from mnistbench.gate import bisect_command
 from mnistbench.gate.bisect_command import last_line, report
 from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.statistics.raw_samples import End
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ADDED, REPLACED
 from mnistbench.showing.output import render
 

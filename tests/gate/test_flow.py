@@ -24,16 +24,17 @@ import reproducer_builders
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
 from mnistbench.gate import flow, launcher, qualification, words
-from mnistbench.gate.flow import LAUNCHES, Request, measure
+from mnistbench.gate.flow import measure
 from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
 from mnistbench.gate.planning import LEAST_EFFORT
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report import last_line, report
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, LEAST_LAUNCHES, PASSED, REGRESSED
+from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.output import render
@@ -231,7 +232,7 @@ def gate(here, tmp_path, launches, monkeypatch):
 
     def measured(progress=None, *, where=here, **changes):
         monkeypatch.chdir(where)
-        request = Request(
+        request = GateOptions(
             **{
                 "base_dir": tmp_path / "base",
                 "storage": tmp_path / "storage",

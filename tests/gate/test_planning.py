@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.gate import planning
+from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.planning import (
     LEAST_EFFORT,
     MOST_LAUNCHES,
@@ -25,7 +26,6 @@ from mnistbench.gate.planning import (
     planned_launches,
 )
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import WHOLE, Launch, Shard, SideSample
 from mnistbench.gate.words import BASE, HEAD

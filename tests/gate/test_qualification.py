@@ -17,7 +17,7 @@ from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import qualification
-from mnistbench.gate.flow import Request
+from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
 from mnistbench.gate.qualification import (
     AMOUNTS,
     LIVE,
@@ -29,13 +29,7 @@ from mnistbench.gate.qualification import (
     report,
 )
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import (
-    INCONCLUSIVE,
-    LAUNCHES,
-    PASSED,
-    REGRESSED,
-    Thresholds,
-)
+from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
 from mnistbench.showing.output import render
 
@@ -439,15 +433,15 @@ def test_both_sides_are_the_working_tree(changes):
             r"head$"
         ),
     ):
-        Request(qualify=True, **changes)
+        GateOptions(qualify=True, **changes)
 
 
 def test_fewer_launches_than_a_gate_may_take_are_refused():
     with pytest.raises(
         UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"
     ):
-        Request(qualify=True, launches=21, given=frozenset({"launches"}))
-    assert Request(qualify=True, launches=22, given=frozenset({"launches"})).launches == SIZE
+        GateOptions(qualify=True, launches=21, given=frozenset({"launches"}))
+    assert GateOptions(qualify=True, launches=22, given=frozenset({"launches"})).launches == SIZE
 
 
 # ---- A real one ----------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 from shown_numbers import agree
 
 from mnistbench.compare.criteria import Acceptance
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.decision import (
@@ -46,7 +47,7 @@ from mnistbench.gate.statistics.decision import (
     Reason,
 )
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
 from mnistbench.showing.output import render
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.gate.options import Thresholds
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
 from mnistbench.gate.statistics import quantities
-from mnistbench.gate.statistics.decision import REGRESSED, Finding, Thresholds, as_shown, decide
+from mnistbench.gate.statistics.decision import REGRESSED, Finding, as_shown, decide
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
 from mnistbench.gate.words import ADDED, BASE, HEAD, OUTSIDE_KIND

@@ -10,23 +10,21 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
-from mnistbench.compare.criteria import Acceptance, Excuses
+from mnistbench.compare.criteria import Acceptance
 from mnistbench.compare.exact import TOLERANCE, counted_differences
-from mnistbench.core import options, units
-from mnistbench.core.errors import UsageError
+from mnistbench.core import units
 from mnistbench.core.operation import REORDER, shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words
+from mnistbench.gate.options import MEMORY_SHARE, JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
 from mnistbench.gate.statistics.decision import (
     ACCEPTANCE,
     BROKEN,
     BUDGET,
     INCONCLUSIVE,
-    MEMORY_SHARE,
     MISSING,
     PASSED,
     REGRESSED,
@@ -34,7 +32,6 @@ from mnistbench.gate.statistics.decision import (
     Decision,
     Finding,
     Reason,
-    Thresholds,
     decide,
     decide_together,
     decision_as_shown,
@@ -51,37 +48,10 @@ OTHER_PATH = "another path was taken: "
 #: Why a gate whose base has none of the cases compares nothing.
 NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
 
-#: Smallest threshold of cases: three times the largest difference that remains between launches of
-#: the same code whose sides have the roles that they were given (docs/gate-statistics.md).
-LEAST_THRESHOLD = 0.001
-
 
 #: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of
 #: the base.
 LIMIT_OF_NEW = 10.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeOptions(Thresholds, Excuses):
-    """The options of all commands that judge samples and report the verdict."""
-
-    top: int = options.top()
-    everything: bool = options.switch(
-        "--all", "show everything; without it, of more cases than --top only what was found"
-    )
-    format: str = options.output_format()
-    output: Path | None = options.output()
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        Excuses.__post_init__(self)
-        if self.case < LEAST_THRESHOLD:
-            least = f"{100 * LEAST_THRESHOLD:g}%"
-            what = (
-                f"{100 * self.case:g}% is below {least}, three times the difference that the same "
-                "code may show"
-            )
-            raise UsageError(f"--threshold: {what}; give {least} or more")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.statistics.decision import BROKEN, BUDGET, LEAST_LAUNCHES, MISSING, Reason
+from mnistbench.gate.options import LEAST_LAUNCHES
+from mnistbench.gate.statistics.decision import BROKEN, BUDGET, MISSING, Reason
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, load
 

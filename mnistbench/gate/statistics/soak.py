@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from mnistbench.core import units
-from mnistbench.gate.statistics.decision import MEAN_FACTOR, SOAKED, Reason
+from mnistbench.gate.options import MEAN_FACTOR
+from mnistbench.gate.statistics.decision import SOAKED, Reason
 from mnistbench.gate.statistics.quantities import quantities
 from mnistbench.gate.statistics.raw_samples import SOAK, Launch
 from mnistbench.gate.words import BASE, HEAD, MEAN, PARTS, WALL

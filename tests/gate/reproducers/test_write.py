@@ -17,9 +17,10 @@ import reproducer_builders
 
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.launcher import LaunchError, capture
+from mnistbench.gate.options import Thresholds
 from mnistbench.gate.reproducers.script import read
 from mnistbench.gate.reproducers.write import slower_operations, write
-from mnistbench.gate.statistics.decision import REGRESSED, Finding, Thresholds
+from mnistbench.gate.statistics.decision import REGRESSED, Finding
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import End, append, load
 from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED

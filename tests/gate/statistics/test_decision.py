@@ -15,7 +15,7 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnistbench.gate.flow import LAUNCHES
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import decision
 from mnistbench.gate.statistics.decision import (
     CONFIRMING,
@@ -23,7 +23,6 @@ from mnistbench.gate.statistics.decision import (
     IMPROVED,
     INCONCLUSIVE,
     LEAST_FRESH_OF_IMPROVEMENT,
-    LEAST_LAUNCHES,
     LOOKS,
     PASSED,
     PRODUCT,
@@ -33,7 +32,6 @@ from mnistbench.gate.statistics.decision import (
     UNCONFIRMED,
     UNDECIDED,
     Estimate,
-    Thresholds,
     as_shown,
     candidates,
     decide,

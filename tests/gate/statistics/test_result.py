@@ -41,10 +41,11 @@ from hypothesis import given, settings
 from mnistbench.compare.criteria import Acceptance
 from mnistbench.core.errors import RecordError
 from mnistbench.gate import flow
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report import last_line
 from mnistbench.gate.statistics.decision import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, load
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"

@@ -18,22 +18,19 @@ from hypothesis import strategies as st
 
 from mnistbench.compare.criteria import Acceptance
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.gate.flow import MOST_SHARDS
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
 from mnistbench.gate.report import last_line, report
 from mnistbench.gate.statistics import decision
 from mnistbench.gate.statistics.decision import (
     BROKEN,
     CONFIRMING,
     INCONCLUSIVE,
-    LAUNCHES,
-    LEAST_LAUNCHES,
     LOOKS,
     MISSING,
     PASSED,
     PRODUCT,
     REGRESSED,
     SCREENING,
-    Thresholds,
     decide,
     decide_together,
     least_fresh,
@@ -42,7 +39,7 @@ from mnistbench.gate.statistics.decision import (
 )
 from mnistbench.gate.statistics.permutation import MANY
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.words import ALL_CASES, IMPORT
 

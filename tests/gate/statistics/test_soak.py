@@ -21,9 +21,10 @@ from gate_builders import (
 )
 
 from mnistbench.compare.criteria import Acceptance
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.statistics.raw_samples import SOAK, Launch, load
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.soak import soaks
 from mnistbench.gate.words import PARTS
 
