@@ -16,7 +16,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -54,9 +54,15 @@ PART = 100
 #: How a launch's difference is made of its samples: the product's way, and others for comparison.
 WAYS = {
     "pairs": differences.difference,
-    "medians": lambda base, new: math.log(statistics.median(new) / statistics.median(base)),
-    "fastest": lambda base, new: math.log(min(new) / min(base)),
+    "medians": lambda base, new: _with_error(statistics.median, base, new),
+    "fastest": lambda base, new: _with_error(min, base, new),
 }
+
+
+def _with_error(typical: Callable, base: Sequence, new: Sequence) -> differences.Difference:
+    """Return the difference of typical times, weighted as that of pairs."""
+    log = math.log(typical(new) / typical(base))
+    return WAYS["pairs"](base, new)._replace(log=log)
 
 
 def pool(target: Path, files: Sequence[str]) -> None:
@@ -67,13 +73,13 @@ def pool(target: Path, files: Sequence[str]) -> None:
         if launch.stage == 1
     ]
     found = {}
-    checked: dict[str, list[groups.Group]] = {}
+    checked: dict[str, list[groups.OperationGroup]] = {}
     measured = quantities.quantities([launch for _, launch in launches])
     keys = {quantity.key for quantity in measured}
     for quantity in measured:
         if quantity.is_operation:
             checked.setdefault(quantity.case, []).append(
-                (quantity.kind, quantity.name, quantity.members)
+                groups.OperationGroup(quantity.kind, quantity.name, quantity.members)
             )
 
     def logs_of(measured: Sequence[raw_samples.Launch]) -> list[list[float]]:
@@ -82,9 +88,9 @@ def pool(target: Path, files: Sequence[str]) -> None:
         return [[round(log, 5) for log in quantity.logs] for quantity in kept]
 
     for name, way in WAYS.items():
-        differences.difference = quantities.difference = way
+        differences.difference = way
         found[name] = logs_of([launch for _, launch in launches])
-    differences.difference = quantities.difference = WAYS["pairs"]
+    differences.difference = WAYS["pairs"]
     in_turn = [
         replace(
             launch,

@@ -129,8 +129,8 @@ def main() -> None:
         ]
         columns = [
             [math.log(pair[HEAD][position] / pair[BASE][position]) for pair in pairs],
-            [difference(build[BASE].times[CPU], build[HEAD].times[CPU]) for build in of_case],
-            [difference(build[BASE].block_ns, build[HEAD].block_ns) for build in of_case],
+            [difference(build[BASE].times[CPU], build[HEAD].times[CPU]).log for build in of_case],
+            [difference(build[BASE].block_ns, build[HEAD].block_ns).log for build in of_case],
         ]
         added = 100 * (statistics.fmean(columns[2]) - statistics.fmean(columns[0]))
         print(f"{kib:>6}  {'  '.join(f'{shown(logs):>14}' for logs in columns)}  {added:+.2f}")

@@ -108,7 +108,7 @@ class Score:
     @property
     def logs(self) -> list[float]:
         """The logarithm of the ratio of each launch."""
-        return [difference(launch.student_ns, launch.reference_ns) for launch in self.launches]
+        return [difference(launch.student_ns, launch.reference_ns).log for launch in self.launches]
 
     @property
     def disturbed(self) -> str:

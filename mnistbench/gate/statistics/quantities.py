@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mnistbench.core.operation import (
-    OpKey,
-    replacement_title,
-)
+import numpy as np
+
+from mnistbench.core.operation import OpKey, replacement_title
 from mnistbench.gate.statistics.differences import (
-    added_share,
-    changed_sum,
-    differ_in_build,
-    differ_in_profile,
-    difference,
-    difference_of_means,
-    squared_error_by_pairs,
-    times_by,
-    times_of,
-    whole_times,
+    Times,
+    added_log,
+    case_difference,
+    operation_difference,
+    replaced_log,
+    summed_ns,
+    whole_ns,
 )
-from mnistbench.gate.statistics.groups import Group, groups, sum_of
-from mnistbench.gate.statistics.raw_samples import Build, Launch, SideSample
+from mnistbench.gate.statistics.groups import OperationGroup, groups, total_ns
+from mnistbench.gate.statistics.raw_samples import Build, Launch
 from mnistbench.gate.words import (
     ADDED,
     ALL_CASES,
@@ -129,8 +123,11 @@ class Quantity:
         return "replaced" if gone and new else "gone" if gone else "new" if new else "irregular"
 
 
+# ---- Quantities ----------------------------------------------------------------------------------
+
+
 def quantities(
-    launches: Sequence[Launch], grouping: Mapping[str, Sequence[Group]] | None = None
+    launches: Sequence[Launch], grouping: Mapping[str, Sequence[OperationGroup]] | None = None
 ) -> list[Quantity]:
     """Return all quantities of the cases that are in all these launches.
 
@@ -141,15 +138,16 @@ def quantities(
     """
     if not launches:
         return []
-    found: list[Quantity] = []
-    for case in launches[0].cases:
-        if all(case in launch.cases for launch in launches):
-            builds = [launch.cases[case] for launch in launches]
-            found += _of_case(case, builds)
-            found += _of_operations(
-                case, builds, grouping[case] if grouping and case in grouping else groups(builds)
-            )
-    return [*found, *_of_once(launches, LEAST_ONCE_NS if grouping is None else 0)]
+    cases = [case for case in launches[0].cases if all(case in launch.cases for launch in launches)]
+    measured: list[Quantity] = []
+    for case in cases:
+        builds = [launch.cases[case] for launch in launches]
+        measured += _case_quantities(case, builds)
+        case_groups = (grouping or {}).get(case)
+        if case_groups is None:
+            case_groups = groups(_flat(builds))
+        measured += _operation_quantities(case, builds, case_groups)
+    return [*measured, *_once_quantities(launches, LEAST_ONCE_NS if grouping is None else 0)]
 
 
 def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
@@ -157,150 +155,177 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
 
     Operations of the latter are grouped as in the first.
     """
-    stages = [[launch for launch in launches if launch.stage == stage] for stage in (1, 2)]
-    first = quantities(stages[0])
-    grouping: dict[str, list[Group]] = {}
+    first_launches = [launch for launch in launches if launch.stage == 1]
+    fresh_launches = [launch for launch in launches if launch.stage == 2]
+    first = quantities(first_launches)
+    grouping: dict[str, list[OperationGroup]] = {}
     for quantity in first:
         if quantity.is_operation:
             grouping.setdefault(quantity.case, []).append(
-                (quantity.kind, quantity.name, quantity.members)
+                OperationGroup(quantity.kind, quantity.name, quantity.members)
             )
     # Costs of the whole process depend on its cases, but not its memory, which is measured with one
     # of them.
-    is_whole = all(
-        again.cases.keys() == launch.cases.keys() for again in stages[1] for launch in stages[0]
+    has_all_cases = all(
+        fresh.cases.keys() == launch.cases.keys()
+        for fresh in fresh_launches
+        for launch in first_launches
     )
-    found = quantities(stages[1], grouping)
-    return first, [one for one in found if is_whole or one.case != ALL_CASES or one.kind == MEMORY]
-
-
-def _of_once(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
-    """Yield the costs that occur once, whose mean is at least ``least_ns``.
-
-    A rule that does not depend on the roles.
-    """
-    sides = [side for each in launches for side in each.once.values()]
-    for name, case in sorted(
-        {(name, case) for side in sides for name, cases in side.items() for case in cases}
-    ):
-        values = [
-            [each.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)]
-            for each in launches
-        ]
-        kind, clock = (MEMORY, NO_CLOCK) if name == RESIDENT else (ONCE, CPU)
-        is_complete = all(
-            each.once and (case == ALL_CASES or case in each.cases) for each in launches
-        )
-        if is_complete and statistics.fmean(map(statistics.fmean, values)) >= least_ns:
-            # A cost of one of several cases is in a part of the launches only, where the median may
-            # be 0.
-            typical = statistics.median if kind == MEMORY else statistics.fmean
-            base_ns, head_ns = (float(typical(column)) for column in zip(*values, strict=True))
-            quantity = Quantity(case, kind, name, clock, (), (), base_ns, head_ns, 0.0)
-            logs = tuple(
-                math.log((head + quantity.added) / (base + quantity.added)) for base, head in values
-            )
-            yield replace(quantity, logs=logs)
-
-
-def _of_case(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantity]:
-    sides = [side for builds in launches for build in builds for side in build.values()]
-    for clock in (WALL, CPU, DEVICE, BUSY):
-        if all(clock in side.times for side in sides) and any(
-            any(side.times[clock]) for side in sides
-        ):
-            times = functools.partial(times_by, clock)
-            for kind, differ, summed in (
-                (ITERATION, difference, statistics.median),
-                (MEAN, difference_of_means, statistics.fmean),
-            ):
-                logs = _logs(launches, functools.partial(differ_in_build, differ, clock))
-                base_ns, head_ns = (
-                    _typical(launches, side, times, summed) for side in (BASE, HEAD)
-                )
-                yield Quantity(case, kind, clock, clock, (), logs, base_ns, head_ns, 1.0)
-
-
-def _logs(
-    launches: Sequence[Sequence[Build]], of_build: Callable[[Build], float]
-) -> tuple[float, ...]:
-    """Return the difference of each launch: the mean over its builds."""
-    return tuple(statistics.fmean(map(of_build, builds)) for builds in launches)
-
-
-def _typical(
-    launches: Sequence[Sequence[Build]],
-    side: str,
-    times: Callable[[SideSample], Sequence[float]],
-    summed: Callable[[Sequence[float]], float] = statistics.median,
-) -> float:
-    """Return the median over all builds of a summary of each build's times, ns."""
-    return statistics.median(
-        summed(times(build[side]) or (0,)) for builds in launches for build in builds
-    )
-
-
-def _of_operations(
-    case: str, launches: Sequence[Sequence[Build]], grouping: Sequence[Group]
-) -> Iterable[Quantity]:
-    for kind, name, keys in grouping:
-        times = functools.partial(times_of, keys)
-        if not any(
-            sum_of(side, keys) for builds in launches for build in builds for side in build.values()
-        ):
-            continue  # a device table has no time outside operations
-        base_ns, head_ns = (_typical(launches, side, times) for side in (BASE, HEAD))
-        whole = _typical(launches, BASE, whole_times) or 1.0
-        differ = (
-            functools.partial(changed_sum, keys)
-            if kind == REPLACED
-            else functools.partial(added_share, keys)
-            if kind == ADDED
-            else functools.partial(differ_in_profile, keys)
-        )
-        share = max(base_ns, head_ns) / whole if kind == ADDED else base_ns / whole
-        replaced = (
-            tuple(_of_sides(launches, key) for key in keys) if kind in (REPLACED, ADDED) else ()
-        )
-        yield Quantity(
-            case,
-            kind,
-            name,
-            "",
-            tuple(keys),
-            _logs(launches, differ),
-            base_ns,
-            head_ns,
-            share,
-            replaced,
-        )
-
-
-def _of_sides(launches: Sequence[Sequence[Build]], key: OpKey) -> Replaced:
-    """Return the times of an operation on the sides that have it in any build."""
-    has = [
-        any(key in build[side].operations for builds in launches for build in builds)
-        for side in (BASE, HEAD)
+    fresh_quantities = [
+        quantity
+        for quantity in quantities(fresh_launches, grouping)
+        if has_all_cases or quantity.case != ALL_CASES or quantity.kind == MEMORY
     ]
-    base_ns, head_ns = (
-        _typical(launches, side, functools.partial(times_of, (key,))) if found else None
-        for side, found in zip((BASE, HEAD), has, strict=True)
-    )
-    return Replaced(key, base_ns, head_ns)
+    return first, fresh_quantities
 
 
 def squared_error(quantity: Quantity, launch: Launch) -> float:
     """Return the squared standard error of a quantity's difference in a launch.
 
-    From the spread of pairs or blocks in it.
-
-    Exchanging the sides does not change it. Only of ITERATION and OPERATION.
+    From the spread of pairs or blocks in it. Exchanging the sides does not change it. Only of
+    ITERATION and OPERATION.
     """
     builds = launch.cases[quantity.case]
-    if quantity.is_case:
-        each = [differ_in_build(squared_error_by_pairs, quantity.clock, build) for build in builds]
-    else:
-        each = [
-            differ_in_profile(quantity.members, build, squared_error_by_pairs) for build in builds
-        ]
-    return sum(each) / len(each) ** 2
+    differences = [
+        case_difference(build, quantity.clock, quantity.kind)
+        if quantity.is_case
+        else operation_difference(build, quantity.members)
+        for build in builds
+    ]
+    return sum(difference.squared_error for difference in differences) / len(builds) ** 2
+
+
+def _flat(launches: Sequence[Sequence[Build]]) -> list[Build]:
+    return [build for builds in launches for build in builds]
+
+
+def _once_quantities(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
+    """Yield the costs that occur once, whose mean is at least ``least_ns``.
+
+    A rule that does not depend on the roles.
+    """
+    sides = [side for launch in launches for side in launch.once.values()]
+    for name, case in sorted(
+        {(name, case) for side in sides for name, cases in side.items() for case in cases}
+    ):
+        is_complete = all(
+            launch.once and (case == ALL_CASES or case in launch.cases) for launch in launches
+        )
+        # Two columns: of the base and of the head.
+        values = np.array(
+            [
+                [launch.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)]
+                for launch in launches
+            ],
+            dtype=np.float64,
+        )
+        if not is_complete or values.mean() < least_ns:
+            continue
+        is_memory = name == RESIDENT
+        # A cost of one of several cases is in a part of the launches only, where the median may
+        # be 0.
+        base_ns, head_ns = (np.median if is_memory else np.mean)(values, axis=0)
+        quantity = Quantity(
+            case,
+            MEMORY if is_memory else ONCE,
+            name,
+            NO_CLOCK if is_memory else CPU,
+            members=(),
+            logs=(),
+            base_ns=float(base_ns),
+            head_ns=float(head_ns),
+            share=0.0,
+        )
+        logs = np.log((values[:, 1] + quantity.added) / (values[:, 0] + quantity.added))
+        yield replace(quantity, logs=tuple(logs.tolist()))
+
+
+def _case_quantities(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantity]:
+    """Yield the median and the mean of a case by each clock that all builds have."""
+    builds = _flat(launches)
+    sides = [side for build in builds for side in build.values()]
+    for clock in (WALL, CPU, DEVICE, BUSY):
+        is_measured = all(clock in side.times for side in sides)
+        if not is_measured or not any(any(side.times[clock]) for side in sides):
+            continue
+        for kind, typical in ((ITERATION, np.median), (MEAN, np.mean)):
+            base_ns, head_ns = (
+                statistics.median(
+                    float(typical(build[side].times[clock] or (0,))) for build in builds
+                )
+                for side in (BASE, HEAD)
+            )
+            yield Quantity(
+                case,
+                kind,
+                name=clock,
+                clock=clock,
+                members=(),
+                logs=_mean_logs(
+                    [case_difference(build, clock, kind).log for build in launch]
+                    for launch in launches
+                ),
+                base_ns=base_ns,
+                head_ns=head_ns,
+                share=1.0,
+            )
+
+
+def _operation_quantities(
+    case: str, launches: Sequence[Sequence[Build]], case_groups: Sequence[OperationGroup]
+) -> Iterable[Quantity]:
+    """Yield a quantity for each group of operations that took time."""
+    builds = _flat(launches)
+    whole = _typical_ns(whole_ns(build[BASE]) for build in builds) or 1.0
+    for group in case_groups:
+        keys = group.members
+        if not any(total_ns(side, keys) for build in builds for side in build.values()):
+            continue  # a device table has no time outside operations
+        base_ns, head_ns = (
+            _typical_ns(summed_ns(build[side], keys) for build in builds) for side in (BASE, HEAD)
+        )
+        larger_ns = max(base_ns, head_ns) if group.kind == ADDED else base_ns
+        is_one_sided = group.kind in (REPLACED, ADDED)
+        yield Quantity(
+            case,
+            group.kind,
+            group.name,
+            clock="",
+            members=tuple(keys),
+            logs=_mean_logs([_group_log(group, build) for build in launch] for launch in launches),
+            base_ns=base_ns,
+            head_ns=head_ns,
+            share=larger_ns / whole,
+            replaced=tuple(_replaced(builds, key) for key in keys) if is_one_sided else (),
+        )
+
+
+def _group_log(group: OperationGroup, build: Build) -> float:
+    if group.kind == REPLACED:
+        return replaced_log(build, group.members)
+    if group.kind == ADDED:
+        return added_log(build, group.members)
+    return operation_difference(build, group.members).log
+
+
+def _mean_logs(logs_of_launches: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """Return the difference of each launch: the mean over its builds."""
+    return tuple(statistics.fmean(logs) for logs in logs_of_launches)
+
+
+def _typical_ns(times_of_builds: Iterable[Times]) -> float:
+    """Return the median over all builds of the median of each build's times, ns."""
+    return statistics.median(
+        float(np.median(times)) if len(times) else 0.0 for times in times_of_builds
+    )
+
+
+def _replaced(builds: Sequence[Build], key: OpKey) -> Replaced:
+    """Return the times of an operation on the sides that have it in any build."""
+
+    def side_ns(side: str) -> float | None:
+        if not any(key in build[side].operations for build in builds):
+            return None
+        return _typical_ns(summed_ns(build[side], (key,)) for build in builds)
+
+    return Replaced(key, side_ns(BASE), side_ns(HEAD))
