@@ -203,7 +203,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
     time = units.duration(verdict.recorded.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
-    torch = f", torch {header.torch}" if header.torch else ""
+    torch = f", torch {header.sides.torch}" if header.sides.torch else ""
     yield f"measured: {count}, {launches}{fresh}, {time}{torch}"
     if parts := ", ".join(
         f"{name} {units.duration(part_s * 1e9)}"
@@ -211,7 +211,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
         if part_s
     ):
         yield f"time: {parts}"
-    cpus = (_cpu(part.header.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
+    cpus = (_cpu(part.header.sides.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
     yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
     for side, variables in header.variables.items():
         if variables:
@@ -221,11 +221,11 @@ def _head(verdict: Verdict) -> Iterable[str]:
             )
     both = [
         f"{name} {base} -> {head}"
-        for name, (base, head) in header.packages.items()
+        for name, (base, head) in header.sides.packages.items()
         if base and head
     ]
     of_base, of_head = (
-        [name for name, versions in header.packages.items() if not versions[other]]
+        [name for name, versions in header.sides.packages.items() if not versions[other]]
         for other in (1, 0)
     )
     for what, names in (
@@ -264,15 +264,15 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     most = verdict.options.top
     fresh = units.counted(verdict.decision.fresh, "fresh launch", "fresh launches")
     for what, names in (
-        ("only in the base", header.only_base),
-        ("only in the head", header.only_head),
-        ("other parameters in the head, so not compared", header.changed),
+        ("only in the base", header.sides.only_base),
+        ("only in the head", header.sides.only_head),
+        ("other parameters in the head, so not compared", header.sides.changed),
         ("ignored by git, and copied from the working tree", header.generated),
     ):
         if names:
             yield f"{what}: {_named(names, most)}"
     yield from header.remarks
-    base, head = (header.left_out.get(side, {}) for side in (BASE, HEAD))
+    base, head = (header.sides.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = {
         case: base[case]
         if base.get(case) == head.get(case)
@@ -283,7 +283,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
         )
         for case in (*base, *head)
     }
-    types = _named(dict.fromkeys(header.uncompared.values()), most, "types ")
+    types = _named(dict.fromkeys(header.sides.uncompared.values()), most, "types ")
     sources = "other tests or data, from which a difference in time may come"
     not_finite = "NaN or infinity in the {}; times may depend on it"
     result, data = (
@@ -299,10 +299,10 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     )
     for said in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
-        ((name(case), note) for case, note in header.notes.items()),
+        ((name(case), note) for case, note in header.sides.notes.items()),
         (
             (name(case), f"{types}, so the results of the sides are not compared")
-            for case in header.uncompared
+            for case in header.sides.uncompared
         ),
         (
             (case, f"the base returns {one} and the head {other}, {result}")
@@ -981,32 +981,26 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     header = verdict.header
     decision = verdict.decision
     options = verdict.options
-    of_header = (
-        "base",
-        "head",
-        "torch",
-        "cpu",
-        "variables",
-        "packages",
-        "resident",
-        "only_base",
-        "only_head",
-        "changed",
-        "generated",
-        "left_out",
-        "remarks",
-        "qualified",
-    )
+    of_gate = ("base", "head", "variables", "generated", "remarks", "qualified")
+    of_sides = ("torch", "cpu", "packages", "resident", "only_base", "only_head", "changed")
+    facts_of_cases = {
+        **{
+            name: getattr(header.sides, name)
+            for name in ("memory", "notes", "onednn", "uncompared", "returned")
+        },
+        "sources": header.sources,
+    }
     return {
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
         "reasons": [reason._asdict() for reason in verdict.reasons],
         "no_regression_of": _finite(decision.bound),
         "no_regression_of_means": _finite(decision.bound_of_means),
-        **{name: getattr(header, name) for name in of_header},
+        **{name: getattr(header, name) for name in of_gate},
+        **{name: getattr(header.sides, name) for name in (*of_sides, "left_out")},
         **{
-            name: {header.name(case): value for case, value in getattr(header, name).items()}
-            for name in ("memory", "notes", "onednn", "uncompared", "returned", "sources")
+            name: {header.name(case): value for case, value in facts.items()}
+            for name, facts in facts_of_cases.items()
         },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,

@@ -20,7 +20,7 @@ import sys
 import traceback
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import Loader
@@ -34,7 +34,15 @@ import pytest
 from mnistbench.core.errors import MnistbenchError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
-from mnistbench.gate.imports import Outside, outside_modules, paths_of, project_table, with_copies
+from mnistbench.gate.imports import (
+    Imports,
+    Outside,
+    outside_modules,
+    paths_of,
+    project_table,
+    with_copies,
+)
+from mnistbench.gate.messages import Job
 from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.sides.fingerprint import Limits, fingerprint
@@ -147,15 +155,15 @@ class Side:
     _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
 
     @classmethod
-    def of(cls, job: Mapping[str, Any], say: Callable[..., None] = lambda **_: None) -> Side:
+    def of(cls, job: Job, say: Callable[..., None] = lambda **_: None) -> Side:
         """Return the side that a job names."""
         return cls(
-            job["side"],
-            Path(job["tree"]),
-            Path(job["directory"]),
-            job["home"],
-            job["threads"],
-            repository=Path(job["repository"]),
+            job.side,
+            Path(job.tree),
+            Path(job.directory),
+            job.home,
+            job.threads,
+            repository=Path(job.repository),
             say=say,
         )
 
@@ -332,15 +340,15 @@ class Side:
             self.tree, self.directory, Path(self.fallback), repository, self._earlier
         )
 
-    @property
-    def files(self) -> dict[str, str]:
-        """Imported module of the tree -> its file, relative to the tree."""
-        return {
+    def imports(self) -> Imports:
+        """Return the modules of the project that this process has imported."""
+        files = {
             name: os.path.relpath(path, self.tree)
             for name, module in sorted(sys.modules.items())
             for path in paths_of(module)[:1]
             if path.startswith(f"{self.tree}{os.sep}")
         }
+        return Imports(str(self.tree), self.outside(), files)
 
 
 def _spent_ns() -> int:

@@ -87,7 +87,7 @@ class Verdict:
     @property
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
-        return {self.header.name(case): types for case, types in self.header.returned.items()}
+        return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
@@ -124,10 +124,10 @@ class Verdict:
             and not self.are_all_new
         ):
             yield Reason(MISSING, "no test of any shard is a case of both sides")
-        why_missing = self.header.left_out.get(HEAD, {})
+        why_missing = self.header.sides.left_out.get(HEAD, {})
         for cases, what in (
-            (self.header.only_base, "not in the head"),
-            (self.header.changed, "other parameters in the head"),
+            (self.header.sides.only_base, "not in the head"),
+            (self.header.sides.changed, "other parameters in the head"),
         ):
             if cases and not self.options.allow_missing:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
@@ -279,10 +279,10 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         different=tuple(
             header.name(case)
             for case in header.labels
-            if case in header.returned
+            if case in header.sides.returned
             or (
-                case not in header.uncompared
-                and any(_differs(build, header.exact[case]) for build in builds[case])
+                case not in header.sides.uncompared
+                and any(_differs(build, header.sides.is_exact(case)) for build in builds[case])
             )
         ),
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
@@ -342,16 +342,16 @@ def _differences_of_cases(
     counted = {case: _counted_differences(build) for case, build in last.items()}
     found = {
         header.name(case): (
-            *(OTHER_PATH + text for text in header.one_sided.get(case, ())),
-            *_other_paths(header.onednn.get(case, {})),
-            *_more_memory("peak memory of tensors", header.memory.get(case, {})),
+            *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
+            *_other_paths(header.sides.onednn.get(case, {})),
+            *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),
             *counted.get(case, ()),
         )
         for case in header.labels
     }
     found[words.ALL_CASES] = (
-        *(OTHER_PATH + text for text in header.one_sided.get(words.ALL_CASES, ())),
-        *_more_memory("peak memory of the process", header.resident),
+        *(OTHER_PATH + text for text in header.sides.one_sided.get(words.ALL_CASES, ())),
+        *_more_memory("peak memory of the process", header.sides.resident),
     )
     return {case: differences for case, differences in found.items() if differences}
 
