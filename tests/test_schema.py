@@ -15,7 +15,7 @@ import builders
 import gate_builders
 import pytest
 import strategies
-from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded, series, soaked
+from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded, series
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -149,10 +149,6 @@ VERDICTS = {
     ),
     "interrupted": (INCONCLUSIVE, lambda: concluded(Measured(), end=INTERRUPTED)),
     "nothing measured": (INCONCLUSIVE, lambda: conclude(recorded(series(count=3)), JudgeOptions())),
-    "soaked": (
-        INCONCLUSIVE,
-        lambda: conclude(recorded([*series(), soaked(1.3, (1.0, 1.2))]), JudgeOptions()),
-    ),
     "no operations": (PASSED, lambda: concluded(Measured(operations={}))),
     "not finite": (PASSED, lambda: concluded(Measured(outcomes=(("aa", 0.5), ("bb", None))))),
     "everything in the header": (
@@ -613,7 +609,6 @@ def test_the_unit_of_a_number_is_stated(name):
                 decision.MISSING,
                 decision.ACCEPTANCE,
                 decision.BROKEN,
-                decision.SOAKED,
             },
         ),
         (

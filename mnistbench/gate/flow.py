@@ -209,7 +209,7 @@ class _Gate:
             needed = planned_launches(first, self._options, self._options.shard.of)
             self._rounds.run(replace(stage, launches=needed))
             first = quantities(self._measured.launches)
-        flagged = candidates(first, self._options, self._seed)
+        flagged = candidates(first, self._options, self._seed, self._options.shard.of)
         return self._measure_again(self._flagged_cases(flagged, cases)) if flagged else End()
 
     def _may_have_more_launches(self) -> bool:

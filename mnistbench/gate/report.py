@@ -39,7 +39,6 @@ from mnistbench.gate.statistics.decision import (
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, Verdict
-from mnistbench.gate.statistics.soak import Soak
 from mnistbench.gate.words import (
     ADDED,
     BASE,
@@ -145,7 +144,6 @@ def blocks(verdict: Verdict) -> list[Block]:
         Block("", tuple(_head(verdict))),
         Block("Found", tuple(_found(verdict))),
         Block("Not decided", tuple(_limited((reason.text for reason in verdict.reasons), verdict))),
-        Block("Soak", tuple(_limited(map(_soak_line, verdict.soaks), verdict))),
         _cases(verdict),
         _operations(verdict),
         Block("Replaced operations", tuple(_limited(_replacements(verdict), verdict, always=True))),
@@ -408,18 +406,6 @@ def _beside_limit(finding: Finding, verdict: Verdict) -> str:
         f"more than {limit}"
         if finding.least >= least
         else f"a slowdown of {limit} cannot be ruled out"
-    )
-
-
-def _soak_line(soak: Soak) -> str:
-    means, slowest = (
-        " -> ".join(map(units.duration, pair)) for pair in (soak.means_ns, soak.slowest_ns)
-    )
-    base, head = map(signed, soak.growths)
-    return (
-        f"{soak.case}: {soak.iterations:,} iterations on each side, mean {signed(soak.change)} "
-        f"({signed(soak.low)} to {signed(soak.high)}), {means}; from the first tenth to the last "
-        f"{base} in the base, {head} in the head; mean of the slowest {slowest}"
     )
 
 
@@ -1057,7 +1043,6 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         ],
         "unmeasurable": verdict.unmeasurable,
         "unprofiled": verdict.unprofiled,
-        "soak": [one._asdict() for one in verdict.soaks],
     }
 
 

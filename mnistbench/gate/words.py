@@ -33,9 +33,6 @@ CLOCK_TITLES = {
     BUSY: "device busy time",
 }
 
-#: Parts of equal time of a case in the soak, its builds, in one process of each side.
-PARTS = 10
-
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 

@@ -28,7 +28,6 @@ from mnistbench.gate.statistics.decision import Estimate
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
-    SOAK,
     End,
     GateHeader,
     Launch,
@@ -39,7 +38,7 @@ from mnistbench.gate.statistics.raw_samples import (
 )
 from mnistbench.gate.statistics.result import Verdict
 from mnistbench.gate.trees import Tree
-from mnistbench.gate.words import BASE, HEAD, ITERATION, MEAN, MEMORY, ONCE, PARTS
+from mnistbench.gate.words import BASE, HEAD, ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.showing.output import render
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"
@@ -269,9 +268,7 @@ def line(one: Launch) -> dict[str, Any]:
     return {
         "stage": one.stage,
         "cases": {
-            case: [
-                {name: _side_line(sample) for name, sample in build.items()} for build in builds
-            ]
+            case: [{name: _side_line(sample) for name, sample in build.items()} for build in builds]
             for case, builds in one.cases.items()
         },
         "seconds": one.seconds,
@@ -290,7 +287,6 @@ def _side_line(one: SideSample) -> dict[str, Any]:
         "block_ns": list(one.block_ns),
         "outcome": list(one.outcome),
         "iterations": one.iterations,
-        "slowest_ns": list(one.slowest_ns),
         "parameters": one.parameters,
         "keys": [list(key) for key in rows],
         "calls": [row.calls for row in rows.values()],
@@ -355,35 +351,6 @@ def series(
         )
         for number in range(count)
     ]
-
-
-def soaked(
-    factor: float = 1.0,
-    grows: tuple[float, float] = (1.0, 1.0),
-    rare: int = 0,
-    spread: float = 0.004,
-) -> Launch:
-    """The soak of a case in which 400 iterations of each part take 4 ms.
-
-    Args:
-        factor: by which the head takes longer.
-        grows: factor of each side from the first part to the last.
-        rare: number of iterations of the head in each part that take 31 times as long.
-        spread: of the difference of a part.
-    """
-    coin = random.Random(7)
-    parts = []
-    for number in range(PARTS):
-        speed = 1.0 + 0.5 * (number % 2)  # of the machine
-        sides = {}
-        for name, own, growth, slow in ((BASE, 1.0, grows[0], 0), (HEAD, factor, grows[1], rare)):
-            grown = 1.0 + (growth - 1.0) * number / (PARTS - 1)
-            each = 4_000_000 * speed * own * grown * math.exp(coin.gauss(0.0, spread))
-            mean = round(each * (1.0 + 30.0 * slow / 400))
-            slowest = [round(each * 31.0)] * min(4, slow) + [round(each * 1.1)] * (4 - min(4, slow))
-            sides[name] = side(mean, {}, iterations=400, slowest_ns=tuple(slowest))
-        parts.append(sides)
-    return Launch(SOAK, {CASE: parts}, 60.0)
 
 
 def _once(

@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,6 @@ LEAST_FRESH_OF_IMPROVEMENT = 8
 
 #: Logarithm from which on a change counts as infinite; close to the logarithm of the largest float.
 _LARGEST_LOG = 700.0
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -155,8 +153,6 @@ MISSING = "missing"
 ACCEPTANCE = "acceptance"
 #: A crash or an interrupt.
 BROKEN = "broken"
-#: Slower, or growing, in the one long launch.
-SOAKED = "soak"
 
 
 @dataclass(frozen=True)
@@ -193,7 +189,6 @@ class Decision:
     # Operations whose upper bound reaches their threshold, by share, the largest first.
     unbounded: tuple[Estimate, ...] = ()
     shards: int = 1  # number of machines that measure the gate
-    without_bounds: tuple[Reason, ...] = ()  # the reasons that are no bounds
 
     @property
     def bound(self) -> float:
@@ -241,14 +236,16 @@ def decision_as_shown(decision: Decision) -> Decision:
     )
 
 
-def candidates(first: Sequence[Quantity], thresholds: Thresholds, seed: int) -> list[Estimate]:
+def candidates(
+    first: Sequence[Quantity], thresholds: Thresholds, seed: int, shards: int = 1
+) -> list[Estimate]:
     """Return the significant and relevant changes of the first stage.
 
     Fresh launches have to confirm them.
     """
     if not first or len(first[0].logs) < LEAST_LAUNCHES:
         return []
-    return _flagged(_estimates(tuple(filter(_usable, first)), seed), thresholds)
+    return _flagged(_estimates(tuple(filter(_usable, first)), seed, shards), thresholds)
 
 
 def _flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
@@ -286,8 +283,8 @@ def decide(
         seed: of the permutation tests.
         accepts: whether a regression is intended. If an accepted regression is one of an operation,
             the bound of its case is still checked.
-        shards: number of machines that measure the gate. Together they have the level of a single
-            one.
+        shards: number of machines that measure the gate. Together they have the level and the
+            confidence of a single one.
     """
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
@@ -295,85 +292,54 @@ def decide(
         too_few = units.counted(launches, "launch is", "launches are")
         reason = Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
         return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, (), shards)
-    estimates = _estimates(tuple(filter(_usable, first)), seed)
+    estimates = _estimates(tuple(filter(_usable, first)), seed, shards)
     by_key = {quantity.key: quantity for quantity in second if _usable(quantity)}
-    pooled = _with_fresh(estimates, by_key, seed)
+    pooled = _with_fresh(estimates, by_key, seed, shards)
     findings = _findings(_flagged(estimates, thresholds), by_key, pooled, thresholds, seed, shards)
-    reasons = (*_of_unusable(first), *_of_findings(findings, fresh, thresholds))
-    return _decided(pooled, findings, reasons, thresholds, accepts, launches, fresh, shards)
-
-
-def decide_together(
-    parts: Sequence[Decision], thresholds: Thresholds, accepts: Callable[[Finding], bool]
-) -> Decision:
-    """Return the decision about a gate from those about its shards that have enough launches.
-
-    Each shard has tested its part with its share of the level, so its findings are those of the
-    gate. The bounds are those of a single gate: roles and errors of shards are independent, so the
-    launches with one number may be exchanged together. Quantities with as many launches are a
-    group, each with its share of the risk.
-    """
-    found = [
-        (number, one)
-        for number, part in enumerate(parts)
-        for one in (*part.cases, *part.operations, *part.once)
-    ]
-    counts = {one.launches for _, one in found}
-    bounded: dict[tuple[str, str, str], Estimate] = {}
-    for family in _families(found, lambda pair: pair[1].quantity):
-        for count in counts:
-            group = [(number, one.quantity) for number, one in family if one.launches == count]
-            numbers, quantities = zip(*group, strict=True) if group else ((), ())
-            bounded |= {
-                one.quantity.key: one
-                for one in _bounded(quantities, 1, 1 - (1 - CONFIDENCE) / len(counts), numbers)
-            }
-    pooled = [replace(bounded[one.quantity.key], p=one.p) for _, one in found]
-    return _decided(
-        pooled,
-        sorted((finding for part in parts for finding in part.findings), key=_size),
-        tuple(reason for part in parts for reason in part.without_bounds),
-        thresholds,
-        accepts,
-        min((part.launches for part in parts), default=0),
-        max((part.fresh for part in parts), default=0),
-        max((part.shards for part in parts), default=1),
-    )
-
-
-def _decided(
-    estimates: Sequence[Estimate],
-    findings: Sequence[Finding],
-    without_bounds: tuple[Reason, ...],
-    thresholds: Thresholds,
-    accepts: Callable[[Finding], bool],
-    launches: int,
-    fresh: int,
-    shards: int,
-) -> Decision:
-    cases = tuple(one for one in estimates if one.quantity.is_case)
-    operations = tuple(one for one in estimates if one.quantity.is_operation)
-    once = tuple(one for one in estimates if one.quantity.is_once)
+    cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
+    operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
     unbounded = _unbounded(operations, findings, thresholds)
     regressions = [finding for finding in findings if finding.verdict == REGRESSED]
     reasons = (
-        *without_bounds,
+        *_of_unusable(first),
+        *_of_findings(findings, fresh, thresholds),
         *_of_bounds(cases, thresholds, regressions, accepts),
         *_of_unbounded(unbounded, thresholds),
     )
-    outcome = REGRESSED if regressions else INCONCLUSIVE if reasons or not estimates else PASSED
     return Decision(
-        outcome,
-        cases,
-        operations,
-        once,
-        tuple(findings),
-        reasons,
-        launches,
-        fresh,
-        tuple(unbounded),
-        shards,
-        without_bounds,
+        REGRESSED if regressions else INCONCLUSIVE if reasons or not pooled else PASSED,
+        cases=cases,
+        operations=operations,
+        once=tuple(estimate for estimate in pooled if estimate.quantity.is_once),
+        findings=tuple(findings),
+        reasons=reasons,
+        launches=launches,
+        fresh=fresh,
+        unbounded=tuple(unbounded),
+        shards=shards,
+    )
+
+
+def united(parts: Sequence[Decision]) -> Decision:
+    """Return the decision about a gate from those about its shards.
+
+    Each shard has its share of the level and of the confidence, so its findings and its bounds are
+    those of the gate.
+    """
+    outcomes = {part.outcome for part in parts}
+    unbounded = [estimate for part in parts for estimate in part.unbounded]
+    findings = [finding for part in parts for finding in part.findings]
+    return Decision(
+        REGRESSED if REGRESSED in outcomes else PASSED if outcomes == {PASSED} else INCONCLUSIVE,
+        cases=tuple(estimate for part in parts for estimate in part.cases),
+        operations=tuple(estimate for part in parts for estimate in part.operations),
+        once=tuple(estimate for part in parts for estimate in part.once),
+        findings=tuple(sorted(findings, key=_size)),
+        reasons=tuple(reason for part in parts for reason in part.reasons),
+        launches=min((part.launches for part in parts), default=0),
+        fresh=max((part.fresh for part in parts), default=0),
+        unbounded=tuple(sorted(unbounded, key=lambda estimate: -estimate.quantity.share)),
+        shards=max((part.shards for part in parts), default=1),
     )
 
 
@@ -451,9 +417,18 @@ def _usable(quantity: Quantity) -> bool:
     return all(map(math.isfinite, quantity.logs))
 
 
+def confidence_of(shards: int) -> float:
+    """Return the confidence of the bounds of one of several shards.
+
+    Those of all shards then hold together with CONFIDENCE, because machines are independent
+    (Sidak, Rectangular confidence regions, J. Am. Stat. Assoc. 62 (1967) 626).
+    """
+    return float(CONFIDENCE ** (1 / shards))
+
+
 # Those of the first stage are needed again at each look at the fresh launches.
 @functools.lru_cache(maxsize=1)
-def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate]:
+def _estimates(quantities: tuple[Quantity, ...], seed: int, shards: int) -> Sequence[Estimate]:
     """Return estimates.
 
     P-values adjusted over all quantities together, bounds within each family.
@@ -465,16 +440,16 @@ def _estimates(quantities: tuple[Quantity, ...], seed: int) -> Sequence[Estimate
         directed_test(logs, _kinds(quantities), np.full(len(quantities), sign), seed)
         for sign in (1.0, -1.0)
     )
-    p = np.minimum(slower, faster)  # the direction of the change has the smaller one
-    found = dict(zip((quantity.key for quantity in quantities), p, strict=True))
+    smaller = np.minimum(slower, faster)  # the direction of the change has the smaller one
+    p = dict(zip((quantity.key for quantity in quantities), smaller, strict=True))
     return [
-        replace(estimate, p=float(found[estimate.quantity.key]))
-        for family in _families(quantities, lambda quantity: quantity)
-        for estimate in _bounded(family, seed, CONFIDENCE)
+        replace(estimate, p=float(p[estimate.quantity.key]))
+        for family in _families(quantities)
+        for estimate in _bounded(family, seed, confidence_of(shards))
     ]
 
 
-def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) -> list[list[_Item]]:
+def _families(quantities: Iterable[Quantity]) -> list[list[Quantity]]:
     """Return cases, large operations, small ones, and what occurs once.
 
     Bounds are simultaneous within each of these families.
@@ -482,29 +457,29 @@ def _families(items: Sequence[_Item], effect_of: Callable[[_Item], Quantity]) ->
     Large operations vary less and matter more. In one family with dozens of small ones their bounds
     would be twice as wide.
     """
-    families: tuple[list[_Item], ...] = ([], [], [], [])
-    for item in items:
-        quantity = effect_of(item)
-        families[
-            0 if quantity.is_case else 3 if quantity.is_once else 1 + (quantity.share < LARGE_SHARE)
-        ].append(item)
-    return list(families)
+    cases: list[Quantity] = []
+    large: list[Quantity] = []
+    small: list[Quantity] = []
+    once: list[Quantity] = []
+    for quantity in quantities:
+        if quantity.is_case:
+            cases.append(quantity)
+        elif quantity.is_once:
+            once.append(quantity)
+        else:
+            (small if quantity.share < LARGE_SHARE else large).append(quantity)
+    return [cases, large, small, once]
 
 
-def _bounded(
-    quantities: Sequence[Quantity], seed: int, confidence: float, shards: Sequence[int] = ()
-) -> list[Estimate]:
-    """Return estimates with simultaneous bounds; quantities of one kind and shard share an s0."""
+def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float) -> list[Estimate]:
+    """Return estimates with simultaneous bounds; quantities of one kind share an s0."""
     if not quantities:
         return []
     logs = _matrix(quantities)
-    kinds = _kinds(quantities)
-    if shards:
-        kinds = [f"{kind} {shard}" for kind, shard in zip(kinds, shards, strict=True)]
     # The result promises the bounds of cases. Those of operations would be wider, and leave twice
     # as many gates undecided.
     skewed = all(quantity.is_case for quantity in quantities)
-    low, high = simultaneous_bounds(logs, seed, confidence, kinds, skewed=skewed)
+    low, high = simultaneous_bounds(logs, seed, confidence, _kinds(quantities), skewed=skewed)
     means = logs.mean(axis=1)
     return [
         Estimate(
@@ -534,7 +509,10 @@ def _kinds(quantities: Sequence[Quantity]) -> list[str]:
 
 
 def _with_fresh(
-    estimates: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
+    estimates: Sequence[Estimate],
+    second: dict[tuple[str, str, str], Quantity],
+    seed: int,
+    shards: int,
 ) -> list[Estimate]:
     """Return estimates of quantities that were measured again.
 
@@ -545,22 +523,20 @@ def _with_fresh(
     """
     if not second:
         return list(estimates)
-    risk = (1 - CONFIDENCE) / 2
-    found: dict[tuple[str, str, str], Estimate] = {}
-    for family in _families(estimates, lambda estimate: estimate.quantity):
-        once = [estimate.quantity for estimate in family if estimate.quantity.key not in second]
+    risk = (1 - confidence_of(shards)) / 2
+    bounded: dict[tuple[str, str, str], Estimate] = {}
+    for family in _families(estimate.quantity for estimate in estimates):
+        once = [quantity for quantity in family if quantity.key not in second]
         again = [
-            replace(
-                estimate.quantity, logs=estimate.quantity.logs + second[estimate.quantity.key].logs
-            )
-            for estimate in family
-            if estimate.quantity.key in second
+            replace(quantity, logs=quantity.logs + second[quantity.key].logs)
+            for quantity in family
+            if quantity.key in second
         ]
         for group in (once, again):
-            found |= {
+            bounded |= {
                 estimate.quantity.key: estimate for estimate in _bounded(group, seed, 1 - risk)
             }
-    return [replace(found[estimate.quantity.key], p=estimate.p) for estimate in estimates]
+    return [replace(bounded[estimate.quantity.key], p=estimate.p) for estimate in estimates]
 
 
 def _findings(
@@ -572,7 +548,7 @@ def _findings(
     shards: int,
 ) -> list[Finding]:
     measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
-    confirmed = _confirmed(measured_again, second, seed)
+    confirmed = _confirmed(measured_again, second, seed, shards)
     shown = _bounded([second[key] for key in confirmed], seed, 1 - 2 * CONFIRMING)
     least = {estimate.quantity.key: max(0.0, estimate.low) for estimate in shown}
     found = []
@@ -588,7 +564,10 @@ def _size(finding: Finding) -> float:
 
 
 def _confirmed(
-    screened: Sequence[Estimate], second: dict[tuple[str, str, str], Quantity], seed: int
+    screened: Sequence[Estimate],
+    second: dict[tuple[str, str, str], Quantity],
+    seed: int,
+    shards: int,
 ) -> dict[tuple[str, str, str], Estimate]:
     """Return estimates of the fresh launches by key.
 
@@ -599,9 +578,10 @@ def _confirmed(
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
     p = directed_test(_matrix(fresh), _kinds(fresh), signs, seed, many=True)
-    estimates = zip(_bounded(fresh, seed, CONFIDENCE), p, strict=True)
+    estimates = _bounded(fresh, seed, confidence_of(shards))
     return {
-        estimate.quantity.key: replace(estimate, p=float(value)) for estimate, value in estimates
+        estimate.quantity.key: replace(estimate, p=float(value))
+        for estimate, value in zip(estimates, p, strict=True)
     }
 
 

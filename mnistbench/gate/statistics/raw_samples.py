@@ -46,11 +46,8 @@ _Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
 _Types = Annotated[tuple[str, str], Members("the types of both sides")]
 _Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
 
-#: Stage of the one long launch, the soak.
-SOAK = 3
-
 #: Stage of launches of a qualification in which each iteration of the head is made longer.
-LONGER = 4
+LONGER = 3
 
 
 class Operation(NamedTuple):
@@ -82,8 +79,6 @@ class SideSample(NamedTuple):
     by_share: bool = True  # operations are compared by their share of the iteration as well
     queued: float = 0.0  # share of the wall time in which another process had the core
     iterations: int = 0  # untraced; repeated calls count
-    # Wall times of the slowest iterations in turn; of long times the above are means.
-    slowest_ns: tuple[float, ...] = ()
 
     @classmethod
     def from_stored(cls, stored: _StoredSide) -> SideSample:
@@ -110,7 +105,6 @@ class SideSample(NamedTuple):
             by_share=stored.by_share,
             queued=sum(stored.queued_ns) / max(1, sum(stored.wall_ns)),
             iterations=stored.iterations * stored.loops,
-            slowest_ns=_of_one_call(stored.slowest_ns, stored.loops),
         )
 
 
@@ -131,7 +125,6 @@ class _StoredSide(NamedTuple):
     loops: Annotated[int, OPTIONAL] = 1
     by_share: Annotated[bool, OPTIONAL] = True
     iterations: Annotated[int, OPTIONAL] = 0
-    slowest_ns: Annotated[_Times, OPTIONAL] = ()
     keys: Annotated[tuple[_Key, ...], OPTIONAL] = ()
     self_ns: Annotated[tuple[_Times, ...], OPTIONAL] = ()
     calls: Annotated[tuple[float, ...], OPTIONAL] = ()
@@ -176,9 +169,9 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch with both sides, or one pair of launches with a side each."""
 
-    # 1: all cases. 2: candidates measured again. SOAK: one long launch. LONGER: of a qualification,
+    # 1: all cases. 2: candidates measured again. LONGER: of a qualification,
     # with time added to the head
-    stage: Annotated[int, Within(1, LONGER, "1, 2, 3 or 4")]
+    stage: Annotated[int, Within(1, LONGER, "1, 2 or 3")]
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
     # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.

@@ -33,12 +33,11 @@ from mnistbench.gate.statistics.decision import (
     Finding,
     Reason,
     decide,
-    decide_together,
     decision_as_shown,
+    united,
 )
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.statistics.shards import NAMED
-from mnistbench.gate.statistics.soak import Soak, reasons, soaks
 from mnistbench.gate.words import BASE, HEAD, ITERATION, OTHER
 
 #: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
@@ -73,7 +72,6 @@ class Verdict:
     unmeasured: tuple[str, ...]  # cases without a time in every launch
     unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
     are_all_new: bool = False  # the base has none of the cases
-    soaks: tuple[Soak, ...] = ()  # the cases of the long launch, if there was one
 
     @property
     def header(self) -> GateHeader:
@@ -100,13 +98,7 @@ class Verdict:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the gate is inconclusive."""
-        found = [
-            one.screened.quantity for one in self.decision.findings if one.verdict == REGRESSED
-        ]
-        of_soak = reasons(
-            self.soaks, self.options.case, {quantity.case for quantity in found if quantity.is_case}
-        )
-        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons, *of_soak)
+        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons)
 
     def _of_measurement(self) -> Iterator[Reason]:
         """Yield what was not measured.
@@ -242,9 +234,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         )
 
     if recorded.shards:
-        decision = decide_together(
-            [decided(part) for part in recorded.shards if shards.is_judged(part)], options, accepts
-        )
+        decision = united([decided(part) for part in recorded.shards if shards.is_judged(part)])
     else:
         decision = decided(recorded)
     decision = decision_as_shown(decision)
@@ -292,7 +282,6 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
             header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1
         ),
         are_all_new=are_all_new,
-        soaks=tuple(one._replace(case=header.name(one.case)) for one in soaks(launches)),
     )
 
 

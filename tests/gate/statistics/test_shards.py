@@ -32,12 +32,11 @@ from mnistbench.gate.statistics.decision import (
     REGRESSED,
     SCREENING,
     decide,
-    decide_together,
     least_fresh,
     looks,
     product,
 )
-from mnistbench.gate.statistics.permutation import MANY
+from mnistbench.gate.statistics.permutation import MANY, simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
 from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
@@ -212,42 +211,28 @@ def test_an_import_that_regressed_in_a_shard_can_be_accepted(tmp_path):
     )
 
 
-def test_bounds_of_shards_hold_together():
+def test_the_bounds_of_a_shard_have_its_share_of_the_confidence():
     generator = np.random.default_rng(1)
-    parts = [
-        [
-            quantity(tuple(generator.normal(0, 0.01, LAUNCHES)), case=f"{shard}: {case}")
-            for case in range(20)
-        ]
-        for shard in range(4)
+    part = [
+        quantity(tuple(generator.normal(0, 0.01, LAUNCHES)), case=f"test_{case}")
+        for case in range(20)
     ]
-    limits = Thresholds()
-    decisions = [decide(part, [], limits, 1, shards=4) for part in parts]
-    together = decide_together(decisions, limits, lambda _: False)
-    whole = decide([one for part in parts for one in part], [], limits, 1)
-    # Those of a gate whose launches measured all of them, but for the s0, which each machine has
-    # for itself.
-    assert together.bound == pytest.approx(whole.bound, rel=0.05)
-    assert together.bound > max(one.bound for one in decisions)
+    logs = np.array([one.logs for one in part])
+    _, high = simultaneous_bounds(logs, 1, 0.95 ** (1 / 4), [one.kind for one in part])
+    decisions = [decide(part, [], Thresholds(), 1, shards=shards) for shards in (1, 4)]
+    assert decisions[1].bound == pytest.approx(math.expm1(high.max()))
+    assert decisions[1].bound > decisions[0].bound
 
 
-def test_shards_with_other_numbers_of_launches_share_the_risk(tmp_path):
-    generator = np.random.default_rng(1)
-    limits = Thresholds()
-
-    def parts(*counts):
-        shards = [
-            [quantity(tuple(generator.normal(0, 0.01, count)), case=str(count))] for count in counts
-        ]
-        return [decide(shard, [], limits, 1, shards=2) for shard in shards]
-
-    found = decide_together(parts(10, 9), limits, lambda _: False)
-    assert [one.launches for one in found.cases] == [10, 9]
-    [alone] = decide_together(parts(10), limits, lambda _: False).cases
-    assert alone.launches == 10
-    paths = [file_of(tmp_path, number, count=10 - number) for number in (1, 2)]
-    paths.append(file_of(tmp_path, 3))
-    assert judged(*paths).decision.launches == LEAST_LAUNCHES
+def test_bounds_of_a_gate_are_those_of_its_shards(tmp_path):
+    paths = [file_of(tmp_path, number, count=11 - number) for number in (1, 2, 3)]
+    together = judged(*paths).decision
+    alone = [conclude(load(path), JudgeOptions()).decision for path in paths]
+    assert [(case.high, case.launches) for case in together.cases] == [
+        (case.high, case.launches) for part in alone for case in part.cases
+    ]
+    assert together.bound == max(part.bound for part in alone)
+    assert together.launches == LEAST_LAUNCHES
 
 
 # ---- Coverage ------------------------------------------------------------------------------------
