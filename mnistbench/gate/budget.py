@@ -261,9 +261,10 @@ class Budget:
 
 def _seconds_with(spent: Spent, efforts: Efforts) -> float:
     """Return the expected seconds of a case with other efforts."""
+    used_timed, used_profiled = spent.efforts
     parts = (
-        (spent.timed_s, efforts.timed, spent.efforts.timed),
-        (spent.profiled_s, efforts.profiled, spent.efforts.profiled),
+        (spent.timed_s, efforts.timed, used_timed),
+        (spent.profiled_s, efforts.profiled, used_profiled),
     )
     changed_s = sum(part_s * (effort / used - 1) for part_s, effort, used in parts if used)
     return max(spent.seconds + changed_s, spent.seconds - spent.timed_s - spent.profiled_s)

@@ -415,7 +415,7 @@ def _merged(results: Sequence[SideResult]) -> LaunchResult:
         once={result.side: result.once for result in results},
         unmeasurable=first.unmeasurable,
         spent={
-            node_id: spent._replace(seconds=max(spent.seconds, second.spent[node_id].seconds))
+            node_id: replace(spent, seconds=max(spent.seconds, second.spent[node_id].seconds))
             for node_id, spent in first.spent.items()
         },
     )

@@ -37,11 +37,12 @@ class Efforts(NamedTuple):
 ALL_ITERATIONS = Efforts(1.0, 1.0)
 
 
-class Spent(NamedTuple):
+@dataclass(frozen=True)
+class Spent:
     """What a launch spent on a case."""
 
     seconds: float
-    efforts: Efforts  # that the numbers of iterations amount to
+    efforts: tuple[float, float]  # that the numbers of iterations amount to, as Efforts
     timed_s: float
     profiled_s: float
 

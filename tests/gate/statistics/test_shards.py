@@ -61,7 +61,8 @@ def file_of(
     **changes,
 ) -> Path:
     """Write the samples of a shard; of its tests ``slower`` are so much slower in the head."""
-    shard = Shard(number, of, tests, changes.pop("installed", INSTALLED))
+    shard = Shard(number, of, tests)
+    changes.setdefault("packages", INSTALLED)
     slower = changes.pop("slower", {})
     once = changes.pop("once", None)
     cases = {test: Measured(**QUIET, factor=slower.get(test, 1.0)) for test in shard.own()}
@@ -116,7 +117,7 @@ def test_parameters_of_a_test_are_not_dealt_out_in_their_order():
 
 def test_a_header_keeps_the_shard(tmp_path):
     path = file_of(tmp_path, 2)
-    assert load(path).header.shard == Shard(2, 3, TESTS, INSTALLED)
+    assert load(path).header.shard == Shard(2, 3, TESTS)
     assert (str(Shard(2, 3)), Shard(2, 3).prefix, Shard(1, 1).prefix) == (
         "2/3",
         "shard-2-of-3_",
@@ -321,10 +322,10 @@ def test_two_files_of_one_shard_are_refused(tmp_path):
         ({"arguments": ("bench", "-x")}, "arguments is bench -x instead of bench"),
         ({"variables": {"head": {"A": "1"}}}, "variables is head A=1 instead of none"),
         (
-            {"installed": {**INSTALLED, "numpy": ("2.0", "2.1")}},
+            {"packages": {**INSTALLED, "numpy": ("2.0", "2.1")}},
             "version of numpy is 2.0 2.1 instead of 2.0",
         ),
-        ({"installed": {"numpy": ("2.0", "2.0")}}, "version of tqdm is none instead of 4 5"),
+        ({"packages": {"numpy": ("2.0", "2.0")}}, "version of tqdm is none instead of 4 5"),
         ({"tests": (*TESTS, "t.py::new")}, "it has the test t.py::new"),
         ({"tests": TESTS[1:]}, f"it lacks the test {TESTS[0]}"),
     ],
