@@ -21,6 +21,7 @@ import gate_builders
 import pytest
 import reproducer_builders
 import trace_builders
+from mnistbench.gate.planning import MOST_LAUNCHES
 from projects import git
 
 import mnistbench
@@ -31,7 +32,6 @@ from mnistbench.core.machine import PINNED
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
 from mnistbench.gate.options import LAUNCHES
-from mnistbench.gate.planning import MOST_LAUNCHES
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.decision import LOOKS
@@ -201,8 +201,8 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         "course.studies.locality.command.study",
         "course.studies.memory.measurement.study",
         "course.studies.graph.command.study",
-        "gate.command.measure",
-        "gate.bisect_command.measure",
+        "gate.commands.gate.measure",
+        "gate.commands.bisect.measure",
         "gate.reproducers.command.measure",
         "course.lab.command._measure",
         "course.lab.command._merge",
@@ -215,7 +215,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     ):
         monkeypatch.setattr(f"mnistbench.{where}", measure)
     monkeypatch.setattr(
-        "mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last)
+        "mnistbench.gate.commands.bisect.releases", lambda wanted: (wanted.first, wanted.last)
     )
     # It would download PyTorch.
     monkeypatch.setattr("mnistbench.gate.reproducers.command.interpreters", measure)

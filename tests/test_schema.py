@@ -27,9 +27,11 @@ from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
-from mnistbench.gate import bisect_command, bisection, qualification, words
+from mnistbench.gate import qualification, words
 from mnistbench.gate import report as gate_report
-from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
+from mnistbench.gate.commands import bisect as bisect_command
+from mnistbench.gate.commands import bisection
+from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.statistics import decision, raw_samples
 from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED, decide

@@ -21,7 +21,6 @@ from mnistbench.core.child import Child, ChildError, measuring_environment, unin
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.core.reading import Reader
-from mnistbench.gate.imports import Imports, refusal
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
@@ -36,6 +35,7 @@ from mnistbench.gate.messages import (
     Spent,
     Surveyed,
 )
+from mnistbench.gate.sides.stray import Imports, refusal
 from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD, THREADS

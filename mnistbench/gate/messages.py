@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mnistbench.gate.imports import Imports
 from mnistbench.gate.listing import Listing
+from mnistbench.gate.sides.stray import Imports
 
 #: Task of a process: measure a side in turn with the process of the other side.
 LAUNCH = "launch"

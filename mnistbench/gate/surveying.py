@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import cpu_model, usable_cpus
-from mnistbench.gate import imports, trees
+from mnistbench.gate import trees
 from mnistbench.gate.launcher import (
     LaunchError,
     Plan,
@@ -24,6 +24,7 @@ from mnistbench.gate.launcher import (
 from mnistbench.gate.listing import Listing, Listings
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.qualification import newest
+from mnistbench.gate.sides import stray
 from mnistbench.gate.statistics.ids_of_tests import (
     moved,
     name_of_test,
@@ -254,5 +255,5 @@ def _remarks(differing: Callable[..., tuple[str, ...]], surveys: Surveys) -> Ite
             yield text.format(", ".join(files))
     if seed := own_hash_seed(os.environ):
         yield _ONE_HASH_SEED.format(seed)
-    if remark := imports.remark(surveys.imports):
+    if remark := stray.remark(surveys.imports):
         yield remark

@@ -25,13 +25,13 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate import flow, launcher, qualification, rounds, surveying, words
 from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.flow import measure
-from mnistbench.gate.imports import Imports
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
 from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report import last_line, report
+from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED

@@ -21,7 +21,6 @@ import pytest
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import PINNED
 from mnistbench.gate import launcher
-from mnistbench.gate.imports import Imports
 from mnistbench.gate.launcher import (
     LaunchError,
     LaunchResult,
@@ -33,6 +32,7 @@ from mnistbench.gate.launcher import (
 )
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import LAUNCH, Efforts, SideResult, Surveyed
+from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD

@@ -28,7 +28,7 @@ from typing import Any
 
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides.case import SAMPLE_NS, WARMUP_CALLS, SideCase
-from mnistbench.gate.sides.side import Side
+from mnistbench.gate.sides.session import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
 from mnistbench.measuring.timing import Clock, Sample, clocked, with_queue

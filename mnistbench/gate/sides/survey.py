@@ -31,7 +31,7 @@ from mnistbench.gate.messages import Job, Selected, Surveyed
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.case import WARMUP_CALLS, PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
-from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
+from mnistbench.gate.sides.session import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
 from mnistbench.gate.sides.steps import SideRun, rehearse
 from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created

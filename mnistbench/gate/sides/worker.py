@@ -32,7 +32,7 @@ from typing import IO, Any
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, touch_heap
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
-from mnistbench.gate.sides.side import Side, SideError, TakenCase
+from mnistbench.gate.sides.session import Side, SideError, TakenCase
 from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns

@@ -18,7 +18,7 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.sides import steps, workload_case
 from mnistbench.gate.sides.case import SideCase
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.session import Side, SideError
 from mnistbench.gate.sides.steps import SideRun
 from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
 from mnistbench.gate.words import BASE, HEAD

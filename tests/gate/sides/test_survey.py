@@ -19,7 +19,7 @@ from mnistbench.core.reading import Reader
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.listing import Listing
 from mnistbench.gate.sides import survey
-from mnistbench.gate.sides.side import Side, TakenCase
+from mnistbench.gate.sides.session import Side, TakenCase
 
 CONFTEST = (
     projects.CONFTEST
@@ -108,7 +108,7 @@ import torch
 
 from mnistbench.gate.messages import SURVEY, Job
 from mnistbench.gate.sides.worker import survey
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.session import Side, SideError
 from mnistbench.gate.sides.survey import selection
 
 

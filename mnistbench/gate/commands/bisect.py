@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from mnistbench.core import units
 from mnistbench.core.options import argument, options_of
 from mnistbench.gate import report as gate_report
-from mnistbench.gate.bisection import (
+from mnistbench.gate.commands.bisection import (
     NOT_JUDGED,
     SLOWER,
     Bisection,

@@ -6,9 +6,16 @@ from dataclasses import replace
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, recorded, series
 
-from mnistbench.gate import bisect_command
-from mnistbench.gate.bisect_command import last_line, report
-from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
+from mnistbench.gate.commands import bisect as bisect_command
+from mnistbench.gate.commands.bisect import last_line, report
+from mnistbench.gate.commands.bisection import (
+    NOT_JUDGED,
+    NOT_SLOWER,
+    SLOWER,
+    USED_UP,
+    Bisection,
+    Gate,
+)
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED

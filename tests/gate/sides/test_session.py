@@ -17,8 +17,8 @@ import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from mnistbench.gate.launcher import environment, stage_home
-from mnistbench.gate.sides import side as side_module
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides import session as side_module
+from mnistbench.gate.sides.session import Side, SideError
 
 INI = """
 [pytest]
@@ -165,7 +165,7 @@ sys.path.insert(0, home)
 import torch
 
 import mnistbench
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.session import Side, SideError
 from mnistbench.gate.sides.turns import PeerError
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.bisection import (
+from mnistbench.gate.commands.bisection import (
     NOT_JUDGED,
     NOT_SLOWER,
     SLOWER,

@@ -34,7 +34,13 @@ import pytest
 from mnistbench.core.errors import MnistbenchError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
-from mnistbench.gate.imports import (
+from mnistbench.gate.messages import Job
+from mnistbench.gate.sides import failures
+from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
+from mnistbench.gate.sides.fingerprint import Limits, fingerprint
+from mnistbench.gate.sides.own_modules import PACKAGE, OwnModules
+from mnistbench.gate.sides.requested import Requested
+from mnistbench.gate.sides.stray import (
     Imports,
     Outside,
     outside_modules,
@@ -42,11 +48,6 @@ from mnistbench.gate.imports import (
     project_table,
     with_copies,
 )
-from mnistbench.gate.messages import Job
-from mnistbench.gate.sides import failures
-from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
-from mnistbench.gate.sides.fingerprint import Limits, fingerprint
-from mnistbench.gate.sides.requested import Requested
 from mnistbench.gate.words import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
@@ -77,8 +78,6 @@ _BENCHMARK_OPTIONS = {
     "codspeed": False,
 }
 
-_PACKAGE = "mnistbench"
-
 #: What is read of the parameters of a test, to know them again in another process: of all tests of
 #: a suite.
 _OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
@@ -102,7 +101,7 @@ _WORKLOAD = "bench_workload"
 #: ``fallback`` has copies of both.
 _FIXTURE_PLUGINS = {
     "benchmark": "pytest_benchmark.plugin",
-    _PACKAGE: "mnistbench.pytest_plugin.plugin",
+    PACKAGE: "mnistbench.pytest_plugin.plugin",
 }
 
 
@@ -152,7 +151,10 @@ class Side:
     # The cost that is counted now, its case, and the CPU time before.
     _counted: tuple[str, str, int] | None = None
     _earlier: frozenset[str] = frozenset()  # modules that were imported before the session
-    _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
+
+    def __post_init__(self) -> None:
+        """Keep the modules of the gate, which are imported now."""
+        self._own_modules = OwnModules(self.fallback)
 
     @classmethod
     def of(cls, job: Job, say: Callable[..., None] = lambda **_: None) -> Side:
@@ -260,9 +262,7 @@ class Side:
 
         The process keeps the side's modules and folder.
         """
-        self._own = self._own or _modules()
-        for name in _modules():
-            del sys.modules[name]
+        self._own_modules.set_aside()
         self._earlier = self._earlier or frozenset(sys.modules)
         source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
         installed = [path for path in sys.path if path and path != self.fallback]
@@ -297,24 +297,7 @@ class Side:
 
     def load(self, name: str) -> Any:
         """Return a module of the gate's own mnistbench, also while the side's is imported."""
-        if not self._own:
-            return importlib.import_module(name)
-        if name not in self._own:
-            theirs = _modules()
-            path = list(sys.path)
-            for module in theirs:
-                del sys.modules[module]
-            sys.modules.update(self._own)
-            sys.path.insert(0, self.fallback)
-            try:
-                importlib.import_module(name)
-            finally:
-                self._own = _modules()
-                for module in self._own:
-                    del sys.modules[module]
-                sys.modules.update(theirs)
-                sys.path[:] = path
-        return self._own[name]
+        return self._own_modules.load(name)
 
     def import_torch(self) -> None:
         """Import torch and the modules of the gate that need it, and use one thread."""
@@ -363,9 +346,10 @@ def _spent_ns() -> int:
 def _count_imports(side: Side) -> None:
     """Count the execution of the modules of a side's tree, with what they import.
 
-    For the rest of this process.
+    For the rest of this process. All modules are executed by ``exec_module`` of a loader: that of
+    Python's sources, that of compiled modules, and pytest's, which rewrites assertions of tests and
+    conftest.py and is a finder of ``sys.meta_path`` as well.
     """
-    # That of pytest.
     loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]
     for loader in (*loaders, SourceFileLoader, ExtensionFileLoader):
 
@@ -379,15 +363,6 @@ def _count_imports(side: Side) -> None:
                 original(self, module)
 
         loader.exec_module = execute
-
-
-def _modules() -> dict[str, ModuleType]:
-    """Return the imported modules of mnistbench."""
-    return {
-        name: module
-        for name, module in sys.modules.items()
-        if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")
-    }
 
 
 class _PathReader:
