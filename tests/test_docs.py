@@ -21,7 +21,6 @@ import gate_builders
 import pytest
 import reproducer_builders
 import trace_builders
-from mnistbench.gate.planning import MOST_LAUNCHES
 from projects import git
 
 import mnistbench
@@ -31,6 +30,7 @@ from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.core.machine import PINNED
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
+from mnistbench.gate.budget import MOST_LAUNCHES
 from mnistbench.gate.options import LAUNCHES
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples

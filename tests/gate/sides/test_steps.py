@@ -16,6 +16,7 @@ import torch
 from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, tiny_workload
 
 from mnistbench.core.operation import OUTSIDE
+from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides import steps, workload_case
 from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.session import Side, SideError
@@ -82,7 +83,7 @@ def measure(run, turns=None, **options):
     return measured_build(run, turns, **options).columns
 
 
-def measured_build(run, turns=None, efforts=(1.0, 1.0), *, shares_core=False):
+def measured_build(run, turns=None, efforts=ALL_ITERATIONS, *, shares_core=False):
     turns = turns or Alone()
     order = turns.name, HEAD if turns.name == BASE else BASE
     return steps.measure(run, turns, order, coin(), efforts, shares_core=shares_core)
@@ -217,7 +218,7 @@ class TestSides:
         monkeypatch.setattr(steps, "PROFILED_PAIRS", (1.0, 5, 8))
         monkeypatch.setattr(steps.Lockstep, "warm_up", lambda _: 6_000_000)
         monkeypatch.setattr(Clock, "wall_ns", lambda: next(clock))
-        build = measured_build(side_run(), efforts=(effort, effort), shares_core=True)
+        build = measured_build(side_run(), efforts=Efforts(effort, effort), shares_core=True)
         assert len(build.columns["wall_ns"]) == pairs
         assert len(build.columns["block_ns"]) == blocks
         assert build.columns["iterations"] == pairs + blocks * calls_of_block
