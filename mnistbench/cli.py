@@ -32,7 +32,7 @@ COMMANDS = {
         "compare.command",
         (
             "compare saved runs or two traces, operation by operation; exit code 0 passed, 1 "
-            "regressed, 2 undecided"
+            "regressed, 2 inconclusive"
         ),
     ),
     "list": ("saved_runs.command:List", "list saved runs, oldest first"),
@@ -188,7 +188,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or undecided.
+    """Run the command; return its exit code: 0 done, 1 regressed, 2 wrong usage or inconclusive.
 
     An exception that nothing expects prints its traceback and returns 2: Python's own code, 1,
     would mean "regressed".

@@ -19,11 +19,12 @@ from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded,
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from referencing import Registry, Resource
 
 from mnistbench.compare import diff, judge
 from mnistbench.compare import report as compare_report
-from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
@@ -31,14 +32,16 @@ from mnistbench.gate import qualification, words
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.commands import bisect as bisect_command
 from mnistbench.gate.commands import bisection
-from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.options import JudgeOptions, Thresholds
-from mnistbench.gate.statistics import decision, raw_samples
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED, decide
+from mnistbench.gate.statistics import raw_samples
+from mnistbench.gate.statistics.decision import decide
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.statistics.result import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
+from mnistbench.judging import verdicts
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.saved_runs.compatibility import BLOCKING
 
 REPOSITORY = Path(__file__).parents[1]
@@ -134,10 +137,6 @@ VERDICTS = {
     "accepted": (
         PASSED,
         lambda: concluded(SLOWER_CASE, 8, accept=("*:*:50%",), reason="it is exact now"),
-    ),
-    "accepted without a limit": (
-        INCONCLUSIVE,
-        lambda: concluded(SLOWER_CASE, 8, accept=("*:*",), reason="it is exact now"),
     ),
     "flagged and not measured again": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE)),
     "replaced": (REGRESSED, lambda: concluded(REPLACED_CASE, 8)),
@@ -377,7 +376,7 @@ def with_timing(record):
 LIMITS = Criteria(
     op_fail=(Threshold.parse("10%"), Threshold.parse("conv2:5%")),
     case_fail=Threshold.parse("5%"),
-    accept=(Acceptance.parse("*:*:50%"), Acceptance.parse("*:*mm*")),
+    accept=(Acceptance.parse("*:*:50%"), Acceptance.parse("*:*mm*:5%")),
     reason="x",
 )
 
@@ -598,31 +597,30 @@ def test_the_unit_of_a_number_is_stated(name):
         (
             "gate",
             "properties/outcome/enum",
-            {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE},
+            {verdicts.PASSED, verdicts.REGRESSED, verdicts.INCONCLUSIVE},
         ),
         (
             "gate",
             "properties/reasons/items/properties/kind/enum",
             {
-                decision.NOISE,
-                decision.BUDGET,
-                decision.CONTRADICTION,
-                decision.UNMEASURED,
-                decision.MISSING,
-                decision.ACCEPTANCE,
-                decision.BROKEN,
+                verdicts.NOISE,
+                verdicts.BUDGET,
+                verdicts.CONTRADICTION,
+                verdicts.UNMEASURED,
+                verdicts.MISSING,
+                verdicts.BROKEN,
             },
         ),
         (
             "gate",
             "properties/findings/items/properties/verdict/enum",
             {
-                decision.REGRESSED,
-                decision.IMPROVED,
-                decision.UNCONFIRMED,
-                decision.CONTRADICTED,
-                decision.SMALL,
-                decision.UNDECIDED,
+                verdicts.REGRESSED,
+                verdicts.IMPROVED,
+                verdicts.UNCONFIRMED,
+                verdicts.CONTRADICTED,
+                verdicts.WITHIN,
+                verdicts.INCONCLUSIVE,
             },
         ),
         (
@@ -645,11 +643,11 @@ def test_the_unit_of_a_number_is_stated(name):
             "$defs/estimate/properties/clock/enum",
             {words.WALL, words.CPU, words.DEVICE, words.BUSY, words.NO_CLOCK, "profiled"},
         ),
-        ("qualify", "properties/outcome/enum", {decision.PASSED, decision.INCONCLUSIVE}),
+        ("qualify", "properties/outcome/enum", {verdicts.PASSED, verdicts.INCONCLUSIVE}),
         (
             "bisect",
             "properties/outcome/enum",
-            {decision.PASSED, decision.REGRESSED, decision.INCONCLUSIVE},
+            {verdicts.PASSED, verdicts.REGRESSED, verdicts.INCONCLUSIVE},
         ),
         (
             "bisect",
@@ -659,7 +657,7 @@ def test_the_unit_of_a_number_is_stated(name):
         ("compare", "properties/by/enum", set(GROUPINGS)),
         (
             "compare",
-            "properties/problems/items/properties/verdict/enum",
+            "properties/problems/items/properties/kind/enum",
             {judge.INCOMPARABLE, judge.MISSING},
         ),
         (

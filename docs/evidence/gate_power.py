@@ -34,9 +34,11 @@ from mnistbench.gate.statistics import (
     quantities,
     raw_samples,
 )
-from mnistbench.gate.statistics.decision import CONTRADICTED, LOOKS, REGRESSED
+from mnistbench.gate.statistics.decision import LOOKS
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.words import ONCE
+from mnistbench.judging import verdicts
+from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then
 #: known to 0.2 %.
@@ -299,7 +301,7 @@ def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, 
         row = rows[trial % len(rows)] if rows else None
         first, found = recorded.verdict(row, change, limits=limits, once=tested)
         hit = row is not None and is_found(found, recorded.quantities[row])
-        unsure = found.outcome == decision.INCONCLUSIVE
+        unsure = found.outcome == verdicts.INCONCLUSIVE
         flagged = any(estimate.change > 0 for estimate in first)
         outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
     return outcomes
@@ -332,7 +334,7 @@ def with_recorded_roles(recorded: Pool) -> None:
     outcomes = [recorded.verdict(None, 0.0, recorded_from=start) for start in starts]
     flagged = sum(any(estimate.change > 0 for estimate in first) for first, _ in outcomes)
     red = sum(found.outcome == REGRESSED for _, found in outcomes)
-    unsure = sum(found.outcome == decision.INCONCLUSIVE for _, found in outcomes)
+    unsure = sum(found.outcome == verdicts.INCONCLUSIVE for _, found in outcomes)
     apart = recorded.launches // (LAUNCHES + FRESH)
     windows = f"{len(starts)} windows, {apart} of them without a launch in common"
     print(f"  {windows}: flagged {flagged}, red {red}, inconclusive {unsure}")
@@ -362,7 +364,7 @@ def same(recorded: Pool, trials: int) -> None:
             first, found = recorded.verdict(None, 0.0, **how)
             flagged += any(estimate.change > 0 for estimate in first)
             red += any(finding.verdict == REGRESSED for finding in found.findings)
-            unsure += found.outcome == decision.INCONCLUSIVE
+            unsure += found.outcome == verdicts.INCONCLUSIVE
             bounds.append(found.bound)
         power = [
             caught_share(recorded, row, 0.02, trials // 4, **how)
@@ -415,7 +417,7 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
             and operations[0].screened.quantity.name == recorded.quantities[row].name
         )
         contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
-        passed += found.outcome == decision.PASSED
+        passed += found.outcome == verdicts.PASSED
     print(
         f"  +{change:4.0%} {text:24} ({len(rows)} operations) caught {share(hits, trials)}, named "
         f"first in {named} of {red}, contradicted {contradicted}, passed {passed}"

@@ -30,7 +30,7 @@ from mnistbench.gate.options import LAUNCHES, JudgeOptions
 from mnistbench.gate.report import blocks
 from mnistbench.gate.sides.steps import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import LOOKS, PASSED, candidates, decide, is_settled
+from mnistbench.gate.statistics.decision import LOOKS, candidates, decide, is_settled
 from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
@@ -42,6 +42,7 @@ from mnistbench.gate.statistics.raw_samples import (
 )
 from mnistbench.gate.statistics.result import Verdict, conclude
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.verdicts import PASSED
 
 CASE = "test_simulated"
 

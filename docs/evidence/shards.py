@@ -31,7 +31,6 @@ from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import share
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.decision import (
-    REGRESSED,
     Decision,
     candidates,
     decide,
@@ -43,6 +42,7 @@ from mnistbench.gate.statistics.decision import (
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.words import ITERATION, MEAN, WALL
+from mnistbench.judging.verdicts import REGRESSED
 
 RUNNERS = 40
 TESTS = 125

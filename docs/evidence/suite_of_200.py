@@ -165,7 +165,7 @@ def drawn(
     from mnistbench.gate.options import Thresholds
     from mnistbench.gate.qualification import Pool, is_found
     from mnistbench.gate.statistics import quantities, raw_samples
-    from mnistbench.gate.statistics.decision import REGRESSED
+    from mnistbench.judging.verdicts import REGRESSED
 
     launches = [one for path in paths for one in raw_samples.load(path).launches if one.stage == 1]
     pool = Pool(

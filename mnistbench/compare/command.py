@@ -14,6 +14,7 @@ from mnistbench.compare.report import append_step_summary, report
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import DTYPES, STEPS
+from mnistbench.judging.verdicts import INCONCLUSIVE, NONE, PASSED, REGRESSED
 from mnistbench.saved_runs.references import OR_TRACE, find
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, check, deliver
@@ -22,10 +23,10 @@ from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED
 _BETWEEN: dict[str, Sequence[object]] = {"step": STEPS, "dtype": DTYPES, "compile": (False, True)}
 
 _CODES = {
-    "none": EXIT_PASSED,
-    "passed": EXIT_PASSED,
-    "regressed": EXIT_REGRESSED,
-    "unjudged": EXIT_UNJUDGED,
+    NONE: EXIT_PASSED,
+    PASSED: EXIT_PASSED,
+    REGRESSED: EXIT_REGRESSED,
+    INCONCLUSIVE: EXIT_UNJUDGED,
 }
 
 
@@ -68,7 +69,7 @@ class Settings(Criteria):
 
 
 def run(settings: Settings) -> int:
-    """Print the comparison; return 0 passed, 1 regressed, 2 undecided.
+    """Print the comparison; return 0 passed, 1 regressed, 2 inconclusive.
 
     Raises:
         MnistbenchError: an option cannot be used, or a run cannot be read.

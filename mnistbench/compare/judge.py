@@ -27,9 +27,6 @@ from typing import NamedTuple
 
 from mnistbench.compare.criteria import (
     DEFAULT_SHARE,
-    LARGE_SHARE,
-    LARGEST_LIMIT,
-    Acceptance,
     Criteria,
     Threshold,
 )
@@ -40,32 +37,33 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacement_title
 from mnistbench.core.record import median, quartiles_ns
+from mnistbench.judging.acceptance import LARGEST_LIMIT, Acceptance
+from mnistbench.judging.grouping import LARGE_SHARE, is_judged_alone
+from mnistbench.judging.verdicts import (
+    IMPROVED,
+    INCOMPARABLE,
+    INCONCLUSIVE,
+    MISSING,
+    NONE,
+    PASSED,
+    REGRESSED,
+    SUSPECT,
+    WITHIN,
+    Reason,
+)
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.summary import RunSummary
 
-REGRESSED = "regressed"
-IMPROVED = "improved"
-WITHIN = "within"
-SUSPECT = "suspect"
-INCONCLUSIVE = "inconclusive"
-
-#: Why something was not judged: its times cannot be compared.
-INCOMPARABLE = "incomparable"
-#: Why something was not judged: a side does not have it.
-MISSING = "missing"
-
-#: Name of the operations that are judged together; ``--accept CASE:OP`` takes it too.
-OTHER = "other"
-#: Name of the quantity that is the iteration; ``--accept CASE:OP`` takes it too.
+#: Kind of a quantity: the iteration; also its name, which ``--accept CASE:OP`` takes.
 ITERATION = "iteration"
-
-
-class Problem(NamedTuple):
-    """One reason why something could not be judged."""
-
-    verdict: str  # MISSING or INCOMPARABLE
-    text: str
-    excused: bool  # by --allow-missing or --allow-incomparable
+#: Kind of a quantity: a single operation.
+OPERATION = "operation"
+#: Kind of a quantity: operations that replace each other.
+REPLACED = "replaced"
+#: Kind of a quantity: what is no operation.
+OUTSIDE_KIND = "outside"
+#: Kind of a quantity: small operations together; also their name, which ``--accept`` takes.
+OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,7 @@ class CheckedQuantity:
     An operation, several operations together, or the iteration.
     """
 
+    # What was measured.
     case: CaseComparison
     name: str
     kind: str  # operation, replaced, outside (not an operation), other or iteration
@@ -83,15 +82,16 @@ class CheckedQuantity:
     head_ns: float
     spread_ns: float  # change that the spread of the runs can explain
     limit: Threshold | None  # the user's
+
+    # The verdict.
     verdict: str = INCONCLUSIVE
     within: float = 0.0  # the X of "within X %", as a share
-    by_runs: bool = False  # the verdict is by the rule of runs
-    # The minimum detectable change under the rule of runs, as a share.
+    # Minimum detectable change under the rule of runs, as a share; None under that of thresholds.
     smallest: float | None = None
+    is_open: bool = False  # the runs vary too much to rule out a slowdown of the user's threshold
+    is_noise: bool = False  # it is open and leaves the outcome open
     accepted: bool = False
-    # Largest limit of a matching --accept, as a share; None where none has a limit.
-    accept_limit: float | None = None
-    accept_unlimited: bool = False  # only an --accept without a limit matches
+    accept_limit: float | None = None  # largest limit of a matching --accept, as a share
 
     @property
     def given(self) -> bool:
@@ -116,11 +116,9 @@ class CheckedQuantity:
     @property
     def change(self) -> float:
         """Difference as a share of the base; infinite for a new operation."""
-        return (
-            self.change_ns / self.base_ns
-            if self.base_ns > 0
-            else (math.inf if self.head_ns > 0 else 0.0)
-        )
+        if self.base_ns > 0:
+            return self.change_ns / self.base_ns
+        return math.inf if self.head_ns > 0 else 0.0
 
     @property
     def is_above_given(self) -> bool:
@@ -128,14 +126,14 @@ class CheckedQuantity:
         return self.given and self.change > self.threshold
 
     @property
-    def fails(self) -> bool:
-        """Whether it is a regression above a threshold that the user gave."""
-        return (
-            self.verdict == REGRESSED
-            and self.given
-            and not self.accepted
-            and not self.accept_unlimited
-        )
+    def spread(self) -> float:
+        """The spread of the runs as a share of the base."""
+        return self.spread_ns / self.base_ns if self.base_ns > 0 else 0.0
+
+    @property
+    def by_runs(self) -> bool:
+        """Whether the verdict is by the rule of runs."""
+        return self.smallest is not None
 
     @property
     def uncertainty(self) -> float:
@@ -143,42 +141,7 @@ class CheckedQuantity:
 
         As a share of the base.
         """
-        if self.smallest is not None:
-            return self.smallest
-        return self.spread_ns / self.base_ns if self.base_ns > 0 else 0.0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the runs vary too much to rule out a slowdown of the user's threshold.
-
-        Time that the base does not have is above every threshold, and is judged by its share of the
-        case.
-        """
-        unclear = self.uncertainty > self.threshold or (self.is_above_given and self.base_ns > 0)
-        return (
-            self.given and self.verdict in (WITHIN, INCONCLUSIVE) and unclear and not self.accepted
-        )
-
-    @property
-    def is_decisive(self) -> bool:
-        """Whether a pass has to rule it out.
-
-        For a case, a large operation, and one that the threshold names.
-        """
-        named = self.limit.name if self.limit else ""
-        is_named = bool(named) and any(named in change.names for change in self.members)
-        is_large = self.base_ns >= LARGE_SHARE * self.case.whole_base_ns
-        return self.kind == ITERATION or (
-            self.kind in ("operation", "replaced") and (is_large or is_named)
-        )
-
-    @property
-    def is_noise(self) -> bool:
-        """Whether it is open and leaves the outcome open.
-
-        A change above the threshold does for any operation.
-        """
-        return self.is_open and (self.is_above_given or self.is_decisive)
+        return self.spread if self.smallest is None else self.smallest
 
     @property
     def may_be_accepted(self) -> bool:
@@ -187,6 +150,11 @@ class CheckedQuantity:
         To a regression, or to a change that would be one without the noise.
         """
         return self.verdict == REGRESSED or (self.verdict == INCONCLUSIVE and self.is_above_given)
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is a regression above a threshold that the user gave."""
+        return self.verdict == REGRESSED and self.given and not self.accepted
 
     @property
     def text(self) -> str:
@@ -221,7 +189,7 @@ class Judgement:
     comparison: Comparison
     criteria: Criteria
     cases: tuple[CaseJudgement, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Reason, ...]
     asked: bool  # a threshold was given, on the command line, in a configuration or on a test
     unused: tuple[str, ...]  # --accept values that match no regression
 
@@ -241,17 +209,6 @@ class Judgement:
         return tuple(checked for checked in self.checked if checked.accepted)
 
     @property
-    def unlimited(self) -> tuple[CheckedQuantity, ...]:
-        """Regressions above a threshold with an ``--accept`` that has no limit.
-
-        They count as not judged.
-        """
-        regressed = (
-            checked for checked in self.checked if checked.given and checked.verdict == REGRESSED
-        )
-        return tuple(checked for checked in regressed if checked.accept_unlimited)
-
-    @property
     def noise(self) -> tuple[CheckedQuantity, ...]:
         """What the runs vary too much to judge by its threshold.
 
@@ -260,16 +217,12 @@ class Judgement:
         return tuple(checked for checked in self.checked if checked.is_noise)
 
     @property
-    def unjudged(self) -> int:
+    def open_questions(self) -> int:
         """Number of problems and changes that could not be judged and are not excused."""
         if not self.asked:
             return 0
-        found = sum(not problem.excused for problem in self.problems)
-        return (
-            found
-            + len(self.unlimited)
-            + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
-        )
+        open_problems = sum(not problem.excused for problem in self.problems)
+        return open_problems + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
 
     @property
     def open_operations(self) -> tuple[CheckedQuantity, ...]:
@@ -277,15 +230,17 @@ class Judgement:
 
         They do not change the outcome.
         """
-        found = (checked for checked in self.checked if checked.is_open and not checked.is_noise)
-        return tuple(sorted(found, key=lambda checked: -checked.base_ns))
+        small = (checked for checked in self.checked if checked.is_open and not checked.is_noise)
+        return tuple(sorted(small, key=lambda checked: -checked.base_ns))
 
     @property
     def outcome(self) -> str:
-        """``passed``, ``regressed``, ``unjudged``, or ``none`` where no threshold was given."""
+        """NONE where no threshold was given, else PASSED, REGRESSED or INCONCLUSIVE."""
         if not self.asked:
-            return "none"
-        return "regressed" if self.regressions else "unjudged" if self.unjudged else "passed"
+            return NONE
+        if self.regressions:
+            return REGRESSED
+        return INCONCLUSIVE if self.open_questions else PASSED
 
 
 def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
@@ -369,7 +324,7 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
     for group in replacements(operations, named):
         in_a_group.update(map(id, group))
         if named.intersection(map(id, group)) or _matter(group, case, criteria):
-            checked_operations.append(_sum(group, _title(group), "replaced", limits))
+            checked_operations.append(_sum(group, _title(group), REPLACED, limits))
         else:
             small += group
     for change in operations:
@@ -377,7 +332,7 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
             continue
         if id(change) in named or _matters(change, case, criteria):
             checked_operations.append(
-                _sum([change], operation_name(*change.key), "operation", limits)
+                _sum([change], operation_name(*change.key), OPERATION, limits)
             )
         else:
             small.append(change)
@@ -388,7 +343,7 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
         outside = [change for change in case.operations if change.name == name]
         # The host has no device time.
         if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):
-            yield _sum(outside, operation_name(name, "", ""), "outside", limits)
+            yield _sum(outside, operation_name(name, "", ""), OUTSIDE_KIND, limits)
     by_limit: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
     for change in small:
         limit = limits.named(change)
@@ -410,7 +365,13 @@ def _matter(changes: Sequence[OpChange], case: CaseComparison, criteria: Criteri
         present = [change for change in changes if getattr(change, side)]
         total_ns = sum(getattr(change, f"{side}_ns") or 0 for change in present)
         calls = sum(getattr(change, side).calls for change in present)
-        if present and criteria.matters(total_ns, whole_ns, calls, case.profiler_ns):
+        if present and is_judged_alone(
+            total_ns,
+            whole_ns,
+            least_share=criteria.min_share,
+            calls=calls,
+            profiler_ns=case.profiler_ns,
+        ):
             return True
     return False
 
@@ -484,35 +445,56 @@ def _spread(base_runs: Sequence[float], base_ns: float, head_ns: float) -> float
 # ---- Verdicts ------------------------------------------------------------------------------------
 
 
+class Ruling(NamedTuple):
+    """What one of the two rules says of a change."""
+
+    verdict: str
+    within: float = 0.0
+    smallest: float | None = None
+
+
 def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> CheckedQuantity:
+    """Return a quantity with its verdict.
+
+    Args:
+        checked: what was measured.
+        family: number of quantities of the report that the rule of runs judges.
+        criteria: of the comparison.
+    """
     case = checked.case
     if not case.is_comparable or _depends_on_iterations(checked):
         return replace(checked, verdict=INCOMPARABLE)
-    if (
-        checked.base_ns <= 0
-        and checked.kind != "replaced"
-        and checked.change_ns <= criteria.min_share * case.whole_base_ns
-    ):
+    has_no_base = checked.base_ns <= 0 and checked.kind != REPLACED
+    if has_no_base and checked.change_ns <= criteria.min_share * case.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(checked, verdict=WITHIN, within=checked.threshold)
     if any(run.trace for run in case.used):
         # A trace is one process, whose steps are no replicates.
         checked = replace(checked, spread_ns=0.0)
-    judged = (
-        _by_runs(checked, family)
-        if len(checked.base_runs) >= RUNS_NEEDED
-        else _by_threshold(checked)
-    )
-    if judged.is_noise:
-        judged = replace(judged, verdict=INCONCLUSIVE)
-    matching = _matching(judged, criteria) if judged.may_be_accepted else []
-    limits = [one.limit for one in matching if one.limit is not None]
-    if not limits:
-        return replace(judged, accept_unlimited=bool(matching))
+
+    # 0 has no logarithm.
+    has_logarithms = min(checked.base_runs, default=0) > 0 and checked.head_ns > 0
+    if len(checked.base_runs) >= RUNS_NEEDED and has_logarithms:
+        ruling = _by_runs(checked, FALSE_ALARM / family)
+    else:
+        ruling = _by_threshold(checked)
+    checked = replace(checked, **ruling._asdict())
+
+    is_open = _is_open(checked)
+    # A change above the threshold leaves the outcome open for any operation.
+    is_noise = is_open and (checked.is_above_given or _is_decisive(checked))
+    if is_noise:
+        checked = replace(checked, verdict=INCONCLUSIVE)
+
+    limits = [one.limit for one in _matching(checked, criteria) if checked.may_be_accepted]
+    accept_limit = max(limits, default=None)
+    accepted = accept_limit is not None and _share_to_accept(checked) <= accept_limit
     return replace(
-        judged,
-        accept_limit=max(limits),
-        accepted=judged.change_ns / _accept_base(judged) <= max(limits),
+        checked,
+        is_open=is_open and not accepted,
+        is_noise=is_noise and not accepted,
+        accepted=accepted,
+        accept_limit=accept_limit,
     )
 
 
@@ -528,42 +510,69 @@ def _depends_on_iterations(checked: CheckedQuantity) -> bool:
     return has_time_between or not names.isdisjoint((OUTSIDE, RUNTIME))
 
 
-def _by_runs(checked: CheckedQuantity, family: int) -> CheckedQuantity:
-    if min(checked.base_runs) <= 0 or checked.head_ns <= 0:  # 0 has no logarithm
-        return _by_threshold(checked)
-    low, high = prediction_interval(checked.base_runs, FALSE_ALARM / family)
+def _by_runs(checked: CheckedQuantity, risk: float) -> Ruling:
+    low, high = prediction_interval(checked.base_runs, risk)
     smallest = high / checked.base_ns - 1
-    checked = replace(checked, by_runs=True, smallest=smallest)
     if checked.change > checked.threshold:
-        return replace(checked, verdict=REGRESSED if checked.head_ns > high else INCONCLUSIVE)
-    if checked.change < -checked.threshold:
-        return replace(checked, verdict=IMPROVED if checked.head_ns < low else INCONCLUSIVE)
-    return replace(checked, verdict=WITHIN, within=max(checked.threshold, smallest))
+        verdict = REGRESSED if checked.head_ns > high else INCONCLUSIVE
+    elif checked.change < -checked.threshold:
+        verdict = IMPROVED if checked.head_ns < low else INCONCLUSIVE
+    else:
+        return Ruling(WITHIN, max(checked.threshold, smallest), smallest)
+    return Ruling(verdict, smallest=smallest)
 
 
-def _by_threshold(checked: CheckedQuantity) -> CheckedQuantity:
-    spread = checked.spread_ns / checked.base_ns if checked.base_ns > 0 else 0.0
-    if checked.change > checked.threshold:
-        clear = checked.given or checked.change - checked.threshold > spread
-        return replace(checked, verdict=REGRESSED if clear else SUSPECT)
-    if checked.change < -checked.threshold:
+def _by_threshold(checked: CheckedQuantity) -> Ruling:
+    change = checked.change
+    threshold = checked.threshold
+    if change > threshold:
+        is_clear = checked.given or change - threshold > checked.spread
+        return Ruling(REGRESSED if is_clear else SUSPECT)
+    if change < -threshold:
         # As a slowdown: where the user gave the threshold, it decides. It also has to rule out a
         # slowdown of that size.
-        ruled_out = checked.given and checked.change + spread <= checked.threshold
-        clear = ruled_out or -checked.change - checked.threshold > spread
-        return replace(checked, verdict=IMPROVED if clear else INCONCLUSIVE)
-    return replace(checked, verdict=WITHIN, within=max(checked.threshold, spread))
+        is_ruled_out = checked.given and change + checked.spread <= threshold
+        is_clear = is_ruled_out or -change - threshold > checked.spread
+        return Ruling(IMPROVED if is_clear else INCONCLUSIVE)
+    return Ruling(WITHIN, max(threshold, checked.spread))
+
+
+def _is_open(checked: CheckedQuantity) -> bool:
+    """Whether the runs vary too much to rule out a slowdown of the user's threshold.
+
+    Time that the base does not have is above every threshold, and is judged by its share of the
+    case.
+    """
+    if not checked.given or checked.verdict not in (WITHIN, INCONCLUSIVE):
+        return False
+    is_above = checked.is_above_given and checked.base_ns > 0
+    return is_above or checked.uncertainty > checked.threshold
+
+
+def _is_decisive(checked: CheckedQuantity) -> bool:
+    """Whether a pass has to rule it out.
+
+    For a case, a large operation, and one that the threshold names.
+    """
+    if checked.kind == ITERATION:
+        return True
+    if checked.kind not in (OPERATION, REPLACED):
+        return False
+    name = checked.limit.name if checked.limit else ""
+    is_named = bool(name) and any(name in change.names for change in checked.members)
+    return is_named or checked.base_ns >= LARGE_SHARE * checked.case.whole_base_ns
 
 
 # ---- Intended regressions ------------------------------------------------------------------------
 
 
-def _accept_base(checked: CheckedQuantity) -> float:
-    """Return the time that the limit of an ``--accept`` is a share of.
+def _share_to_accept(checked: CheckedQuantity) -> float:
+    """Return the change as the share that the limit of an ``--accept`` is compared with.
 
-    The base, or the whole case for a new operation.
+    Of the base, or of the whole case for a new operation.
     """
-    return checked.base_ns if checked.change <= LARGEST_LIMIT else checked.case.whole_base_ns or 1.0
+    is_new = checked.change > LARGEST_LIMIT
+    return checked.change_ns / ((checked.case.whole_base_ns or 1.0) if is_new else checked.base_ns)
 
 
 def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
@@ -571,19 +580,21 @@ def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
 
     It accepts no other regression if the names allow that.
     """
-    label, short, node_id, _ = checked.case.head.names
-    patterns = [
-        Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", None)
-        for name in (short, label, node_id)
-    ]
-    alone = (
-        one for one in patterns if sum(_matches(one, other) for other in judgement.checked) == 1
-    )
-    share = checked.change_ns / _accept_base(checked)
+    share = _share_to_accept(checked)
     percent = math.floor(100 * share)
     if percent / 100 < share:  # rounded up, so that the limit is not below the change
         percent += 1
-    return f"{next(alone, patterns[-1]).pattern}:{percent}%"
+    label, short, node_id, _ = checked.case.head.names
+    acceptances = [
+        Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", percent / 100)
+        for name in (short, label, node_id)
+    ]
+    specific = (
+        acceptance
+        for acceptance in acceptances
+        if sum(_matches(acceptance, other) for other in judgement.checked) == 1
+    )
+    return f"{next(specific, acceptances[-1]).pattern}:{percent}%"
 
 
 def _as_pattern(name: str) -> str:
@@ -611,14 +622,14 @@ def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
 # ---- What cannot be judged: missing cases and tables, other machines, thresholds without an effect
 
 
-def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
+def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Reason]:
     """Yield all problems, those of the whole comparison first."""
     if not comparison.head.cases:
         why = comparison.head.why_empty or "the new run has no benchmark in it; name another"
-        yield Problem(MISSING, f"no benchmark ran: {why}", excused=False)
+        yield Reason(MISSING, f"no benchmark ran: {why}", excused=False)
         return
     if not comparison.bases:
-        yield Problem(
+        yield Reason(
             MISSING,
             "no saved run to compare with; save one with: pytest bench --benchmark-autosave",
             excused=False,
@@ -626,7 +637,7 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
         return
     cases = comparison.cases
     if not cases:
-        yield Problem(
+        yield Reason(
             MISSING,
             "no case in common with the base; save a run of these cases first",
             excused=False,
@@ -639,19 +650,19 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Problem]:
             f"not the same case as in the base: {base.node_id} ({changed}); measure both sides "
             "with the same settings"
         )
-        yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
+        yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
     redefined = {id(base) for base, _, _ in comparison.redefined}
     for run, case in comparison.only_base:
         if id(case) not in redefined:
             where = f"last saved {run.label}" if run.saved_at else run.label
             text = f"in the base but not in this run: {case.node_id}, {where}"
-            yield Problem(MISSING, text, excused=criteria.allow_missing)
+            yield Reason(MISSING, text, excused=criteria.allow_missing)
     yield from _incomparable(cases, criteria)
     yield from _missing_tables(cases, criteria)
     yield from _unmatched(cases, criteria)
 
 
-def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
+def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
     """Yield one problem per difference, not per case.
 
     Another machine is a difference of all cases.
@@ -660,9 +671,7 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     found = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(found, described(found), strict=True):
         what = f"{units.counted(counts[name], 'case')}: {text}"
-        yield Problem(
-            INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable
-        )
+        yield Reason(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
     for case in cases:
         if case.iterations.unknown:
             text = (
@@ -671,17 +680,17 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
                 "iterations are not known; record each iteration as a step "
                 "(torch.profiler.profile.step)"
             )
-            yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
+            yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
         if case.iterations.are_divided and case.clock == "cpu" and criteria.case_fail:
             text = (
                 f"{case.head.label}: --case-fail cannot judge the time of an iteration, because "
                 "the traces have no steps and different numbers of iterations; record each "
                 "iteration as a step (torch.profiler.profile.step)"
             )
-            yield Problem(INCOMPARABLE, text, excused=criteria.allow_incomparable)
+            yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
 
 
-def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
+def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
     for case in cases:
         if case.operations or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
             continue
@@ -696,7 +705,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 f"no device time in the operation table of {case.head.node_id} in "
                 f"{' and in '.join(lost)}"
             )
-            yield Problem(
+            yield Reason(
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
@@ -706,31 +715,31 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
             # Such a case never has a table of its own, and no threshold of its test asks for one.
             continue
         where = " and in ".join(sides) or "both by the same view"
-        yield Problem(
+        yield Reason(
             MISSING,
             f"no operation table of {case.head.node_id} in {where}",
             excused=criteria.allow_missing,
         )
 
 
-def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Problem]:
+def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
     """Yield thresholds that apply to nothing: a misspelt name must not pass."""
     compared = [case for case in cases if case.operations]
     for name in sorted({limit.name for limit in criteria.op_fail if limit.name}):
         if compared and not any(
             change.is_named(name) for case in compared for change in case.operations
         ):
-            yield Problem(
+            yield Reason(
                 MISSING, f"--op-fail {name!r} is no operation or module of any case", excused=False
             )
     for case in compared:
         for limit in map(Threshold.parse, case.head.op_fail):
             if limit.name and not any(change.is_named(limit.name) for change in case.operations):
                 text = f"opgate {limit.name!r} is no operation or module of {case.head.node_id}"
-                yield Problem(MISSING, text, excused=False)
+                yield Reason(MISSING, text, excused=False)
     if criteria.op_fail and cases and not compared and all(case.is_comparable for case in cases):
         text = "no case has an operation table that --op-fail could apply to"
-        yield Problem(
+        yield Reason(
             MISSING,
             f"{text}; give --case-fail 10%, or save runs with --op-benchmarks",
             excused=False,

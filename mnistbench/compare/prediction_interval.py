@@ -14,15 +14,14 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from mnistbench.judging.ratios import ratio_of
+
 #: Fewest base runs whose spread is trusted: the relative error of a standard deviation of 8 values
 #: is about a quarter.
 RUNS_NEEDED = 8
 
 #: Probability that a report over runs of the same code contains any regression.
 FALSE_ALARM = 0.05
-
-#: Largest logarithm that is still a float; the limit itself is 709.78.
-_LARGEST_LOG = 700
 
 
 def prediction_interval(values: Sequence[float], risk: float) -> tuple[float, float]:
@@ -44,8 +43,4 @@ def prediction_interval(values: Sequence[float], risk: float) -> tuple[float, fl
     n = len(logs)
     reach = float(stdtrit(n - 1, 1 - risk)) * statistics.stdev(logs) * math.sqrt(1 + 1 / n)
     mean = statistics.fmean(logs)
-    return _exp(mean - reach), _exp(mean + reach)
-
-
-def _exp(log: float) -> float:
-    return math.exp(log) if log < _LARGEST_LOG else math.inf
+    return ratio_of(mean - reach), ratio_of(mean + reach)

@@ -20,10 +20,21 @@ from typing import Any
 from mnistbench.compare import judge
 from mnistbench.compare.criteria import DEFAULT_SHARE
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
-from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
+from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED, operation_cells, operation_name
+from mnistbench.judging.exact import TOLERANCE
+from mnistbench.judging.verdicts import (
+    IMPROVED,
+    INCOMPARABLE,
+    INCONCLUSIVE,
+    MISSING,
+    NONE,
+    REGRESSED,
+    SUSPECT,
+    WITHIN,
+)
 from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.summary import RunSummary
 from mnistbench.showing.output import append_text_to_step_summary, render
@@ -62,12 +73,12 @@ LEAST_MEMBER = 0.01
 _INCLUDED = "included above"
 
 _GRAVITY = (
-    judge.REGRESSED,
-    judge.SUSPECT,
-    judge.INCONCLUSIVE,
-    judge.IMPROVED,
-    judge.WITHIN,
-    judge.INCOMPARABLE,
+    REGRESSED,
+    SUSPECT,
+    INCONCLUSIVE,
+    IMPROVED,
+    WITHIN,
+    INCOMPARABLE,
 )
 
 
@@ -225,7 +236,7 @@ def _ranked(judgement: judge.Judgement) -> Iterable[str]:
 
     Of one verdict, the largest changes as shares of the iteration first.
     """
-    serious = (judge.REGRESSED, judge.SUSPECT, judge.INCONCLUSIVE, judge.IMPROVED)
+    serious = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
     found = [
         checked
         for case in judgement.cases
@@ -279,11 +290,9 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     shown = alone[:top]
     hidden = list[judge.CheckedQuantity]()
     for checked in alone[top:]:
-        (
-            shown
-            if checked.verdict in (judge.REGRESSED, judge.SUSPECT) or checked.is_noise
-            else hidden
-        ).append(checked)
+        (shown if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise else hidden).append(
+            checked
+        )
     others = [checked for checked in judged.operations if checked.kind == "other"]
     outside = [checked for checked in judged.operations if checked.kind == "outside"]
     has_both = case.has_busy_time and not case.is_busy_time
@@ -548,9 +557,9 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
         yield f"across machines (--across-machines): {units.counted(count, 'case')}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
-        option = "--allow-missing" if problem.verdict == "missing" else "--allow-incomparable"
+        option = "--allow-missing" if problem.kind == MISSING else "--allow-incomparable"
         yield (
-            f"{problem.verdict}: "
+            f"{problem.kind}: "
             f"{problem.text}{f' (passed over: {option})' if problem.excused else ''}"
         )
     for checked in judgement.accepted:
@@ -564,11 +573,8 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
         )
         yield (
             f"inconclusive: {_finding(checked)}; the limit is {units.percent(checked.threshold)}, "
-            f"the {_uncertainty(checked)}{excuse or _way_out(judgement, checked)}"
+            f"the {_uncertainty(checked)}{excuse or _way_out(checked)}"
         )
-    for checked in judgement.unlimited:
-        option = _option(judgement, checked)
-        yield f"accepted without a limit: {_finding(checked)}; to accept this change, give {option}"
     for checked in judgement.regressions:
         limit = f"the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
         yield f"regressed: {_finding(checked)}; {limit}{_vanished_elsewhere(judgement, checked)}"
@@ -615,10 +621,8 @@ def _option(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
     return f"--accept {shlex.quote(judge.acceptance_for(judgement, checked))}"
 
 
-def _way_out(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
+def _way_out(checked: judge.CheckedQuantity) -> str:
     """Return how to resolve a change that the base runs vary too much to judge."""
-    if checked.accept_unlimited:
-        return f"; to accept this change, give {_option(judgement, checked)}"
     larger = "" if checked.is_above_given else " give a larger limit,"
     return (
         f"{_exceeded(checked)}; save more base runs or measure on a quieter machine,{larger} or "
@@ -628,16 +632,16 @@ def _way_out(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
 
 def _outcome(judgement: judge.Judgement) -> str:
     """Return the outcome with the numbers behind it."""
-    unjudged = f"undecided: {judgement.unjudged}"
-    if judgement.outcome == "none":
+    undecided = f"inconclusive: {judgement.open_questions}"
+    if judgement.outcome == NONE:
         return f"none given, so nothing fails; set one {_advised_threshold(judgement)}"
-    if judgement.outcome == "regressed":
+    if judgement.outcome == REGRESSED:
         return (
             f"regressed: {len(judgement.regressions)}"
-            f"{f', {unjudged}' if judgement.unjudged else ''}"
+            f"{f', {undecided}' if judgement.open_questions else ''}"
         )
-    if judgement.outcome == "unjudged":
-        return unjudged
+    if judgement.outcome == INCONCLUSIVE:
+        return undecided
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     known = [
         one for one in judgement.checked if one.given and not one.is_open and one.uncertainty > 0
@@ -781,7 +785,7 @@ def _checked(checked: judge.CheckedQuantity) -> dict[str, Any]:
             "accept_limit",
             "smallest",
         ),
-        **({} if checked.verdict == judge.WITHIN else {"within": None}),
+        **({} if checked.verdict == WITHIN else {"within": None}),
         "noise": checked.is_noise,
         "base_runs": len(checked.base_runs),
         "rule": "runs" if checked.by_runs else "threshold",

@@ -16,7 +16,6 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from mnistbench.compare.criteria import LARGE_SHARE, Excuses
 from mnistbench.core import options
 from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
@@ -26,6 +25,8 @@ from mnistbench.gate.environments.packages import requirement
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.words import ADDED, BASE, HEAD, MEAN, MEMORY, THREADS
+from mnistbench.judging.acceptance import Excuses
+from mnistbench.judging.grouping import LARGE_SHARE
 
 #: Launches of the first stage (docs/evidence/gate_power.py).
 LAUNCHES = 10

@@ -28,18 +28,13 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.statistics import decision, quantities, raw_samples
-from mnistbench.gate.statistics.decision import (
-    INCONCLUSIVE,
-    LOOKS,
-    PASSED,
-    REGRESSED,
-    Decision,
-)
+from mnistbench.gate.statistics.decision import LOOKS, Decision
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
 from mnistbench.gate.statistics.raw_samples import LONGER, Recorded
 from mnistbench.gate.statistics.result import reasons_with_cases
 from mnistbench.gate.words import ALL_CASES, CPU, ITERATION, ONCE, WALL
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 

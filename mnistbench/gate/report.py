@@ -15,23 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics.decision import (
-    CONTRADICTED,
-    IMPROVED,
-    INCONCLUSIVE,
-    PASSED,
-    REGRESSED,
     SCREENING,
-    SMALL,
-    UNCONFIRMED,
-    UNDECIDED,
     Estimate,
     Finding,
-    change_of,
     launches_needed,
     looks,
     product,
@@ -51,6 +41,17 @@ from mnistbench.gate.words import (
     MEMORY,
     ONCE,
     WALL,
+)
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.ratios import change_of
+from mnistbench.judging.verdicts import (
+    CONTRADICTED,
+    IMPROVED,
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    WITHIN,
 )
 from mnistbench.showing.output import (
     EXIT_PASSED,
@@ -89,7 +90,7 @@ COMMENT = 65_000
 SUMMARY = 1_000_000
 
 #: Verdicts in the order of the report.
-_FOUND = (REGRESSED, UNDECIDED, CONTRADICTED, IMPROVED, SMALL, UNCONFIRMED)
+_FOUND = (REGRESSED, INCONCLUSIVE, CONTRADICTED, IMPROVED, WITHIN, UNCONFIRMED)
 
 
 def signed(change: float) -> str:
@@ -383,9 +384,7 @@ def _finding_line(finding: Finding, *others: Finding, verdict: Verdict) -> str:
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     clocks = [f"{other.screened.quantity.title} {signed(other.best.change)}" for other in others]
     limits = [
-        acceptance.limit or 0.0
-        for exceeding, acceptance in verdict.exceeded
-        if exceeding is finding
+        acceptance.limit for exceeding, acceptance in verdict.exceeded if exceeding is finding
     ]
     exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
     reasons = (
@@ -967,8 +966,6 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     header = verdict.header
     decision = verdict.decision
     options = verdict.options
-    of_gate = ("base", "head", "variables", "generated", "remarks", "qualified")
-    of_sides = ("torch", "cpu", "packages", "resident", "only_base", "only_head", "changed")
     facts_of_cases = {
         **{
             name: getattr(header.sides, name)
@@ -979,11 +976,23 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     return {
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
-        "reasons": [reason._asdict() for reason in verdict.reasons],
+        "reasons": [{"kind": reason.kind, "text": reason.text} for reason in verdict.reasons],
         "no_regression_of": _finite(decision.bound),
         "no_regression_of_means": _finite(decision.bound_of_means),
-        **{name: getattr(header, name) for name in of_gate},
-        **{name: getattr(header.sides, name) for name in (*of_sides, "left_out")},
+        "base": header.base,
+        "head": header.head,
+        "torch": header.sides.torch,
+        "cpu": header.sides.cpu,
+        "variables": header.variables,
+        "packages": header.sides.packages,
+        "resident": header.sides.resident,
+        "only_base": header.sides.only_base,
+        "only_head": header.sides.only_head,
+        "changed": header.sides.changed,
+        "generated": header.generated,
+        "left_out": header.sides.left_out,
+        "remarks": header.remarks,
+        "qualified": header.qualified,
         **{
             name: {header.name(case): value for case, value in facts.items()}
             for name, facts in facts_of_cases.items()

@@ -35,7 +35,7 @@ FIXTURE = "op_benchmark"
 
 #: Exit code of a comparison that regressed, the code of a failed test.
 EXIT_REGRESSED = 1
-#: Exit code of a comparison that is undecided. pytest uses 0 to 6.
+#: Exit code of a comparison that is inconclusive. pytest uses 0 to 6.
 EXIT_UNJUDGED = 8
 
 #: A filter for warnings of torch's own modules. Where warnings are errors, torch 2.11 could compile
@@ -293,7 +293,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     outcome = state.judge(has_tests=session.testscollected > 0).outcome
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.exitstatus = {"regressed": EXIT_REGRESSED, "unjudged": EXIT_UNJUDGED}.get(
+        session.exitstatus = {"regressed": EXIT_REGRESSED, "inconclusive": EXIT_UNJUDGED}.get(
             outcome, session.exitstatus
         )
 

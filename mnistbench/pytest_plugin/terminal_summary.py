@@ -71,7 +71,7 @@ def _print_comparison(
 
     With ``--benchmark-quiet`` only the reasons of a failure.
     """
-    if quiet and judgement.outcome not in ("regressed", "unjudged"):
+    if quiet and judgement.outcome not in ("regressed", "inconclusive"):
         return
     reporter.section("mnistbench: operations compared", sep="-")
     for line in session.refused:

@@ -26,7 +26,7 @@ from mnistbench.showing.terminal import colours
 EXIT_PASSED = 0
 #: Exit code: regressed.
 EXIT_REGRESSED = 1
-#: Exit code: undecided, wrong usage or failed.
+#: Exit code: inconclusive, wrong usage or failed.
 EXIT_UNJUDGED = 2
 
 #: Exit code for ``git bisect run``: this commit cannot be tested.

@@ -4,8 +4,9 @@ import builders
 import pytest
 
 from mnistbench.compare.diff import compare
-from mnistbench.compare.exact import TOLERANCE, exact_differences, final_value, is_exact
+from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE
+from mnistbench.judging.exact import TOLERANCE
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
-from mnistbench.compare.judge import INCOMPARABLE, judge
+from mnistbench.compare.judge import judge
 from mnistbench.compare.report import blocks
 from mnistbench.core.operation import OUTSIDE, RUNTIME
+from mnistbench.judging.verdicts import INCOMPARABLE
 
 row = builders.op_row
 
@@ -93,7 +94,7 @@ def test_the_wall_time_of_divided_iterations_has_no_verdict_and_a_limit_for_it_i
     assert judgement.cases[0].iteration.verdict == INCOMPARABLE
     assert not judgement.problems
     [problem] = compared(*sides, case_fail=Threshold.parse("10%")).problems
-    assert (problem.verdict, problem.excused) == (INCOMPARABLE, False)
+    assert (problem.kind, problem.excused) == (INCOMPARABLE, False)
     [problem] = compared(*sides, case_fail=Threshold.parse("10%"), allow_incomparable=True).problems
     assert problem.excused
 
@@ -127,9 +128,9 @@ def test_what_ran_once_beside_iterations_cannot_be_compared():
     base = rows(10, {"aten::randn": 1}, **{"aten::randn": 5_000})
     head = rows(1, {"aten::randn": 1}, **{"aten::randn": 5_000})
     judgement = compared(trace(base), trace(head))
-    assert judgement.outcome == "unjudged"
+    assert judgement.outcome == "inconclusive"
     [problem] = judgement.problems
-    assert (problem.verdict, problem.excused) == ("incomparable", False)
+    assert (problem.kind, problem.excused) == ("incomparable", False)
     assert "aten::mm 10 -> 1, aten::randn 1 -> 1" in problem.text
     assert {checked.verdict for checked in judgement.checked} == {"incomparable"}
     assert compared(trace(base), trace(head), allow_incomparable=True).outcome == "passed"

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.compare.replacements import replacements
 from mnistbench.compare.report import verdict_lines
+from mnistbench.judging.acceptance import Acceptance
 
 row = builders.op_row
 

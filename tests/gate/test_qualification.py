@@ -29,8 +29,8 @@ from mnistbench.gate.qualification import (
     report,
 )
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"

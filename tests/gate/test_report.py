@@ -31,24 +31,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown_numbers import agree
 
-from mnistbench.compare.criteria import Acceptance
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import (
+from mnistbench.gate.statistics.decision import Decision, Finding
+from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
+from mnistbench.gate.statistics.result import conclude
+from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.verdicts import (
     IMPROVED,
     INCONCLUSIVE,
     NOISE,
     PASSED,
     REGRESSED,
     UNCONFIRMED,
-    Decision,
-    Finding,
     Reason,
 )
-from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
-from mnistbench.gate.statistics.result import conclude
-from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
 from mnistbench.showing.output import render
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from page_builders import epoch, shown, step
 from strategies import ANY_SPEED
 
-from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import KEY, median_ns
+from mnistbench.judging.acceptance import Acceptance
 from mnistbench.page.html_page import page
 from mnistbench.page.run_view import STACKED
 

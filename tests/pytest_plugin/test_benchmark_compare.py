@@ -240,7 +240,7 @@ def test_several_base_runs_are_compared_with_together(project):
             "base: * and 7 older saved runs",
             "judged by runs: 1 verdict, by the prediction interval of 8 base runs *",
             "inconclusive: iteration (*, the minimum detectable change *",
-            "thresholds: undecided: 1",
+            "thresholds: inconclusive: 1",
         ]
     )
 
@@ -364,7 +364,7 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
 def test_nothing_to_judge_is_undecided(project, arguments, line):
     result = project.run("--benchmark-compare", *arguments)
     assert result.ret == EXIT_UNJUDGED
-    result.stdout.fnmatch_lines([HEADING, line, "thresholds: undecided: 1"])
+    result.stdout.fnmatch_lines([HEADING, line, "thresholds: inconclusive: 1"])
 
 
 def test_a_marked_test_that_no_longer_runs_is_undecided(project):
@@ -373,7 +373,11 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
     result = project.run("--benchmark-compare", "-k", "nothing")
     assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines(
-        [HEADING, "missing: no benchmark ran: no test was selected; *", "thresholds: undecided: 1"]
+        [
+            HEADING,
+            "missing: no benchmark ran: no test was selected; *",
+            "thresholds: inconclusive: 1",
+        ]
     )
 
 
@@ -392,7 +396,7 @@ def test_workers_of_xdist_measure_nothing_so_the_comparison_is_undecided(project
     result.assert_outcomes(passed=2)
     assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines(
-        ["missing: no benchmark ran: * pytest-xdist; run without -n", "thresholds: undecided: 1"]
+        ["missing: no benchmark ran: * pytest-xdist; run without -n", "thresholds: inconclusive: 1"]
     )
     result.stdout.no_fnmatch_line("*mnistbench: operations -*")
 

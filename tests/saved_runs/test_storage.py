@@ -627,4 +627,4 @@ def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
         judgement, "terminal", 10
     )
     judgement = judge(compare([run], run), Criteria(op_fail=(Threshold("", 0.05),)))
-    assert judgement.outcome == "unjudged"
+    assert judgement.outcome == "inconclusive"

@@ -9,9 +9,10 @@ import pytest
 from builders import FORMATS, rendered
 from hostile_builders import NAMES, is_clean
 
-from mnistbench.compare.criteria import Acceptance, Criteria, Threshold
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
+from mnistbench.judging.acceptance import Acceptance
 from mnistbench.saved_runs.report import history_table, list_table
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.saved_runs.summary import RunSummary
@@ -75,7 +76,7 @@ def run(name, scale=1, minute=1, **changes):
 def judgement(name):
     criteria = Criteria(
         op_fail=(Threshold("", 0.1), Threshold(name, 0.1), Threshold(f"not {name}", 0.1)),
-        accept=(Acceptance(f"*:{name}", 0.05), Acceptance(f"nothing:{name}", None)),
+        accept=(Acceptance(f"*:{name}", 0.05), Acceptance(f"nothing:{name}", 0.05)),
         reason=f"because {name}",
     )
     return judge(compare([run(name)], run(name, 2)), criteria)

@@ -9,10 +9,11 @@ from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
-from mnistbench.gate.statistics.decision import REGRESSED, Decision, Finding, as_shown
+from mnistbench.gate.statistics.decision import Decision, Finding, as_shown
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
 from mnistbench.gate.words import ADDED, BASE, HEAD, OUTSIDE_KIND
+from mnistbench.judging.verdicts import REGRESSED
 
 #: Rows of each side -> what ``launcher.capture`` returns.
 Capture = Callable[

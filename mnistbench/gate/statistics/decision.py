@@ -9,11 +9,9 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from mnistbench.compare.criteria import LARGE_SHARE
 from mnistbench.core import units
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import (
@@ -26,6 +24,22 @@ from mnistbench.gate.statistics.permutation import (
 )
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.words import ADDED, BUSY, ITERATION, MEAN, OPERATION, REPLACED
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.ratios import change_of
+from mnistbench.judging.verdicts import (
+    BUDGET,
+    CONTRADICTED,
+    CONTRADICTION,
+    IMPROVED,
+    INCONCLUSIVE,
+    NOISE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    UNMEASURED,
+    WITHIN,
+    Reason,
+)
 
 #: Largest p-value of the first stage for a slowdown.
 SCREENING = 0.05
@@ -47,9 +61,6 @@ LEAST_FRESH = min(LOOKS)
 #: Fewest fresh launches that can confirm an improvement, whose p-value has to be at most LEVEL
 #: there.
 LEAST_FRESH_OF_IMPROVEMENT = 8
-
-#: Logarithm from which on a change counts as infinite; close to the logarithm of the largest float.
-_LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True)
@@ -119,41 +130,6 @@ def _with_difference(base: float, head: float, difference: float) -> tuple[float
 
 # ---- The verdict ---------------------------------------------------------------------------------
 
-PASSED = "passed"
-REGRESSED = "regressed"
-INCONCLUSIVE = "inconclusive"
-IMPROVED = "improved"
-UNCONFIRMED = "unconfirmed"
-CONTRADICTED = "contradicted"
-SMALL = "small"
-UNDECIDED = "undecided"
-
-
-class Reason(NamedTuple):
-    """Why a gate is inconclusive."""
-
-    kind: str
-    text: str
-
-    @property
-    def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` lets the gate pass in spite of it."""
-        return self.kind in (NOISE, BUDGET)
-
-
-NOISE = "noise"
-BUDGET = "budget"
-#: An operation and the time of its case disagree.
-CONTRADICTION = "contradiction"
-#: There are no usable times.
-UNMEASURED = "unmeasured"
-#: One side does not have a case.
-MISSING = "missing"
-#: An --accept has no limit.
-ACCEPTANCE = "acceptance"
-#: A crash or an interrupt.
-BROKEN = "broken"
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -161,9 +137,9 @@ class Finding:
 
     screened: Estimate  # of the first stage
     confirmed: Estimate | None  # of the fresh launches; None if there were none
-    # REGRESSED; IMPROVED; SMALL: significant, but bounded below the threshold; CONTRADICTED: its
-    # whole case did not get slower; UNCONFIRMED: not significant in fresh launches; UNDECIDED: not
-    # significant there, and not bounded below the threshold.
+    # REGRESSED; IMPROVED; WITHIN: significant, but bounded below the threshold; CONTRADICTED: its
+    # whole case did not get slower; UNCONFIRMED: not significant in fresh launches; INCONCLUSIVE:
+    # not significant there, and not bounded below the threshold.
     verdict: str
     # The slowdown that the confirming test shows: lower bound of the fresh launches at its level.
     least: float = 0.0
@@ -366,7 +342,7 @@ def is_settled(found: Decision, thresholds: Thresholds) -> bool:
             for group in groups.values()
         )
     return found.outcome == REGRESSED or not any(
-        finding.verdict == UNDECIDED
+        finding.verdict == INCONCLUSIVE
         or (
             _is_unconfirmed(finding)
             and finding.screened.quantity.is_case
@@ -403,7 +379,7 @@ def _unbounded(
     reported = {
         finding.screened.quantity.key
         for finding in findings
-        if finding.verdict in (REGRESSED, UNDECIDED, CONTRADICTED)
+        if finding.verdict in (REGRESSED, INCONCLUSIVE, CONTRADICTED)
     }
     found = [
         one
@@ -487,11 +463,6 @@ def _bounded(quantities: Sequence[Quantity], seed: int, confidence: float) -> li
         )
         for quantity, mean, least, most in zip(quantities, means, low, high, strict=True)
     ]
-
-
-def change_of(log: float) -> float:
-    """Return the change of a log ratio; infinite if it is too large for a float."""
-    return math.expm1(log) if log < _LARGEST_LOG else math.inf
 
 
 def _matrix(quantities: Sequence[Quantity]) -> Array:
@@ -602,9 +573,11 @@ def _verdict(
         )
         # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR
         # times as large.
-        return UNDECIDED if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
+        return (
+            INCONCLUSIVE if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
+        )
     if not _may_matter(fresh, thresholds):
-        return SMALL
+        return WITHIN
     if screened.change < 0:
         return IMPROVED
     return (
@@ -718,7 +691,7 @@ def _of_findings(
         shown = as_shown(finding.best)
         is_new = shown.change == math.inf
         differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
-        if finding.verdict == UNDECIDED:
+        if finding.verdict == INCONCLUSIVE:
             limit = units.percent(thresholds.of(finding.screened.quantity))
             up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
             yield Reason(

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from mnistbench.compare.criteria import Criteria
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, operation_name, place_name
 from mnistbench.gate.statistics.differences import difference, summed_ns
 from mnistbench.gate.statistics.raw_samples import Build, SideSample
 from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
+from mnistbench.judging.grouping import is_judged_alone
 
 
 class OperationGroup(NamedTuple):
@@ -42,7 +42,7 @@ def groups(builds: Sequence[Build]) -> list[OperationGroup]:
     single: list[OperationGroup] = []
     small: list[OpKey] = []
     for key in sorted(key for key in everywhere if key[0] not in NOT_OPERATIONS):
-        if Criteria().matters(sum(total_ns(side, (key,)) for side in sides), whole_ns):
+        if is_judged_alone(sum(total_ns(side, (key,)) for side in sides), whole_ns):
             single.append(OperationGroup(OPERATION, operation_name(*key), (key,)))
         else:
             small.append(key)
@@ -104,4 +104,4 @@ def _are_large(builds: Sequence[Build], keys: Collection[OpKey]) -> bool:
         return False
     smaller_ns = sum(min(total_ns(side, keys) for side in build.values()) for build in builds)
     whole_ns = sum(total_ns(side, side.operations) for build in builds for side in build.values())
-    return Criteria().matters(len((BASE, HEAD)) * smaller_ns, whole_ns)
+    return is_judged_alone(len((BASE, HEAD)) * smaller_ns, whole_ns)

@@ -58,11 +58,6 @@ class Operation(NamedTuple):
     memory_bytes: int
     kernels: tuple[str, ...]
 
-    @property
-    def shapes(self) -> tuple[str, ...]:
-        """Return no input shapes: the gate does not record them."""
-        return ()
-
 
 class SideSample(NamedTuple):
     """One side of a case in one build."""

@@ -7,31 +7,18 @@ from __future__ import annotations
 
 import functools
 import math
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from mnistbench.compare.criteria import Acceptance
-from mnistbench.compare.exact import TOLERANCE, counted_differences
 from mnistbench.core import units
-from mnistbench.core.operation import REORDER, shortened
+from mnistbench.core.operation import REORDER, OpKey, shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words
 from mnistbench.gate.options import MEMORY_SHARE, JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
 from mnistbench.gate.statistics.decision import (
-    ACCEPTANCE,
-    BROKEN,
-    BUDGET,
-    INCONCLUSIVE,
-    MISSING,
-    PASSED,
-    REGRESSED,
-    UNMEASURED,
     Decision,
     Finding,
-    Reason,
     decide,
     decision_as_shown,
     united,
@@ -39,6 +26,23 @@ from mnistbench.gate.statistics.decision import (
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.statistics.shards import NAMED
 from mnistbench.gate.words import BASE, HEAD, ITERATION, OTHER
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.exact import (
+    TOLERANCE,
+    Counts,
+    model_differences,
+    operation_differences,
+)
+from mnistbench.judging.verdicts import (
+    BROKEN,
+    BUDGET,
+    INCONCLUSIVE,
+    MISSING,
+    PASSED,
+    REGRESSED,
+    UNMEASURED,
+    Reason,
+)
 
 #: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
 #: package.
@@ -62,7 +66,6 @@ class Verdict:
     decision: Decision  # its cases have the names of reports
     accepted: tuple[Finding, ...]
     exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than the limit of --accept
-    unlimited: tuple[tuple[Finding, Acceptance], ...]  # matched by an --accept without a limit
     unused: tuple[str, ...]  # --accept values that matched no regression
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
     # Cases in which the sides compute different numbers, or results of other types.
@@ -90,15 +93,16 @@ class Verdict:
     @property
     def regressions(self) -> tuple[Finding, ...]:
         """Regressions that fail the gate."""
-        passed_over = (*self.accepted, *(finding for finding, _ in self.unlimited))
         return tuple(
-            f for f in self.decision.findings if f.verdict == REGRESSED and f not in passed_over
+            finding
+            for finding in self.decision.findings
+            if finding.verdict == REGRESSED and finding not in self.accepted
         )
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the gate is inconclusive."""
-        return (*self._of_measurement(), *self._unlimited(), *self.decision.reasons)
+        return (*self._of_measurement(), *self.decision.reasons)
 
     def _of_measurement(self) -> Iterator[Reason]:
         """Yield what was not measured.
@@ -143,25 +147,6 @@ class Verdict:
                 UNMEASURED,
                 f"{case}: not profiled in every launch, so no operation is judged; measure again",
             )
-
-    def _unlimited(self) -> Iterator[Reason]:
-        """Yield a reason for each --accept without a limit.
-
-        With the limit that would accept all its regressions.
-        """
-        for acceptance in dict.fromkeys(acceptance for _, acceptance in self.unlimited):
-            matched = [finding for finding, matching in self.unlimited if matching == acceptance]
-            largest = max(matched, key=lambda finding: finding.best.high)
-            quantity = largest.screened.quantity
-            high = largest.best.high
-            limit = math.ceil(round(100 * _limit_for(high), 6))
-            slower = f"is up to {limit} % slower" if math.isfinite(high) else "is new"
-            line = shlex.quote(f"{acceptance.pattern}:{limit}%")
-            text = (
-                f"--accept {acceptance.text!r} gives no limit, and {quantity.title} "
-                f"({quantity.case}) {slower}; give one: --accept {line}"
-            )
-            yield Reason(ACCEPTANCE, text)
 
     @property
     def outcome(self) -> str:
@@ -238,7 +223,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     else:
         decision = decided(recorded)
     decision = decision_as_shown(decision)
-    accepted, exceeded, unlimited = _sorted_acceptances(decision.findings, matching)
+    accepted, exceeded = _sorted_acceptances(decision.findings, matching)
     used = {one for finding in decision.findings for one in matching(finding)}
     not_finite = {
         case: tuple(
@@ -263,7 +248,6 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         decision=decision,
         accepted=accepted,
         exceeded=exceeded,
-        unlimited=unlimited,
         unused=tuple(one.text for one in options.accept if one not in used),
         exact_differences=_differences_of_cases(header, of_first_stage),
         different=tuple(
@@ -287,37 +271,24 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
 
 def _allows(finding: Finding, acceptance: Acceptance) -> bool:
     """Whether a regression is within the limit of an --accept."""
-    return acceptance.limit is not None and _limit_for(finding.best.change) <= acceptance.limit
-
-
-def _limit_for(change: float) -> float:
-    """Return the limit of an --accept that allows a change."""
-    return change if math.isfinite(change) else LIMIT_OF_NEW
-
-
-_Refused = tuple[tuple[Finding, Acceptance], ...]
+    change = finding.best.change
+    return (change if math.isfinite(change) else LIMIT_OF_NEW) <= acceptance.limit
 
 
 def _sorted_acceptances(
     findings: Sequence[Finding], matching: Callable[[Finding], list[Acceptance]]
-) -> tuple[tuple[Finding, ...], _Refused, _Refused]:
-    """Return the accepted regressions, those above their limit, and those without one.
-
-    The limit is that of their --accept.
-    """
+) -> tuple[tuple[Finding, ...], tuple[tuple[Finding, Acceptance], ...]]:
+    """Return the accepted regressions, and those above the limit of their --accept."""
     accepted = []
     exceeded = []
-    unlimited = []
     for finding in findings:
-        found = matching(finding)
-        limited = [one for one in found if one.limit is not None]
-        if any(_allows(finding, one) for one in limited):
+        acceptances = matching(finding)
+        if any(_allows(finding, acceptance) for acceptance in acceptances):
             accepted.append(finding)
-        elif limited:
-            exceeded.append((finding, max(limited, key=lambda one: one.limit or 0.0)))
-        elif found:
-            unlimited.append((finding, found[0]))
-    return tuple(accepted), tuple(exceeded), tuple(unlimited)
+        elif acceptances:
+            largest = max(acceptances, key=lambda acceptance: acceptance.limit)
+            exceeded.append((finding, largest))
+    return tuple(accepted), tuple(exceeded)
 
 
 def _differences_of_cases(
@@ -404,16 +375,6 @@ def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bo
     return acceptance.matches(cases, quantities)
 
 
-class _Change(NamedTuple):
-    """An operation on both sides of a build, as ``compare.exact`` counts it."""
-
-    name: str
-    phase: str
-    module: str
-    base: raw_samples.Operation | None
-    head: raw_samples.Operation | None
-
-
 def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
     """Return the exact differences of a build.
 
@@ -421,16 +382,21 @@ def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
     """
     base = build[BASE]
     head = build[HEAD]
-    changes = [
-        _Change(*key, base.operations.get(key), head.operations.get(key))
-        for key in {**base.operations, **head.operations}
-    ]
 
-    def growth_ns(change: _Change) -> int:
+    def growth_ns(key: OpKey) -> int:
         base_ns, head_ns = (
-            median_ns(side.self_ns) if side else 0 for side in (change.base, change.head)
+            median_ns(side.operations[key].self_ns) if key in side.operations else 0
+            for side in (base, head)
         )
         return abs(head_ns - base_ns)
 
-    changes.sort(key=lambda change: (-growth_ns(change), change[:3]))
-    return counted_differences((base.parameters, head.parameters), changes)
+    keys = sorted({*base.operations, *head.operations}, key=lambda key: (-growth_ns(key), key))
+    operations = {
+        key: (_counts(base.operations.get(key)), _counts(head.operations.get(key))) for key in keys
+    }
+    parameters = (base.parameters, head.parameters)
+    return (*model_differences(parameters, operations), *operation_differences(operations))
+
+
+def _counts(operation: raw_samples.Operation | None) -> Counts | None:
+    return operation and Counts(operation.calls, operation.memory_bytes, kernels=operation.kernels)

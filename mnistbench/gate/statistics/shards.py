@@ -13,9 +13,9 @@ from typing import Any
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.listing import Listing, Listings
 from mnistbench.gate.options import LEAST_LAUNCHES
-from mnistbench.gate.statistics.decision import BROKEN, BUDGET, MISSING, Reason
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, load
+from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
 
 #: Most tests in a sentence.
 NAMED = 3

@@ -28,10 +28,11 @@ from mnistbench.gate.commands.bisection import (
 )
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, NOISE, PASSED, REGRESSED, Finding
+from mnistbench.gate.statistics.decision import Finding
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, End
 from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
+from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 

@@ -18,10 +18,10 @@ from mnistbench.gate.commands.bisection import (
 )
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ADDED, REPLACED
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 
 RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")

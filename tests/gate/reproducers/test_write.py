@@ -20,10 +20,11 @@ from mnistbench.gate.launcher import LaunchError, capture
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.reproducers.script import read
 from mnistbench.gate.reproducers.write import slower_operations, write
-from mnistbench.gate.statistics.decision import REGRESSED, Finding
+from mnistbench.gate.statistics.decision import Finding
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import End, append, load
 from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
+from mnistbench.judging.verdicts import REGRESSED
 
 CASE = gate_builders.CASE
 

@@ -19,18 +19,10 @@ from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MEAN_FACTOR, Thres
 from mnistbench.gate.statistics import decision
 from mnistbench.gate.statistics.decision import (
     CONFIRMING,
-    CONTRADICTED,
-    IMPROVED,
-    INCONCLUSIVE,
     LEAST_FRESH_OF_IMPROVEMENT,
     LOOKS,
-    PASSED,
     PRODUCT,
-    REGRESSED,
     SCREENING,
-    SMALL,
-    UNCONFIRMED,
-    UNDECIDED,
     Estimate,
     as_shown,
     candidates,
@@ -39,6 +31,16 @@ from mnistbench.gate.statistics.decision import (
     least_fresh,
 )
 from mnistbench.gate.statistics.permutation import LEVEL
+from mnistbench.judging import verdicts
+from mnistbench.judging.verdicts import (
+    CONTRADICTED,
+    IMPROVED,
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    WITHIN,
+)
 
 SEED = 7
 LIMITS = Thresholds()
@@ -253,8 +255,8 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
         (operation(0.1), fresh(operation, 0.1), REGRESSED, REGRESSED),
         # 5 % cannot be excluded.
         (operation(0.1), fresh(operation, 0.04, spread=0.03), REGRESSED, REGRESSED),
-        (operation(0.1), fresh(operation, 0.03), SMALL, PASSED),
-        (operation(-0.1), fresh(operation, -0.03), SMALL, PASSED),
+        (operation(0.1), fresh(operation, 0.03), WITHIN, PASSED),
+        (operation(-0.1), fresh(operation, -0.03), WITHIN, PASSED),
         (call(0.03), fresh(call, 0.03), REGRESSED, REGRESSED),
         # The other way round in fresh launches, or nothing.
         (operation(0.1), fresh(operation, -0.1), UNCONFIRMED, PASSED),
@@ -266,9 +268,9 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
         (call(-0.3), fresh(call, 0.0), UNCONFIRMED, PASSED),
         # What occurs once.
         (once(0.3), fresh(once, 0.3), REGRESSED, REGRESSED),
-        (once(0.3), fresh(once, 0.08), SMALL, PASSED),
+        (once(0.3), fresh(once, 0.08), WITHIN, PASSED),
         (once(0.3), fresh(once, 0.0), UNCONFIRMED, PASSED),
-        (once(0.3), fresh(once, 0.25, spread=1.0), UNDECIDED, INCONCLUSIVE),
+        (once(0.3), fresh(once, 0.25, spread=1.0), INCONCLUSIVE, INCONCLUSIVE),
         (once(0.12, kind="memory"), fresh(once, 0.12, kind="memory"), REGRESSED, REGRESSED),
         (once(-0.3), fresh(once, -0.3), IMPROVED, PASSED),
     ],
@@ -278,7 +280,7 @@ def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, o
     share = {"share": 0.005} if first.kind == "operation" else {}
     changed, again = (dataclasses.replace(one, **share) for one in (first, second))
     result = found([changed], among(again, count=10, seed=5))
-    assert (*result[:2], bool(result[2])) == (outcome, [verdict], verdict == UNDECIDED)
+    assert (*result[:2], bool(result[2])) == (outcome, [verdict], verdict == INCONCLUSIVE)
 
 
 def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
@@ -310,7 +312,7 @@ def test_a_limit_of_what_occurs_once_is_an_option():
 
 
 @pytest.mark.parametrize(
-    ("again", "verdict", "outcome"), [(0.008, REGRESSED, REGRESSED), (0.003, SMALL, PASSED)]
+    ("again", "verdict", "outcome"), [(0.008, REGRESSED, REGRESSED), (0.003, WITHIN, PASSED)]
 )
 def test_new_operations_matter_from_half_a_percent_of_their_case_on(again, verdict, outcome):
     second = among(fresh(added, again, share=0.01), fresh(call, 0.008), count=10, seed=5)
@@ -322,7 +324,7 @@ def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass
     outcome, verdicts, [reason] = found(
         [flagged], among(fresh(operation, 0.1, spread=0.4, share=0.005), count=10, seed=5)
     )
-    assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
+    assert (outcome, verdicts) == (INCONCLUSIVE, [INCONCLUSIVE])
     assert re.fullmatch(
         (
             rf"case: {MM} was flagged, and 10 fresh launches neither .* 5.0 % \(up to \d+.\d %\); "
@@ -644,7 +646,7 @@ def test_what_happens_in_few_iterations_is_seen_by_the_mean():
 def test_a_slower_mean_that_fresh_launches_neither_confirm_nor_rule_out_is_inconclusive():
     again = among(fresh(call, 0.0), fresh(mean, 0.01, spread=0.06), count=10, seed=5)
     outcome, verdicts, [reason] = found([call(0.0), mean(0.05, spread=0.02, seed=5)], again)
-    assert (outcome, verdicts) == (INCONCLUSIVE, [UNDECIDED])
+    assert (outcome, verdicts) == (INCONCLUSIVE, [INCONCLUSIVE])
     assert reason.startswith("case: mean wall time was flagged, and 10 fresh launches neither ")
 
 
@@ -673,7 +675,7 @@ def test_an_operation_that_is_not_bounded_is_named_and_a_large_one_is_a_reason(
 ):
     result = decided(among(noisy))
     assert [one.quantity for one in result.unbounded] == [noisy] * named
-    assert [reason.kind for reason in result.reasons] == [decision.NOISE] * reasons
+    assert [reason.kind for reason in result.reasons] == [verdicts.NOISE] * reasons
     assert result.outcome == (INCONCLUSIVE if reasons else PASSED)
 
 
@@ -691,17 +693,16 @@ def test_of_what_is_not_bounded_the_largest_share_comes_first():
 
 def test_only_noise_and_the_budget_are_excusable():
     kinds = (
-        decision.NOISE,
-        decision.BUDGET,
-        decision.CONTRADICTION,
-        decision.UNMEASURED,
-        decision.MISSING,
-        decision.ACCEPTANCE,
-        decision.BROKEN,
+        verdicts.NOISE,
+        verdicts.BUDGET,
+        verdicts.CONTRADICTION,
+        verdicts.UNMEASURED,
+        verdicts.MISSING,
+        verdicts.BROKEN,
     )
-    assert [kind for kind in kinds if decision.Reason(kind, "").is_excusable] == [
-        decision.NOISE,
-        decision.BUDGET,
+    assert [kind for kind in kinds if verdicts.Reason(kind, "").is_excusable] == [
+        verdicts.NOISE,
+        verdicts.BUDGET,
     ]
 
 

@@ -16,20 +16,14 @@ from gate_builders import Measured, header, quantity, recorded, series, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.criteria import Acceptance
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
 from mnistbench.gate.report import last_line, report
 from mnistbench.gate.statistics import decision
 from mnistbench.gate.statistics.decision import (
-    BROKEN,
     CONFIRMING,
-    INCONCLUSIVE,
     LOOKS,
-    MISSING,
-    PASSED,
     PRODUCT,
-    REGRESSED,
     SCREENING,
     decide,
     least_fresh,
@@ -41,6 +35,8 @@ from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard,
 from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.words import ALL_CASES, IMPORT
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.verdicts import BROKEN, INCONCLUSIVE, MISSING, PASSED, REGRESSED
 
 TESTS = tuple(f"bench/test_x.py::test_{number}" for number in range(7))
 

@@ -1,0 +1,52 @@
+"""The words of all verdicts, which docs/comparing.md explains, and why something was not judged."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Outcome of a report: no threshold was given, so nothing can fail.
+NONE = "none"
+#: Outcome of a report: nothing that was judged is slower than allowed.
+PASSED = "passed"
+#: Outcome of a report, and verdict: slower than the threshold.
+REGRESSED = "regressed"
+#: Outcome of a report, and verdict: neither shown nor ruled out.
+INCONCLUSIVE = "inconclusive"
+#: Verdict: faster by the threshold or more.
+IMPROVED = "improved"
+#: Verdict: the change is below the threshold.
+WITHIN = "within"
+#: Verdict: above the default threshold, but within the spread of the runs.
+SUSPECT = "suspect"
+#: Verdict: the first stage of a gate flagged it, and fresh launches did not confirm it.
+UNCONFIRMED = "unconfirmed"
+#: Verdict: an operation got slower by more than the time of its case shows.
+CONTRADICTED = "contradicted"
+
+#: Kind of a reason, and verdict: the times cannot be compared.
+INCOMPARABLE = "incomparable"
+#: Kind of a reason: one side does not have it.
+MISSING = "missing"
+#: Kind of a reason: the samples vary too much.
+NOISE = "noise"
+#: Kind of a reason: the budget allowed for too few launches.
+BUDGET = "budget"
+#: Kind of a reason: an operation and the time of its case disagree.
+CONTRADICTION = "contradiction"
+#: Kind of a reason: there are no usable times.
+UNMEASURED = "unmeasured"
+#: Kind of a reason: a crash or an interrupt.
+BROKEN = "broken"
+
+
+class Reason(NamedTuple):
+    """Why a report is inconclusive: something was not judged."""
+
+    kind: str
+    text: str
+    excused: bool = False  # by --allow-missing or --allow-incomparable
+
+    @property
+    def is_excusable(self) -> bool:
+        """Whether ``--inconclusive ok`` lets a gate pass in spite of it."""
+        return self.kind in (NOISE, BUDGET)
