@@ -19,7 +19,6 @@ from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded,
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from referencing import Registry, Resource
 
 from mnistbench.compare import diff, judge
@@ -32,6 +31,7 @@ from mnistbench.gate import qualification, words
 from mnistbench.gate import report as gate_report
 from mnistbench.gate.commands import bisect as bisect_command
 from mnistbench.gate.commands import bisection
+from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.decision import decide

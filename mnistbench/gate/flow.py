@@ -25,7 +25,7 @@ from mnistbench.gate.budget import FEW_CASES, Budget, LeastGate, first_efforts, 
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
-from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, qualify
+from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
@@ -85,6 +85,10 @@ def measure(options: GateOptions, progress: Progress, seed: int | None = None) -
             surveyed = monotonic()
             plan, header = survey_sides(options, plan, here, seed, log, progress.say)
             budget.loading_s = monotonic() - surveyed
+            if not options.qualify:
+                files = options.storage / "gate"
+                qualified = newest(files, header.machine, header.sides.common)
+                header = replace(header, qualified=qualified)
             prefix = PREFIX * options.qualify + options.shard.prefix
             measured = Recorded(_new_file(options.storage, prefix), header, [])
             plan = _with_efforts(options, plan, budget, measured)

@@ -12,6 +12,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -22,7 +23,6 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import after_dashes, option, path, seconds, share, switch, whole
 from mnistbench.gate.environments.packages import requirement
-from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.words import ADDED, BASE, HEAD, MEAN, MEMORY, THREADS
 from mnistbench.judging.acceptance import Excuses
@@ -115,6 +115,17 @@ def variable(text: str) -> tuple[str, str]:
 # ---- What is judged and shown --------------------------------------------------------------------
 
 
+class JudgedQuantity(Protocol):
+    """What a threshold depends on."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def is_case(self) -> bool: ...
+    @property
+    def is_once(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Thresholds:
     """The smallest changes that matter, as shares."""
@@ -133,7 +144,7 @@ class Thresholds:
         "SHARE",
     )
 
-    def of(self, quantity: Quantity) -> float:
+    def of(self, quantity: JudgedQuantity) -> float:
         """Return the smallest change of this quantity that matters.
 
         For ADDED as a share of the case.
@@ -144,7 +155,7 @@ class Thresholds:
             return MEMORY_SHARE if quantity.kind == MEMORY else self.once
         return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
 
-    def to_rule_out(self, quantity: Quantity) -> float:
+    def to_rule_out(self, quantity: JudgedQuantity) -> float:
         """Return the slowdown of this quantity that a pass has to rule out."""
         return MEAN_FACTOR * self.case if quantity.kind == MEAN else self.of(quantity)
 

@@ -23,7 +23,6 @@ from mnistbench.gate.launcher import (
 )
 from mnistbench.gate.listing import Listing, Listings
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.qualification import newest
 from mnistbench.gate.sides import stray
 from mnistbench.gate.statistics.ids_of_tests import (
     moved,
@@ -221,7 +220,6 @@ def _header(
     commit, has_changes = trees.head_of(here)
     head = f"{commit}{' with changes' if has_changes else ''}" if commit else str(here)
     has_base = options.base or options.base_dir
-    machine = f"{cpu_model()}, {usable_cpus()} cores"
     both = tuple(plan.trees.values())
     sources = {
         name
@@ -240,10 +238,7 @@ def _header(
         differing=trees.differing(both, names=sources),
         generated=tuple(sorted({name for tree in both for name in tree.generated})),
         remarks=tuple(_remarks(functools.partial(trees.differing, both), surveys)),
-        machine=machine,
-        qualified=""
-        if options.qualify
-        else newest(options.storage / "gate", machine, sides.common),
+        machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,
     )
 

@@ -132,7 +132,7 @@ class _Launch:
             cases={node_id: tuple(builds) for node_id, builds in self._cases.items()},
             spent=self._spent,
             seconds=_now_s() - self._start,
-            once=self._side.once,
+            once=dict(self._side.once),
             unmeasurable=self._unmeasurable,
         )
         self._say(result=asdict(result))

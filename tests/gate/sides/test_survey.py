@@ -325,7 +325,7 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
     rehearsed = []
     made = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda")
     side = Side("head", Path(), Path(), "")
-    one = survey._Survey(side, {"phases": []})
+    one = survey._Survey(side, [])
     monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
     monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(one.cases)))
     monkeypatch.setattr(survey.gc, "freeze", lambda: None)

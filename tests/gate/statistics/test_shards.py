@@ -121,11 +121,6 @@ def test_a_header_keeps_the_shard(tmp_path):
     )
     whole = write(tmp_path / "whole.jsonl.gz", series())
     assert load(whole).header.shard == Shard(1, 1)
-    line = header().line()
-    del line["shard"]  # of an earlier version
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mnistbench.gate.statistics.raw_samples.GateHeader.line", lambda _: line)
-        assert load(write(tmp_path / "earlier.jsonl.gz", series())).header.shard == Shard(1, 1)
 
 
 @pytest.mark.parametrize(
