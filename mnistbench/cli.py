@@ -48,18 +48,18 @@ COMMANDS = {
         "list the oldest saved runs with their TensorBoard files; remove them with --yes",
     ),
     "gate": (
-        "gate.command",
+        "gate.commands.gate",
         (
             "measure a base and the working tree together and judge; exit code 0 passed, 1 "
             "regressed, 2 inconclusive"
         ),
     ),
     "judge": (
-        "gate.judge_command",
+        "gate.commands.judge",
         "judge raw samples of a gate again; exit code 0 passed, 1 regressed, 2 inconclusive",
     ),
     "bisect": (
-        "gate.bisect_command",
+        "gate.commands.bisect",
         (
             "find the first slower release of a package; exit code 0 none is slower, 1 found, 2 "
             "inconclusive"

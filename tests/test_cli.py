@@ -10,7 +10,7 @@ import pytest
 import mnistbench
 from mnistbench import cli
 from mnistbench.core.options import options_of
-from mnistbench.gate import command as gate
+from mnistbench.gate.commands import gate
 from mnistbench.measuring import env_command as env
 
 

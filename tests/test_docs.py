@@ -29,8 +29,8 @@ from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
-from mnistbench.gate.flow import LAUNCHES
-from mnistbench.gate.planning import MOST_LAUNCHES
+from mnistbench.gate.budget import MOST_LAUNCHES
+from mnistbench.gate.options import LAUNCHES
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.decision import LOOKS
@@ -200,8 +200,8 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         "course.studies.locality.measurement.study",
         "course.studies.memory.measurement.study",
         "course.studies.graph.measurement.study",
-        "gate.command.measure",
-        "gate.bisect_command.measure",
+        "gate.commands.gate.measure",
+        "gate.commands.bisect.measure",
         "gate.reproducers.command.measure",
         "course.lab.command._measure",
         "course.lab.command._merge",
@@ -214,10 +214,10 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     ):
         monkeypatch.setattr(f"mnistbench.{where}", measure)
     monkeypatch.setattr(
-        "mnistbench.gate.bisect_command.releases", lambda wanted: (wanted.first, wanted.last)
+        "mnistbench.gate.commands.bisect.releases", lambda wanted: (wanted.first, wanted.last)
     )
     # It would download PyTorch.
-    monkeypatch.setattr("mnistbench.gate.environments.options.SideOptions.interpreters", measure)
+    monkeypatch.setattr("mnistbench.gate.reproducers.command.interpreters", measure)
     if words[0] == "reproduce":
         path = Path(words[1])
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -48,7 +48,14 @@ ONLY = {
     "events": {"core", "showing"},
     "workloads": {"core"},
     "judging": {"core", "judging"},
-    "gate.statistics": {"core", "judging", "gate.statistics", "gate.words"},
+    "gate.statistics": {
+        "core",
+        "judging",
+        "gate.listing",
+        "gate.options",
+        "gate.statistics",
+        "gate.words",
+    },
     "gate.words": {"gate.words"},
     "course.lab": {*FLOORS[: FLOORS.index("course")], "course.studies"},  # not course.classroom
     "cli": {"core", "showing"},  # the modules of its commands are named in COMMANDS

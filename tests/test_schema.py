@@ -27,14 +27,17 @@ from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
-from mnistbench.gate import bisect_command, bisection, qualification, words
+from mnistbench.gate import qualification, words
 from mnistbench.gate import report as gate_report
-from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
+from mnistbench.gate.commands import bisect as bisect_command
+from mnistbench.gate.commands import bisection
+from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
+from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.statistics.decision import Thresholds, decide
+from mnistbench.gate.statistics.decision import decide
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
-from mnistbench.gate.statistics.result import JudgeOptions, Verdict, conclude
+from mnistbench.gate.statistics.result import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.judging import verdicts
 from mnistbench.judging.acceptance import Acceptance

@@ -80,7 +80,7 @@ def measure(launches: int, folder: Path, arms: list[str]) -> None:
                 launcher.environment = environment
                 with launching(replace(plan, home=home), number, None, scratch / "log") as launch:
                     launch.ready()
-                    line = {"stage": 1, **launch.measure()}
+                    line = launch.measure().line(1)
                 path = folder / f"{arm}.jsonl.gz"
                 if not path.exists():
                     raw_samples.append(path, {"schema": raw_samples.SCHEMA})

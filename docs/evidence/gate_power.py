@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from mnistbench.gate import qualification
+from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import is_found, share
 from mnistbench.gate.statistics import (
     decision,
@@ -33,7 +34,7 @@ from mnistbench.gate.statistics import (
     quantities,
     raw_samples,
 )
-from mnistbench.gate.statistics.decision import LAUNCHES, LOOKS, Thresholds
+from mnistbench.gate.statistics.decision import LOOKS
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.words import ONCE
 from mnistbench.judging import verdicts

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mnistbench.gate.flow import LAUNCHES
+from mnistbench.gate.options import LAUNCHES, JudgeOptions
 from mnistbench.gate.report import blocks
 from mnistbench.gate.sides.steps import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.statistics import permutation
@@ -40,7 +40,7 @@ from mnistbench.gate.statistics.raw_samples import (
     SideSample,
     load,
 )
-from mnistbench.gate.statistics.result import JudgeOptions, Verdict, conclude
+from mnistbench.gate.statistics.result import Verdict, conclude
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import PASSED
 

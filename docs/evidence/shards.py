@@ -27,12 +27,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import share
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.decision import (
-    LAUNCHES,
     Decision,
-    Thresholds,
     candidates,
     decide,
     is_settled,

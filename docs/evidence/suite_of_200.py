@@ -162,9 +162,9 @@ def drawn(
 
     Whether the slower test was found, whether another one was, and the outcome.
     """
+    from mnistbench.gate.options import Thresholds
     from mnistbench.gate.qualification import Pool, is_found
     from mnistbench.gate.statistics import quantities, raw_samples
-    from mnistbench.gate.statistics.decision import Thresholds
     from mnistbench.judging.verdicts import REGRESSED
 
     launches = [one for path in paths for one in raw_samples.load(path).launches if one.stage == 1]

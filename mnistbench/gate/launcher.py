@@ -12,32 +12,45 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import mnistbench
 from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.core.reading import Reader
-from mnistbench.gate.imports import Imports, Outside, refusal
+from mnistbench.gate.listing import Listings
+from mnistbench.gate.messages import (
+    ALL_ITERATIONS,
+    CAPTURE,
+    COLLECT,
+    LAUNCH,
+    SURVEY,
+    Efforts,
+    Job,
+    Selected,
+    SideResult,
+    Spent,
+    Surveyed,
+)
+from mnistbench.gate.sides.stray import Imports, refusal
 from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.trees import Tree
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD, THREADS
+
+_T = TypeVar("_T")
 
 #: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0
 
-#: Then the limit is this multiple of its longest step in the survey (loading, or a test with a few
-#: calls), in a launch of that of both sides. The other side of a launch stops waiting after half of
-#: it.
-LIMIT = 30.0
-#: The least limit, in seconds.
-LEAST_LIMIT_S = 60.0
-
-#: Environment variable of a side that sets the number of intra-op threads of all its cases.
-THREADS = "OMP_NUM_THREADS"
+#: After the survey a process may be silent for this multiple of the longest step that was surveyed
+#: (loading, or a test with a few calls; of the base for the head's survey, of both sides for a
+#: launch). A side waits half as long for its peer, so the error names the side that hangs.
+SILENCE_FACTOR = 30.0
+#: Least silence that is allowed, in seconds.
+MIN_SILENCE_S = 60.0
 
 #: What may be the reason if a test fails in a launch, although it has passed in the survey of its
 #: side.
@@ -80,66 +93,28 @@ class Plan:
     shard: Shard = WHOLE
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
     added: float = 0.0  # share of its time by which each iteration of the head is made longer
-    # Of timed and of profiled iterations, as gate.planning has them.
-    effort: tuple[float, float] = (1.0, 1.0)
-    # Node id -> those of a case, if they differ.
-    efforts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    efforts: Efforts = ALL_ITERATIONS
     # Side -> node id -> hash of what a test is parametrized with, in its survey
     parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Node ids of cases that use more than one core, on a side or on both.
     parallel: frozenset[str] = frozenset()
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
-    def threads(self, side: str) -> int:
-        """Return the number of threads of all cases of a side; 0 if each case has its own."""
-        return int(self.variables[side].get(THREADS, 0))
-
-
-@dataclass
-class ListedCase:
-    """A case that a survey found."""
-
-    label: str
-    params: Mapping[str, Any]
-    # Peak memory of tensors in an iteration, bytes; None if it is not known.
-    memory: int | None = None
-    failed: str = ""  # why it cannot be run
-    note: str = ""  # what a reader of the report has to know
-    uncompared: str = ""  # why its results cannot be compared between the sides
-    parallel: bool = False  # a plain test that uses more than one core
-    parameters: str = ""  # hash of what the test is parametrized with
-    sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
-    returns: str = ""  # types of the result
-    seconds: float = 0.0  # of its calls in the survey
-    # Implementation of oneDNN -> how often its iteration runs it.
-    onednn: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass
-class Listing:
-    """The cases of a side, as found by a survey of that side alone."""
-
-    cases: Mapping[str, ListedCase]  # by node id
-    packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
-    torch: str = ""  # version; empty if no test imports it
-    files: Mapping[str, str] = field(default_factory=dict)  # module -> file
-    # Modules of the project that are not from the tree.
-    outside: Mapping[str, Outside] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
-    # Node id -> why the case cannot be measured as it is.
-    unmeasurable: Mapping[str, str] = field(default_factory=dict)
-    resident: int = 0  # peak resident memory of the process, bytes
-    longest_s: float = 0.0  # of loading and each test, seconds
-    # What decides which code runs, with torch: name -> value.
-    cpu: Mapping[str, str] = field(default_factory=dict)
-    loaded: tuple[str, ...] = ()  # installed distributions that the tests import
-    missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
-    # Of the fast step of mnistbench; None if no case has run it.
-    has_compiled_loops: bool | None = None
-
-    def imports(self, tree: Path) -> Imports:
-        """Return what the side has imported, for the tree of the side."""
-        return Imports(tree, self.outside, self.files)
+    def job(self, task: str, side: str, seed: int, **more: Any) -> Job:
+        """Return the job of the process of a side; ``more`` are fields of the task."""
+        return Job(
+            task=task,
+            side=side,
+            tree=str(self.trees[side].root),
+            directory=str(self.trees[side].directory),
+            home=str(self.home),
+            repository=str(self.repository),
+            arguments=self.arguments,
+            phases=self.phases,
+            threads=int(self.variables[side].get(THREADS, 0)),
+            seed=seed,
+            **more,
+        )
 
 
 def stage_home(folder: Path) -> Path:
@@ -160,6 +135,27 @@ def stage_home(folder: Path) -> Path:
     return home
 
 
+@dataclass(frozen=True)
+class LaunchResult:
+    """What a launch has measured of both sides."""
+
+    cases: Mapping[str, Sequence[Mapping[str, Any]]]  # node id -> builds -> side -> columns
+    seconds: float
+    once: Mapping[str, Mapping[str, Mapping[str, int]]]  # side -> as of a SideResult
+    unmeasurable: Mapping[str, str]  # node id of a case that was not found again -> why
+    spent: Mapping[str, Spent]  # by node id
+
+    def line(self, stage: int) -> dict[str, Any]:
+        """Return the line of the file of raw samples."""
+        return {
+            "stage": stage,
+            "cases": self.cases,
+            "seconds": self.seconds,
+            "once": self.once,
+            "unmeasurable": self.unmeasurable,
+        }
+
+
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
@@ -173,19 +169,16 @@ class Launching:
         Raises:
             LaunchError: a side cannot be loaded.
         """
-        with _usable():
-            imports = {
-                process.side: Imports(
-                    self._plan.trees[process.side].root,
-                    message["outside"].read(Mapping[str, Outside]),
-                    message["files"].read(Mapping[str, str]),
-                )
-                for process, message in zip(self._processes, self._receive("ready"), strict=True)
-            }
-            _check_imports(self._plan, imports)
+        imports = {
+            process.side: message
+            for process, message in zip(
+                self._processes, self._receive("ready", Imports), strict=True
+            )
+        }
+        _check_imports(self._plan, imports)
 
-    def measure(self, begins: Callable[[int], None] | None = None) -> dict[str, Any]:
-        """Measure the sides; return the line for the file.
+    def measure(self, begins: Callable[[int], None] | None = None) -> LaunchResult:
+        """Measure the sides.
 
         ``begins`` gets the number of each case, 1 for the first one.
 
@@ -195,27 +188,25 @@ class Launching:
         self._processes[0].begins = begins  # both sides measure the same case
         for process in self._processes:
             process.child.tell("go")
-        results = self._receive("result")
-        with _usable():
-            return _merged(results)
+        return _merged(self._receive("result", SideResult))
 
-    def _receive(self, expected: str) -> list[Reader]:
+    def _receive(self, key: str, message: type[_T]) -> list[_T]:
         """Return the message of each process.
 
         If one fails, the other one ends too: the error of the first is raised.
         """
-        found = []
+        messages = list[_T]()
         ended = None
         for process in self._processes:
             try:
-                found.append(process.receive(expected, self._plan.limit_s))
+                messages.append(process.receive(key, message, self._plan.limit_s))
             except _PeerError as error:
                 ended = error
             except LaunchError as error:
                 raise LaunchError(f"{error}{_SHARED if ' fails: ' in str(error) else ''}") from None
         if ended:
             raise ended
-        return found
+        return messages
 
 
 @contextmanager
@@ -239,15 +230,36 @@ def launching(
             processes = running.enter_context(_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
             process.begin(
-                plan, only, peer=descriptors[side], cores=cores, patience_s=plan.limit_s / 2
+                plan.job(
+                    LAUNCH,
+                    side,
+                    seed,
+                    only=only,
+                    peer=descriptors[side],
+                    patience_s=plan.limit_s / 2,
+                    cores=cores,
+                    imports_torch=len(plan.with_torch) == len(plan.trees),
+                    parallel=sorted(plan.parallel),
+                    parameters=plan.parameters.get(side, {}),
+                    efforts=plan.efforts,
+                    added=plan.added if side == HEAD else 0.0,
+                )
             )
         yield Launching(list(processes.values()), plan)
 
 
-def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[str, Listing]]:
+@dataclass(frozen=True)
+class Surveys:
+    """What the surveys of both sides have sent."""
+
+    listings: Listings
+    imports: Mapping[str, Imports]  # by side
+
+
+def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
     """Load each side in a process of its own, both at the same time.
 
-    Return their listings and the completed plan.
+    Return the completed plan and what they have found.
 
     The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
     is measured; if that is empty, the whole project.
@@ -255,49 +267,51 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, dict[st
     Raises:
         LaunchError: a side cannot be loaded.
     """
-    with _processes(plan, seed, log) as processes, _usable():
-        processes[HEAD].begin(plan, plan.only or None, default=folder)
-        selected = processes[HEAD].receive("selected")
-        arguments, phases = (
-            selected[name].read(tuple[str, ...]) for name in ("arguments", "phases")
-        )
-        plan = replace(plan, arguments=arguments, phases=phases)
-        processes[BASE].begin(plan, plan.only or None, default=None)
+    wanted: dict[str, Any] = {"only": plan.only or None, "is_shard": plan.shard.of > 1}
+    with _processes(plan, seed, log) as processes:
+        base = processes[BASE]
+        head = processes[HEAD]
+        head.begin(plan.job(SURVEY, HEAD, seed, selects=True, folder=folder, **wanted))
+        selected = head.receive("selected", Selected)
+        plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
+        base.begin(plan.job(SURVEY, BASE, seed, **wanted))
         if plan.shard.of > 1:
-            collected = [
-                processes[side].receive("collected").read(tuple[str, ...]) for side in (BASE, HEAD)
-            ]
-            plan = replace(
-                plan, shard=replace(plan.shard, tests=tuple(sorted({*collected[0], *collected[1]})))
-            )
-            for process in processes.values():
-                process.child.tell(json.dumps(plan.shard.own()))
-        found = dict[str, Listing]()
-        limit_s = PATIENCE_S
-        for side in (BASE, HEAD):
-            found[side] = processes[side].receive("surveyed", limit_s).read(Listing)
-            limit_s = max(LEAST_LIMIT_S, *(LIMIT * listing.longest_s for listing in found.values()))
-        for argument in found[BASE].missing:
-            if argument in found[HEAD].missing:
-                raise LaunchError(f"neither side has {argument}; name files and tests that exist")
-        _check_imports(
-            plan, {side: listing.imports(plan.trees[side].root) for side, listing in found.items()}
-        )
-        parallel = frozenset(
-            name
-            for listing in found.values()
-            for name, case in listing.cases.items()
+            plan = replace(plan, shard=_completed(plan.shard, [base, head]))
+        of_base = base.receive("surveyed", Surveyed)
+        limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * of_base.longest_s)
+        of_head = head.receive("surveyed", Surveyed, limit_s)
+        limit_s = max(limit_s, SILENCE_FACTOR * of_head.longest_s)
+    listings = Listings(of_base.listing, of_head.listing)
+    for argument in listings.base.missing:
+        if argument in listings.head.missing:
+            raise LaunchError(f"neither side has {argument}; name files and tests that exist")
+    imports = {BASE: of_base.imports, HEAD: of_head.imports}
+    _check_imports(plan, imports)
+    sides = {BASE: listings.base, HEAD: listings.head}
+    plan = replace(
+        plan,
+        with_torch=frozenset(side for side, listing in sides.items() if listing.torch),
+        parallel=frozenset(
+            node_id
+            for listing in sides.values()
+            for node_id, case in listing.cases.items()
             if case.parallel
-        )
-        with_torch = frozenset(side for side in found if found[side].torch)
-        parameters = {
-            side: {node_id: case.parameters for node_id, case in listing.cases.items()}
-            for side, listing in found.items()
-        }
-        plan = replace(
-            plan, with_torch=with_torch, parallel=parallel, parameters=parameters, limit_s=limit_s
-        )
-        return plan, found
+        ),
+        parameters={side: listing.parameters for side, listing in sides.items()},
+        limit_s=limit_s,
+    )
+    return plan, Surveys(listings, imports)
+
+
+def _completed(shard: Shard, processes: Sequence[_SideProcess]) -> Shard:
+    """Give a shard the tests that the processes have collected, and them those of the shard."""
+    tests = {
+        test for process in processes for test in process.receive("collected", tuple[str, ...])
+    }
+    shard = replace(shard, tests=tuple(sorted(tests)))
+    for process in processes:
+        process.child.tell(json.dumps(shard.own()))
+    return shard
 
 
 def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, str]]:
@@ -308,11 +322,12 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
     Raises:
         LaunchError: a side cannot be loaded.
     """
-    with _processes(plan, seed, log) as processes, _usable():
-        for process in processes.values():
-            process.begin(plan, None, collect=True)
+    with _processes(plan, seed, log) as processes:
+        for side, process in processes.items():
+            process.begin(plan.job(COLLECT, side, seed))
+        tests: Any = Mapping[str, str]
         return {
-            side: process.receive("collected", plan.limit_s).read(Mapping[str, str])
+            side: process.receive("collected", tests, plan.limit_s)
             for side, process in processes.items()
         }
 
@@ -326,8 +341,8 @@ def capture(
 ) -> dict[str, Mapping[str, Any]]:
     """Describe calls of operations on each side in a process of its own, both at the same time.
 
-    ``wanted`` are the rows of operation tables by side, as ``sides.survey.capture`` takes them;
-    ``folder`` receives values.
+    ``wanted`` are the rows of operation tables by side, as a job has them; ``folder`` receives
+    values.
 
     Returns:
         Side -> what ``sides.survey.capture`` sends.
@@ -335,13 +350,11 @@ def capture(
     Raises:
         LaunchError: a side cannot be run.
     """
-    with _processes(plan, seed, log) as processes, _usable():
+    with _processes(plan, seed, log) as processes:
         for side, process in processes.items():
-            process.begin(plan, None, capture=wanted[side], folder=str(folder))
-        return {
-            side: process.receive("captured").read(Mapping[str, Any])
-            for side, process in processes.items()
-        }
+            process.begin(plan.job(CAPTURE, side, seed, wanted=wanted[side], values=str(folder)))
+        rows: Any = Mapping[str, Any]
+        return {side: process.receive("captured", rows) for side, process in processes.items()}
 
 
 @contextmanager
@@ -365,15 +378,6 @@ def _processes(
             process.child.stop()
 
 
-@contextmanager
-def _usable() -> Iterator[None]:
-    """Turn an unreadable message into a LaunchError."""
-    try:
-        yield
-    except RecordError as error:
-        raise LaunchError(f"a launch's message cannot be used: {error}") from None
-
-
 def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
     """Check that the sides have not imported the same code.
 
@@ -385,39 +389,36 @@ def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
         raise LaunchError(reason)
 
 
-def _merged(results: Sequence[Reader]) -> dict[str, Any]:
+def _merged(results: Sequence[SideResult]) -> LaunchResult:
     """Merge the results of both sides, build by build.
 
     Raises:
-        RecordError: a result is incomplete.
+        LaunchError: the sides have measured different cases or builds.
     """
-    first, second = (
-        result["cases"].read(Mapping[str, tuple[Mapping[str, Any], ...]]) for result in results
-    )
-    names = [result["side"].read(str) for result in results]
-    case_seconds = [result["case_seconds"].read(Mapping[str, float]) for result in results]
-    for case, builds in first.items():
-        if len(builds) != len(second.get(case, ())):
-            raise results[0]["cases"][case].wrong("as many builds as the other side has")
-    return {
-        "once": {
-            name: result["once"].read(Mapping[str, Mapping[str, int]])
-            for name, result in zip(names, results, strict=True)
-        },
-        "cases": {
-            case: [
-                {"sides": dict(zip(names, columns, strict=True))}
-                for columns in zip(builds, second[case], strict=True)
+    first, second = results
+    for node_id in {**first.cases, **second.cases}:
+        builds = [len(result.cases.get(node_id, ())) for result in results]
+        if builds[0] != builds[1]:
+            raise LaunchError(
+                f"a launch's message cannot be used: {node_id}: {first.side} has {builds[0]} "
+                f"builds, {second.side} {builds[1]}; measure again"
+            )
+    return LaunchResult(
+        cases={
+            node_id: [
+                {first.side: own, second.side: other}
+                for own, other in zip(builds_of_first, second.cases[node_id], strict=True)
             ]
-            for case, builds in first.items()
+            for node_id, builds_of_first in first.cases.items()
         },
-        "case_seconds": {
-            case: max(seconds.get(case, 0.0) for seconds in case_seconds) for case in first
+        seconds=max(first.seconds, second.seconds),
+        once={result.side: result.once for result in results},
+        unmeasurable=first.unmeasurable,
+        spent={
+            node_id: replace(spent, seconds=max(spent.seconds, second.spent[node_id].seconds))
+            for node_id, spent in first.spent.items()
         },
-        "efforts": results[0]["efforts"].read(Mapping[str, tuple[float, ...]]),
-        "unmeasurable": results[0]["unmeasurable"].read(Mapping[str, str]),
-        "seconds": max(result["seconds"].read(float) for result in results),
-    }
+    )
 
 
 class _SideProcess:
@@ -427,7 +428,6 @@ class _SideProcess:
         self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]
     ) -> None:
         self.side = side
-        self._seed = seed
         self._at = "loading"
         self._root = f"{plan.trees[side].root}{os.sep}"
         self.begins: Callable[[int], None] | None = None
@@ -443,53 +443,23 @@ class _SideProcess:
         except ChildError as error:
             raise UsageError(f"{error}; name a Python interpreter") from None
 
-    def begin(self, plan: Plan, only: Sequence[str] | None, **more: Any) -> None:
+    def begin(self, job: Job) -> None:
         """Send the job; until then the process only imports the gate."""
-        job = {
-            "side": self.side,
-            "tree": str(plan.trees[self.side].root),
-            "directory": str(plan.trees[self.side].directory),
-            "seed": self._seed,
-            "home": str(plan.home),
-            "repository": str(plan.repository),
-            "arguments": plan.arguments,
-            "phases": plan.phases,
-            "threads": plan.threads(self.side),
-            "only": only,
-            "torch": len(plan.with_torch) == len(plan.trees),
-            "parallel": sorted(plan.parallel),
-            "parameters": plan.parameters.get(self.side, {}),
-            "added": plan.added if self.side == HEAD else 0.0,
-            "is_shard": plan.shard.of > 1,
-            "effort": plan.effort,
-            "efforts": plan.efforts,
-            **more,
-        }
-        self.child.tell(json.dumps(job))
+        self.child.tell(json.dumps(asdict(job)))
 
-    def receive(self, expected: str, limit_s: float = PATIENCE_S) -> Reader:
-        """Wait for the message with this name and return its content.
+    @overload
+    def receive(self, key: str, message_type: type[_T], limit_s: float = ...) -> _T: ...
+    @overload
+    def receive(self, key: str, message_type: Any, limit_s: float = ...) -> Any: ...
+    def receive(self, key: str, message_type: Any, limit_s: float = PATIENCE_S) -> Any:
+        """Wait for the message with this key and return its content.
 
         Raises:
             LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s``
                 seconds.
         """
         while True:
-            try:
-                line = self.child.next_line(limit_s)
-            except ChildError as error:
-                raise LaunchError(self._ended(str(error))) from None
-            if not line.startswith("{"):
-                continue  # printed by the start of the interpreter
-            try:
-                message = json.loads(line)
-            except (ValueError, RecursionError):
-                if self.child.ended(1.0):  # usually it was killed while it wrote
-                    raise LaunchError(self._ended(self.child.why_ended())) from None
-                raise LaunchError(
-                    f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure "
-                    "again"
-                ) from None
+            message = self._next_message(limit_s)
             if "error" in message:
                 raise LaunchError(str(message["error"]))
             if "peer_error" in message:
@@ -497,8 +467,29 @@ class _SideProcess:
             self._at = message.get("at", self._at)
             if self.begins and "case" in message:
                 self.begins(message["case"])
-            if expected in message:
-                return Reader(message)[expected]
+            if key in message:
+                try:
+                    return Reader(message)[key].read(message_type)
+                except RecordError as error:
+                    raise LaunchError(f"a launch's message cannot be used: {error}") from None
+
+    def _next_message(self, limit_s: float) -> dict[str, Any]:
+        """Wait for the next message; lines that the start of the interpreter prints are none."""
+        line = ""
+        while not line.startswith("{"):
+            try:
+                line = self.child.next_line(limit_s)
+            except ChildError as error:
+                raise LaunchError(self._ended(str(error))) from None
+        try:
+            message: dict[str, Any] = json.loads(line)
+        except (ValueError, RecursionError):
+            if self.child.ended(1.0):  # usually it was killed while it wrote
+                raise LaunchError(self._ended(self.child.why_ended())) from None
+            raise LaunchError(
+                f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
+            ) from None
+        return message
 
     def _ended(self, reason: str) -> str:
         """Return what the process was doing when it ended, why it ended, and what to do."""

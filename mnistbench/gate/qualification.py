@@ -26,8 +26,9 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
+from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.statistics import decision, quantities, raw_samples
-from mnistbench.gate.statistics.decision import LAUNCHES, LOOKS, Decision, Thresholds
+from mnistbench.gate.statistics.decision import LOOKS, Decision
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
 from mnistbench.gate.statistics.raw_samples import LONGER, Recorded

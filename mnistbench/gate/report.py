@@ -17,6 +17,7 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics.decision import (
     SCREENING,
     Estimate,
@@ -27,7 +28,7 @@ from mnistbench.gate.statistics.decision import (
 )
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, JudgeOptions, Verdict
+from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, Verdict
 from mnistbench.gate.words import (
     ADDED,
     BASE,
@@ -201,7 +202,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
     time = units.duration(verdict.recorded.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
-    torch = f", torch {header.torch}" if header.torch else ""
+    torch = f", torch {header.sides.torch}" if header.sides.torch else ""
     yield f"measured: {count}, {launches}{fresh}, {time}{torch}"
     if parts := ", ".join(
         f"{name} {units.duration(part_s * 1e9)}"
@@ -209,7 +210,7 @@ def _head(verdict: Verdict) -> Iterable[str]:
         if part_s
     ):
         yield f"time: {parts}"
-    cpus = (_cpu(part.header.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
+    cpus = (_cpu(part.header.sides.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
     yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
     for side, variables in header.variables.items():
         if variables:
@@ -219,11 +220,11 @@ def _head(verdict: Verdict) -> Iterable[str]:
             )
     both = [
         f"{name} {base} -> {head}"
-        for name, (base, head) in header.packages.items()
+        for name, (base, head) in header.sides.packages.items()
         if base and head
     ]
     of_base, of_head = (
-        [name for name, versions in header.packages.items() if not versions[other]]
+        [name for name, versions in header.sides.packages.items() if not versions[other]]
         for other in (1, 0)
     )
     for what, names in (
@@ -262,15 +263,15 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     most = verdict.options.top
     fresh = units.counted(verdict.decision.fresh, "fresh launch", "fresh launches")
     for what, names in (
-        ("only in the base", header.only_base),
-        ("only in the head", header.only_head),
-        ("other parameters in the head, so not compared", header.changed),
+        ("only in the base", header.sides.only_base),
+        ("only in the head", header.sides.only_head),
+        ("other parameters in the head, so not compared", header.sides.changed),
         ("ignored by git, and copied from the working tree", header.generated),
     ):
         if names:
             yield f"{what}: {_named(names, most)}"
     yield from header.remarks
-    base, head = (header.left_out.get(side, {}) for side in (BASE, HEAD))
+    base, head = (header.sides.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = {
         case: base[case]
         if base.get(case) == head.get(case)
@@ -281,7 +282,7 @@ def _notes(verdict: Verdict) -> Iterable[str]:
         )
         for case in (*base, *head)
     }
-    types = _named(dict.fromkeys(header.uncompared.values()), most, "types ")
+    types = _named(dict.fromkeys(header.sides.uncompared.values()), most, "types ")
     sources = "other tests or data, from which a difference in time may come"
     not_finite = "NaN or infinity in the {}; times may depend on it"
     result, data = (
@@ -297,10 +298,10 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     )
     for said in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
-        ((name(case), note) for case, note in header.notes.items()),
+        ((name(case), note) for case, note in header.sides.notes.items()),
         (
             (name(case), f"{types}, so the results of the sides are not compared")
-            for case in header.uncompared
+            for case in header.sides.uncompared
         ),
         (
             (case, f"the base returns {one} and the head {other}, {result}")
@@ -965,32 +966,36 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     header = verdict.header
     decision = verdict.decision
     options = verdict.options
-    of_header = (
-        "base",
-        "head",
-        "torch",
-        "cpu",
-        "variables",
-        "packages",
-        "resident",
-        "only_base",
-        "only_head",
-        "changed",
-        "generated",
-        "left_out",
-        "remarks",
-        "qualified",
-    )
+    facts_of_cases = {
+        **{
+            name: getattr(header.sides, name)
+            for name in ("memory", "notes", "onednn", "uncompared", "returned")
+        },
+        "sources": header.sources,
+    }
     return {
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
         "reasons": [{"kind": reason.kind, "text": reason.text} for reason in verdict.reasons],
         "no_regression_of": _finite(decision.bound),
         "no_regression_of_means": _finite(decision.bound_of_means),
-        **{name: getattr(header, name) for name in of_header},
+        "base": header.base,
+        "head": header.head,
+        "torch": header.sides.torch,
+        "cpu": header.sides.cpu,
+        "variables": header.variables,
+        "packages": header.sides.packages,
+        "resident": header.sides.resident,
+        "only_base": header.sides.only_base,
+        "only_head": header.sides.only_head,
+        "changed": header.sides.changed,
+        "generated": header.generated,
+        "left_out": header.sides.left_out,
+        "remarks": header.remarks,
+        "qualified": header.qualified,
         **{
-            name: {header.name(case): value for case, value in getattr(header, name).items()}
-            for name in ("memory", "notes", "onednn", "uncompared", "returned", "sources")
+            name: {header.name(case): value for case, value in facts.items()}
+            for name, facts in facts_of_cases.items()
         },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,

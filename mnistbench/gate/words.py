@@ -6,6 +6,9 @@ This module imports nothing but the standard library, because a side loads it.
 BASE = "base"
 HEAD = "head"
 
+#: Environment variable of a side that sets the number of intra-op threads of all its cases.
+THREADS = "OMP_NUM_THREADS"
+
 #: Oldest version of torch that a side may have. That of other commands is in pyproject.toml.
 OLDEST_TORCH = "2.6"
 

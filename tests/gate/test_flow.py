@@ -22,19 +22,22 @@ import pytest
 import reproducer_builders
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import flow, launcher, qualification, words
-from mnistbench.gate.flow import LAUNCHES, Request, measure
-from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
-from mnistbench.gate.planning import LEAST_EFFORT
+from mnistbench.gate import flow, launcher, qualification, rounds, surveying, words
+from mnistbench.gate.budget import LEAST_EFFORT
+from mnistbench.gate.flow import measure
+from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
+from mnistbench.gate.listing import ListedCase, Listing, Listings
+from mnistbench.gate.messages import Efforts, Spent
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report import last_line, report
+from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import LEAST_LAUNCHES
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 from mnistbench.showing.progress import Progress
@@ -50,9 +53,9 @@ PARAMS = {"device": "cpu", "threads": 1, "batch_size": 16}
 @pytest.fixture(autouse=True)
 def _machine(alone, monkeypatch):
     """One core, and all the memory that anybody wants."""
-    monkeypatch.setattr(flow, "own_cores", lambda: [0])
-    monkeypatch.setattr(flow, "available_bytes", lambda: math.inf)
-    monkeypatch.setattr(flow, "cpu_model", lambda: "EPYC")
+    monkeypatch.setattr(rounds, "own_cores", lambda: [0])
+    monkeypatch.setattr(rounds, "available_bytes", lambda: math.inf)
+    monkeypatch.setattr(surveying, "cpu_model", lambda: "EPYC")
 
 
 @pytest.fixture
@@ -107,7 +110,8 @@ class Launches:
         self.at_once = 1  # most launches at the same time
         self.cores = []  # of each launch
         self.seconds = 0.0  # of the calls of a case in the survey
-        self.spent = (1, 1, 0, 0)  # efforts of a case in a launch, and their seconds
+        # Efforts of a case in a launch, and their seconds.
+        self.spent = (Efforts(1, 1), 0, 0)
         self.clock = 0.0
         self.before = {}  # number of the launch -> called before it is measured; 0 is the survey
         self.changes = {}  # number of the launch -> changes of what it leaves
@@ -136,15 +140,18 @@ class Launches:
         self.clock += self.loading
         self.before.get(0, lambda: None)()
         arguments, phases = self.selects(plan.arguments, folder)
-        listings = {side: self.listing(side) for side in (BASE, HEAD)}
-        parameters = {
-            side: {case: found.parameters for case, found in listings[side].cases.items()}
-            for side in listings
+        listings = {
+            side: replace(self.listing(side), threads=int(plan.variables[side].get(THREADS, 0)))
+            for side in (BASE, HEAD)
         }
         plan = replace(
-            plan, arguments=tuple(filter(None, arguments)), phases=phases, parameters=parameters
+            plan,
+            arguments=tuple(filter(None, arguments)),
+            phases=phases,
+            parameters={side: listing.parameters for side, listing in listings.items()},
         )
-        return plan, listings
+        imports = {side: Imports(str(plan.trees[side].root)) for side in listings}
+        return plan, Surveys(Listings(listings[BASE], listings[HEAD]), imports)
 
     def collect_again(self, plan, seed, log):
         self.collected.append(seed)
@@ -177,7 +184,6 @@ class Launches:
             cases,
             self.packages[side],
             self.torch[side],
-            {"model": f"{side}/model.py"},
             resident=500_000,
             left_out=self.left_out if side == BASE else {},
             missing=self.missing[side],
@@ -209,13 +215,13 @@ class Launches:
         [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
         line = gate_builders.line(launch)
         del line["stage"]
-        return {
+        result = {
             **line,
-            "case_seconds": dict.fromkeys(only, self.of_case),
-            "efforts": dict.fromkeys(only, self.spent),
+            "spent": dict.fromkeys(only, Spent(self.of_case, *self.spent)),
             "unmeasurable": dict.fromkeys(lacking, OTHER_ID),
             **self.changes.get(len(self.started), {}),
         }
+        return LaunchResult(**result)
 
 
 @pytest.fixture
@@ -226,12 +232,18 @@ def launches():
 @pytest.fixture
 def gate(here, tmp_path, launches, monkeypatch):
     """Measure with these launches; what the request says by keywords."""
-    for name in ("launching", "survey", "capture", "collect_again", "monotonic"):
-        monkeypatch.setattr(flow, name, getattr(launches, name))
+    for module, name in (
+        (rounds, "launching"),
+        (surveying, "survey"),
+        (surveying, "collect_again"),
+        (flow, "capture"),
+        (flow, "monotonic"),
+    ):
+        monkeypatch.setattr(module, name, getattr(launches, name))
 
     def measured(progress=None, *, where=here, **changes):
         monkeypatch.chdir(where)
-        request = Request(
+        request = GateOptions(
             **{
                 "base_dir": tmp_path / "base",
                 "storage": tmp_path / "storage",
@@ -278,20 +290,17 @@ def test_launches_are_measured_and_kept(gate, launches, tmp_path):
 
 
 def test_the_header_says_what_is_compared(gate, launches, here, monkeypatch):
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     launches.packages = {BASE: {"tqdm": "4", "Gone": "1"}, HEAD: {"tqdm": "5", "Added": "1"}}
     launches.torch = {BASE: "2.14.0", HEAD: "2.15.0"}
     header = gate(launches=8, pytest=("-k", "step")).header
     assert header.base.endswith("/base")
     assert header.head == str(here)
     assert header.arguments == ("bench", "-k", "step")
-    assert (header.seed, header.torch) == (100, "2.14.0 -> 2.15.0")
+    assert (header.seed, header.sides.torch) == (100, "2.14.0 -> 2.15.0")
     assert header.labels == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
-    assert header.files == {BASE: {"model": "base/model.py"}, HEAD: {"model": "head/model.py"}}
-    assert header.packages == {"Added": ("", "1"), "Gone": ("1", ""), "tqdm": ("4", "5")}
-    assert header.memory == {QUICK: {BASE: 1_000, HEAD: 2_000}}
-    assert header.resident == {BASE: 500_000, HEAD: 500_000}
-    assert header.allocator.items() >= {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}.items()
+    assert header.sides.packages == {"Added": ("", "1"), "Gone": ("1", ""), "tqdm": ("4", "5")}
+    assert header.sides.memory == {QUICK: {BASE: 1_000, HEAD: 2_000}}
+    assert header.sides.resident == {BASE: 500_000, HEAD: 500_000}
 
 
 def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
@@ -305,8 +314,10 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
 
     launches.listing = noted
     header = gate(launches=8).header
-    assert header.notes == {QUICK: "changes its arguments"}
-    assert header.uncompared == {QUICK: "in the base: returns base; in the head: returns head"}
+    assert header.sides.notes == {QUICK: "changes its arguments"}
+    assert header.sides.uncompared == {
+        QUICK: "in the base: returns base; in the head: returns head"
+    }
 
 
 # ---- Ids that differ between processes -----------------------------------------------------------
@@ -357,14 +368,17 @@ def test_ids_of_one_side_alone_are_looked_for_in_another_process(gate, launches)
     header = gate(launches=8).header
     [seed] = launches.collected
     assert seed != 100  # of the survey
-    assert header.unmeasurable == {"t.py::t[...]": OTHER_ID}
-    assert (header.only_base, header.only_head) == (("t.py::renamed[1]",), ("t.py::renamed[2]",))
+    assert header.sides.unmeasurable == {"t.py::t[...]": OTHER_ID}
+    assert (header.sides.only_base, header.sides.only_head) == (
+        ("t.py::renamed[1]",),
+        ("t.py::renamed[2]",),
+    )
 
 
 def test_tests_are_not_collected_again_without_a_suspicion(gate, launches):
     launches.cases[HEAD]["t.py::new[1]"] = PARAMS
     launches.cases[BASE]["t.py::gone[1]"] = PARAMS
-    assert gate(launches=8).header.unmeasurable == {}
+    assert gate(launches=8).header.sides.unmeasurable == {}
     assert launches.collected == []
 
 
@@ -372,8 +386,8 @@ def test_an_id_of_one_side_alone_may_have_its_counterpart_in_another_shard(gate,
     launches.cases[BASE]["t.py::t[<A at 0x1>]"] = PARAMS
     launches.again = {BASE: {}, HEAD: {}}
     header = gate(launches=8, shard=Shard(1, 2)).header
-    assert header.unmeasurable == {"t.py::t[...]": f"in the base: {OTHER_ID}"}
-    assert header.only_base == ()
+    assert header.sides.unmeasurable == {"t.py::t[...]": f"in the base: {OTHER_ID}"}
+    assert header.sides.only_base == ()
 
 
 def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate, launches):
@@ -391,9 +405,9 @@ def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate,
     of_head = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
     launches.again = {BASE: of_base, HEAD: of_head}
     header = gate(launches=8).header
-    assert header.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
+    assert header.sides.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
     assert list(header.labels) == [QUICK, SLOW]
-    assert header.changed == ()
+    assert header.sides.changed == ()
 
 
 def test_parameters_whose_order_is_random_are_not_said_to_have_changed_in_the_head(gate, launches):
@@ -410,8 +424,8 @@ def test_parameters_whose_order_is_random_are_not_said_to_have_changed_in_the_he
     launches.listing = swapped
     launches.again = {BASE: of_head, HEAD: of_head}  # the head has the same order twice by chance
     header = gate(launches=8).header
-    assert header.unmeasurable == {"t.py::t[...]": OTHER_PARAMETERS}
-    assert (header.only_base, header.only_head, header.changed) == ((), (), ())
+    assert header.sides.unmeasurable == {"t.py::t[...]": OTHER_PARAMETERS}
+    assert (header.sides.only_base, header.sides.only_head, header.sides.changed) == ((), (), ())
     assert list(header.labels) == [QUICK, SLOW]
 
 
@@ -421,7 +435,7 @@ def test_cases_that_a_survey_cannot_measure_have_a_reason(gate, launches):
         listing(side), unmeasurable={"t.py::a": "only creates", side: "only creates"}
     )
     header = gate(launches=8).header
-    assert header.unmeasurable == {
+    assert header.sides.unmeasurable == {
         "t.py::a": "only creates",
         BASE: "in the base: only creates",
         HEAD: "in the head: only creates",
@@ -455,8 +469,11 @@ def test_what_decides_which_code_runs_is_kept_of_both_sides(gate, launches):
     launches.listing = found
     measured = gate(launches=8)
     header = measured.header
-    assert header.cpu == {BASE: {"instruction set": "AVX512"}, HEAD: {"instruction set": "AVX2"}}
-    assert header.onednn == {QUICK: {BASE: {}, HEAD: {"matmul ref:any": 1}}}
+    assert header.sides.cpu == {
+        BASE: {"instruction set": "AVX512"},
+        HEAD: {"instruction set": "AVX2"},
+    }
+    assert header.sides.onednn == {QUICK: {BASE: {}, HEAD: {"matmul ref:any": 1}}}
     assert raw_samples.load(measured.path).header == header
 
 
@@ -477,7 +494,7 @@ def test_convolution(benchmark):
 def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, launches, monkeypatch):
     """The surveys are processes of both sides; what they have found is in the header."""
     (here / "bench/test_step.py").write_text(CONVOLUTION)
-    monkeypatch.setattr(flow, "survey", launcher.survey)
+    monkeypatch.setattr(surveying, "survey", launcher.survey)
     case = "bench/test_step.py::test_convolution"
     launches.factors = {case: 1.0}
     forced = (("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ATEN_CPU_CAPABILITY", "default"))
@@ -525,9 +542,9 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(
     launches.listing = found
     header = gate(launches=8).header
     assert header.sources == {QUICK: ("bench/new.json", "bench/test_step.py")}
-    assert header.returned == {QUICK: ("list", "generator")}
-    assert header.uncompared == {}
-    assert raw_samples.load(gate(launches=8).path).header.returned == header.returned
+    assert header.sides.returned == {QUICK: ("list", "generator")}
+    assert header.sides.uncompared == {}
+    assert raw_samples.load(gate(launches=8).path).header.sides.returned == header.sides.returned
 
 
 def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_difference(gate, launches):
@@ -668,7 +685,7 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
 )
 def test_a_case_computes_the_same_to_the_bit_on_one_thread_of_a_cpu(gate, launches, params, exact):
     launches.cases = {side: {QUICK: {**PARAMS, **params}} for side in (BASE, HEAD)}
-    assert gate(launches=8).header.exact == {QUICK: exact}
+    assert gate(launches=8).header.sides.is_exact(QUICK) == exact
 
 
 @pytest.mark.parametrize(
@@ -680,7 +697,7 @@ def test_threads_of_a_side_count_instead_of_those_of_the_case(gate, launches, ba
     measured = gate(
         launches=8, base_env=tuple(variables[0].items()), head_env=tuple(variables[1].items())
     )
-    assert set(measured.header.exact.values()) == {exact}
+    assert {measured.header.sides.is_exact(case) for case in measured.header.labels} == {exact}
     # The cases have the same parameters.
     assert list(measured.header.labels) == list(launches.cases[BASE])
 
@@ -691,7 +708,7 @@ def test_a_plain_test_has_the_threads_of_its_side_and_is_compared(gate, launches
     }
     measured = gate(launches=8, head_env=(("OMP_NUM_THREADS", "2"),))
     assert list(measured.header.labels) == [QUICK]
-    assert measured.header.changed == ()
+    assert measured.header.sides.changed == ()
     with pytest.raises(LaunchError, match=r"^no case in common: "):
         gate(launches=8)
 
@@ -707,7 +724,7 @@ def test_cases_that_the_sides_do_not_share_are_said_and_not_measured(gate, launc
     }
     launches.failed = {"t.py::new": "head: RuntimeError: boom"}  # does not matter there
     header = gate(launches=8).header
-    assert (header.only_base, header.only_head, header.changed) == (
+    assert (header.sides.only_base, header.sides.only_head, header.sides.changed) == (
         ("t.py::gone",),
         ("t.py::new",),
         (SLOW,),
@@ -765,7 +782,7 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
     launches.cases[BASE] = {}
     measured = gate(allow_missing=True)
     assert (launches.started, measured.launches, measured.end.cut_short) == ([], [], "")
-    assert measured.header.only_head == (QUICK, SLOW)
+    assert measured.header.sides.only_head == (QUICK, SLOW)
     for recorded in (measured, gather([measured.path])):
         verdict = conclude(recorded, JudgeOptions(allow_missing=True))
         assert (verdict.outcome, last_line(verdict)) == (
@@ -861,17 +878,11 @@ def sharded(launches, number, of):
     looked = launches.survey
 
     def survey(plan, *arguments):
-        found, listings = looked(plan, *arguments)
+        found, surveys = looked(plan, *arguments)
         tests = tuple(sorted({*launches.cases[BASE], *launches.cases[HEAD]}))
         shard = replace(plan.shard, tests=tests)
-        own = {
-            side: replace(
-                one,
-                cases={case: listed for case, listed in one.cases.items() if case in shard.own()},
-            )
-            for side, one in listings.items()
-        }
-        return replace(found, shard=shard), own
+        own = surveys.listings.without({*tests} - {*shard.own()})
+        return replace(found, shard=shard), replace(surveys, listings=own)
 
     return {"shard": Shard(number, of)}, survey
 
@@ -880,7 +891,7 @@ def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeyp
     found = []
     for number in (1, 2):
         changes, survey = sharded(launches, number, 2)
-        monkeypatch.setattr(flow, "survey", survey)
+        monkeypatch.setattr(surveying, "survey", survey)
         found.append(gate(launches=10, **changes))
     assert sorted(case for measured in found for case in measured.header.labels) == sorted(
         (QUICK, SLOW)
@@ -889,9 +900,8 @@ def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeyp
         "shard-1-of-2",
         "shard-2-of-2",
     ]
-    packages = {"torch": ("2.15.0", "2.15.0"), "tqdm": ("4", "4")}
     assert [one.header.shard for one in found] == [
-        Shard(number, 2, tuple(sorted((QUICK, SLOW))), packages) for number in (1, 2)
+        Shard(number, 2, tuple(sorted((QUICK, SLOW)))) for number in (1, 2)
     ]
     together = conclude(gather([measured.path for measured in found]), JudgeOptions())
     assert len(together.header.labels) == 2
@@ -901,7 +911,7 @@ def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeyp
 def test_a_flagged_case_of_a_shard_has_more_fresh_launches(gate, launches, monkeypatch):
     launches.factors = {QUICK: 1.2, SLOW: 1.2}
     changes, survey = sharded(launches, 1, 2)
-    monkeypatch.setattr(flow, "survey", survey)
+    monkeypatch.setattr(surveying, "survey", survey)
     measured = gate(launches=10, **changes)
     assert stages_of(measured) == [1] * 10 + [2] * 8  # 4 can only confirm the level of a whole gate
     assert conclude(measured, JudgeOptions()).outcome == REGRESSED
@@ -912,14 +922,15 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
     left_out = Shard(2, 2, (QUICK, SLOW)).own()
 
     def skipped(plan, *arguments):
-        found, listings = survey(plan, *arguments)
-        none = {
-            side: replace(one, cases={}, left_out=dict.fromkeys(left_out, "is skipped"))
-            for side, one in listings.items()
-        }
-        return found, none if plan.shard.number == 2 else listings
+        found, surveys = survey(plan, *arguments)
+        if plan.shard.number != 2:
+            return found, surveys
+        nothing = replace(
+            surveys.listings.base, cases={}, left_out=dict.fromkeys(left_out, "is skipped")
+        )
+        return found, replace(surveys, listings=Listings(nothing, nothing))
 
-    monkeypatch.setattr(flow, "survey", skipped)
+    monkeypatch.setattr(surveying, "survey", skipped)
     first = gate(launches=10, **changes)
     second = gate(**{**changes, "shard": Shard(2, 2)})
     assert (second.launches, second.end.cut_short) == (
@@ -928,7 +939,7 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
     )
     assert conclude(second, JudgeOptions()).outcome == INCONCLUSIVE
     together = conclude(gather([first.path, second.path]), JudgeOptions())
-    assert (together.outcome, together.header.left_out[HEAD]) == (
+    assert (together.outcome, together.header.sides.left_out[HEAD]) == (
         PASSED,
         dict.fromkeys(left_out, "is skipped"),
     )
@@ -940,7 +951,7 @@ def test_shards_with_new_benchmarks_alone_compare_nothing(gate, launches, monkey
     parts = []
     for number in (1, 2):
         changes, survey = sharded(launches, number, 2)
-        monkeypatch.setattr(flow, "survey", survey)
+        monkeypatch.setattr(surveying, "survey", survey)
         parts.append(gate(allow_missing=True, **changes))
     together = gather([part.path for part in parts])
     allowed = conclude(together, JudgeOptions(allow_missing=True))
@@ -965,12 +976,11 @@ def test_shards_of_which_none_has_a_case_do_not_pass(gate, launches, monkeypatch
         changes, survey = sharded(launches, number, 2)
 
         def skipped(plan, *arguments, survey=survey):
-            found, listings = survey(plan, *arguments)
-            return found, {
-                side: replace(one, cases={}, left_out=left_out) for side, one in listings.items()
-            }
+            found, surveys = survey(plan, *arguments)
+            nothing = Listing({}, left_out=left_out)
+            return found, replace(surveys, listings=Listings(nothing, nothing))
 
-        monkeypatch.setattr(flow, "survey", skipped)
+        monkeypatch.setattr(surveying, "survey", skipped)
         parts.append(gate(**changes))
     for is_allowed in (False, True):
         verdict = conclude(
@@ -988,14 +998,14 @@ def test_one_test_is_not_divided(gate, launches, monkeypatch):
         plan, listings = survey(*arguments)
         return replace(plan, shard=replace(plan.shard, tests=plan.shard.tests[:1])), listings
 
-    monkeypatch.setattr(flow, "survey", of_one_test)
+    monkeypatch.setattr(surveying, "survey", of_one_test)
     with pytest.raises(UsageError, match=r"a single test cannot be divided, so remove --shard$"):
         gate(**changes)
 
 
 def test_more_shards_than_tests_are_refused(gate, launches, monkeypatch, tmp_path):
     changes, survey = sharded(launches, 3, 3)
-    monkeypatch.setattr(flow, "survey", survey)
+    monkeypatch.setattr(surveying, "survey", survey)
     with pytest.raises(UsageError) as raised:
         gate(**changes)
     assert (
@@ -1012,7 +1022,7 @@ def cores(launches, monkeypatch):
     """Let this machine have so many cores, and so many launches at the same time."""
 
     def have(number, at_once):
-        monkeypatch.setattr(flow, "own_cores", lambda: list(range(number)))
+        monkeypatch.setattr(rounds, "own_cores", lambda: list(range(number)))
         launches.at_once = at_once
 
     return have
@@ -1052,7 +1062,7 @@ def test_a_launch_runs_alone_without_the_memory_for_two(
     gate, launches, cores, monkeypatch, resident, at_once
 ):
     cores(5, at_once)
-    monkeypatch.setattr(flow, "available_bytes", lambda: 3e9)  # two launches touch 2.1 GB
+    monkeypatch.setattr(rounds, "available_bytes", lambda: 3e9)  # two launches touch 2.1 GB
     listing = launches.listing
     launches.listing = lambda side: replace(listing(side), resident=resident)
     assert len(gate(launches=8).launches) == 8
@@ -1257,17 +1267,15 @@ def test_the_time_of_the_fewest_launches_follows_from_the_calls_of_the_survey(
 
 
 def test_a_budget_makes_the_efforts_of_later_launches_smaller(gate, launches):
-    launches.spent = (0.25, 0.25, 8.0, 0.0)  # 8 of the 10 seconds of each case
+    launches.spent = (Efforts(0.25, 0.25), 8.0, 0.0)  # 8 of the 10 seconds of each case
     assert len(gate(launches=8, budget_s=1_000.0).launches) == 8
-    wide = launches.started[-1][0].efforts
+    assert {plan.efforts for plan, _, _ in launches.started} == {(0.25, 0.25)}
     launches.started.clear()
     launches.clock = 0.0
-    gate(launches=8, budget_s=150.0)
-    plans = [plan for plan, _, _ in launches.started]
-    assert plans[0].efforts == {}
-    assert plans[0].effort == (0.25, 0.25)
-    assert all(plans[1].efforts[case][0] <= wide[case][0] for case in (QUICK, SLOW))
-    assert plans[1].efforts[SLOW] == (LEAST_EFFORT, LEAST_EFFORT)
+    gate(launches=8, budget_s=100.0)
+    efforts = [plan.efforts for plan, _, _ in launches.started]
+    assert efforts[0] == (0.25, 0.25)
+    assert efforts[1] == (LEAST_EFFORT, LEAST_EFFORT)
 
 
 def test_a_run_says_what_its_time_went_to(gate, launches):
@@ -1286,7 +1294,7 @@ def test_a_run_says_what_its_time_went_to(gate, launches):
 def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(
     gate, launches, monkeypatch
 ):
-    monkeypatch.setattr(flow.planning, "planned_launches", lambda *_: 13)
+    monkeypatch.setattr(flow, "planned_launches", lambda *_: 13)
     assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
     assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
     assert stages_of(gate(launches=9)) == [1] * 9
@@ -1379,7 +1387,7 @@ def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(
     shown = report(conclude(later, JudgeOptions()))
     assert later.header.qualified in shown.blocks[0].lines
     assert shown.data["qualified"] == later.header.qualified
-    monkeypatch.setattr(flow, "cpu_model", lambda: "Xeon")
+    monkeypatch.setattr(surveying, "cpu_model", lambda: "Xeon")
     elsewhere = gate(launches=8)
     assert elsewhere.header.qualified == ""
     assert not any(
@@ -1468,6 +1476,7 @@ def stopped(monkeypatch):
             return cls(2026, 11, 20, 10, 31, 5, tzinfo=tz)
 
     monkeypatch.setattr(flow, "datetime", Calendar)
+    monkeypatch.setattr(surveying, "datetime", Calendar)
 
 
 @pytest.mark.usefixtures("stopped")

@@ -8,24 +8,30 @@ from __future__ import annotations
 import fcntl
 import json
 import signal
+import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
+import gate_builders
 import pytest
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import (
     LaunchError,
-    ListedCase,
+    LaunchResult,
     Plan,
     environment,
     launching,
     stage_home,
     survey,
 )
+from mnistbench.gate.listing import ListedCase, Listing
+from mnistbench.gate.messages import LAUNCH, Efforts, SideResult, Surveyed
+from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
@@ -46,62 +52,64 @@ def say(**message):
 
 
 def ready(**changes):
-    say(ready={"outside": {}, "files": {}, **changes})
+    say(ready={"tree": job["tree"], "outside": {}, "files": {}, **changes})
 
 
-def surveyed(**changes):
-    said = {
-        "torch": "2.15.0",
+def surveyed(files={}, longest_s=0.01, **changes):
+    case = {
+        "label": name,
+        "params": {"threads": 1},
+        "memory": 4,
+        "failed": "",
+        "note": "",
+        "uncompared": "",
+        "parallel": False,
+        "parameters": "",
+        "sources": [],
+        "returns": "",
+        "seconds": 0.1,
+        "onednn": {},
+    }
+    listing = {
+        "cases": {"t.py::t": case},
         "packages": {"torch": "2.15.0"},
-        "outside": {},
-        "cases": {
-            "t.py::t": {
-                "label": name,
-                "params": {"threads": 1},
-                "memory": 4,
-                "failed": "",
-                "note": "",
-                "uncompared": "",
-                "parallel": False,
-                "parameters": "",
-                "sources": [],
-                "returns": "",
-                "seconds": 0.1,
-                "onednn": {},
-            }
-        },
-        "files": {"t": f"{name}.py"},
-        "resident": 8,
+        "torch": "2.15.0",
+        "threads": 0,
         "left_out": {},
         "unmeasurable": {},
-        "longest_s": 0.01,
+        "resident": 8,
         "cpu": {},
         "loaded": [],
         "missing": [],
         "has_compiled_loops": None,
+        **changes,
     }
-    say(surveyed={**said, **changes})
+    imports = {"tree": job["tree"], "outside": {}, "files": {"t": f"{name}.py", **files}}
+    say(surveyed={"listing": listing, "imports": imports, "longest_s": longest_s})
 
 
 def result(**changes):
     said = {
-        "cases": {},
-        "case_seconds": {},
-        "efforts": {},
-        "seconds": 1.5,
         "side": name,
+        "cases": {},
+        "spent": {},
+        "seconds": 1.5,
         "once": {},
         "unmeasurable": {},
     }
     say(result={**said, **changes})
 
 
+def spent(seconds):
+    return {"seconds": seconds, "efforts": [1.0, 1.0], "timed_s": 0.1, "profiled_s": 0.1}
+
+
 def result_of_side(sample):
-    result(cases={"t": [sample]}, case_seconds={"t": 1.0})
+    result(cases={"t": [sample]}, spent={"t": spent(1.0)})
 
 
 def select():
-    if job["default"]:
+    if job["selects"]:
         say(selected={"arguments": ["x.py"], "phases": []})
 
 
@@ -136,14 +144,7 @@ def plan(tmp_path):
 
 
 #: What the launches here return if they measure no case.
-NOTHING = {
-    "cases": {},
-    "case_seconds": {},
-    "efforts": {},
-    "seconds": 1.5,
-    "once": {BASE: {}, HEAD: {}},
-    "unmeasurable": {},
-}
+NOTHING = LaunchResult(cases={}, seconds=1.5, once={BASE: {}, HEAD: {}}, unmeasurable={}, spent={})
 
 
 @pytest.fixture
@@ -164,8 +165,8 @@ def whole(launch):
 
 def sides_of(said):
     """What each process sent with ``result_of_side``."""
-    [build] = said["cases"]["t"]
-    return build["sides"]
+    [build] = said.cases["t"]
+    return build
 
 
 def nobody_lives(plan):
@@ -182,6 +183,42 @@ def nobody_lives(plan):
                         return False
                     time.sleep(0.01)
     return True
+
+
+# ---- The stand-in --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [("ready", Imports), ("surveyed", Surveyed), ("result", SideResult)],
+    ids=["ready", "surveyed", "result"],
+)
+def test_a_stand_in_sends_what_a_process_sends(key, message):
+    """A process sends the fields of these classes, as ``asdict`` gives them."""
+    program = f"{PROTOCOL}\n{key}()"
+    with tempfile.TemporaryDirectory() as home:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input=json.dumps({"side": BASE, "home": home, "tree": "tree"}),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    said = json.loads(done.stdout)[key]
+    assert_keys(said, message)
+    if key == "surveyed":
+        assert_keys(said["imports"], Imports)
+        assert_keys(said["listing"], Listing)
+        assert_keys(said["listing"]["cases"]["t.py::t"], ListedCase)
+
+
+def assert_keys(said, message):
+    assert said.keys() == {field.name for field in fields(message)}
+
+
+def test_made_up_launches_have_the_keys_of_a_line(tmp_path):
+    [launch] = gate_builders.series(count=1)
+    assert gate_builders.line(launch).keys() == NOTHING.line(1).keys()
 
 
 # ---- A launch that does what it should -----------------------------------------------------------
@@ -241,15 +278,16 @@ result_of_side({
     )
     plan = replace(
         plan,
-        efforts={"t.py::t": (0.5, 0.25)},
+        efforts=Efforts(0.5, 0.25),
         parameters={side: {"t.py::t": side} for side in (BASE, HEAD)},
     )
     with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
     for side, said in sides.items():
-        assert isinstance(said["job"].pop("peer"), int)
+        assert said["job"].pop("peer") > 0
         assert said["job"] == {
+            "task": LAUNCH,
             "side": side,
             "tree": str(tmp_path / side),
             "directory": str(tmp_path / side / "project"),
@@ -260,13 +298,16 @@ result_of_side({
             "phases": ["step"],
             "threads": 0,
             "only": ["t.py::t"],
-            "torch": False,
+            "imports_torch": False,
             "parallel": ["t.py::t"],
             "parameters": {"t.py::t": side},
             "added": 0.1 if side == HEAD else 0.0,
+            "selects": False,
+            "folder": "",
             "is_shard": False,
-            "effort": [1.0, 1.0],
-            "efforts": {"t.py::t": [0.5, 0.25]},
+            "efforts": [0.5, 0.25],
+            "wanted": [],
+            "values": "",
             "cores": [],
             "patience_s": 300.0,
         }
@@ -283,7 +324,7 @@ result_of_side({
 def test_torch_is_imported_before_the_session_if_both_sides_use_it(start, plan, sides, imported):
     # That of one side alone is a cost of its imports.
     with start(
-        "ready()\nwait_to_go()\nresult_of_side({'torch': job['torch']})",
+        "ready()\nwait_to_go()\nresult_of_side({'torch': job['imports_torch']})",
         plan=replace(plan, with_torch=frozenset(sides)),
     ) as launch:
         launch.ready()
@@ -297,7 +338,7 @@ def test_costs_that_occur_once_are_kept_by_side(start):
     )
     with start(program) as launch:
         launch.ready()
-        assert launch.measure()["once"] == {
+        assert launch.measure().once == {
             side: {"import": {"all cases": ns}} for side, ns in ((BASE, 5), (HEAD, 6))
         }
 
@@ -379,10 +420,10 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("say(ready={})", "ready.outside: is missing"),
+        ("say(ready={})", "ready.tree: is missing"),
         (
             "ready()\nwait_to_go()\nsay(result={'side': name, 'cases': {}})",
-            "result.case_seconds: is missing",
+            "result.spent: is missing",
         ),
     ],
 )
@@ -465,11 +506,12 @@ def test_results_that_do_not_match_are_no_launch(start, of_head):
 ready()
 wait_to_go()
 builds = [{{}}]
-result(cases={{"x": builds}} if name == "base" else {of_head}, case_seconds={{"x": 1}})
+result(cases={{"x": builds}} if name == "base" else {of_head})
 """
     with start(program, seed=1) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
-    assert ": needs as many builds as the other side has, found [" in str(raised.value)
+    assert "x: " in str(raised.value)
+    assert str(raised.value).endswith("; measure again")
 
 
 # ---- The survey ----------------------------------------------------------------------------------
@@ -491,28 +533,25 @@ def test_a_survey_loads_each_side_alone_and_measures_what_the_head_selects(look,
 select()
 surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["PYTHONHASHSEED"]})
 """
-    selected, found = look(program)
+    selected, surveys = look(program)
     assert (selected.arguments, selected.phases) == (("x.py",), ())
-    jobs = {side: json.loads(listing.files["job"]) for side, listing in found.items()}
+    files = {side: imports.files for side, imports in surveys.imports.items()}
+    jobs = {side: json.loads(files[side]["job"]) for side in (BASE, HEAD)}
     for side in (BASE, HEAD):
-        listing = found[side]
+        listing = surveys.listings[side]
         assert listing.cases == {"t.py::t": ListedCase(side, {"threads": 1}, memory=4, seconds=0.1)}
         assert (listing.packages, listing.torch, listing.resident) == (
             {"torch": "2.15.0"},
             "2.15.0",
             8,
         )
-        assert (listing.files["cwd"], listing.files["hash"]) == (
-            str(tmp_path / side / "project"),
-            "7",
-        )
+        assert files[side]["cwd"] == str(tmp_path / side / "project")
+        assert files[side]["hash"] == "7"
         assert jobs[side]["side"] == side
-    assert (jobs[HEAD]["default"], jobs[HEAD]["arguments"]) == ("bench", ["bench", "-k", "step"])
-    assert (jobs[BASE]["default"], jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (
-        None,
-        ["x.py"],
-        [],
-    )
+    assert (jobs[HEAD]["selects"], jobs[HEAD]["folder"]) == (True, "bench")
+    assert jobs[HEAD]["arguments"] == ["bench", "-k", "step"]
+    assert jobs[BASE]["selects"] is False
+    assert (jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (["x.py"], [])
     assert nobody_lives(plan)
 
 
@@ -522,13 +561,13 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
 def test_the_limit_of_launches_follows_from_the_longest_step(
     look, monkeypatch, of_base, of_head, limit_s
 ):
-    monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
+    monkeypatch.setattr(launcher, "MIN_SILENCE_S", 1.0)
     plan, _ = look(f"select()\nsurveyed(longest_s={of_base} if name == 'base' else {of_head})")
     assert plan.limit_s == pytest.approx(limit_s)
 
 
 def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan, monkeypatch):
-    monkeypatch.setattr(launcher, "LEAST_LIMIT_S", 1.0)
+    monkeypatch.setattr(launcher, "MIN_SILENCE_S", 1.0)
     with pytest.raises(LaunchError) as raised:
         look(
             "select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\n"
@@ -545,7 +584,7 @@ def test_a_survey_may_be_of_single_cases(look, plan, only, told):
     found = look(
         'select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only)
     )[1]
-    assert [json.loads(found[side].files["only"]) for side in (BASE, HEAD)] == [told, told]
+    assert [json.loads(found.imports[side].files["only"]) for side in (BASE, HEAD)] == [told, told]
 
 
 def test_both_sides_survey_the_tests_of_a_shard(look, plan):
@@ -557,8 +596,8 @@ surveyed(files={"own": sys.stdin.readline()})
     found = []
     owned = []
     for number in (1, 2, 3):
-        chosen, listings = look(program, plan=replace(plan, shard=Shard(number, 3)))
-        own = {side: json.loads(listings[side].files["own"]) for side in (BASE, HEAD)}
+        chosen, surveys = look(program, plan=replace(plan, shard=Shard(number, 3)))
+        own = {side: json.loads(surveys.imports[side].files["own"]) for side in (BASE, HEAD)}
         assert own[BASE] == own[HEAD] == chosen.shard.own()
         found.append(chosen.shard.tests)
         owned += own[BASE]
@@ -578,7 +617,7 @@ surveyed(files={"own": sys.stdin.readline()})
 def test_an_argument_that_names_nothing_on_both_sides_is_refused(look, of_base, of_head, said):
     program = f"select()\nsurveyed(missing={of_base} if name == 'base' else {of_head})"
     if not said:
-        assert look(program)[1][BASE].missing == tuple(of_base)
+        assert look(program)[1].listings.base.missing == tuple(of_base)
         return
     with pytest.raises(LaunchError, match=f"^{said}"):
         look(program)
@@ -593,7 +632,7 @@ while not os.path.exists(other):
     time.sleep(0.01)
 surveyed()
 """
-    assert set(look(program)[1]) == {BASE, HEAD}
+    assert look(program)[1].listings.head.cases
 
 
 @pytest.mark.parametrize(
@@ -604,7 +643,7 @@ surveyed()
         ("say(selected={})", "a launch's message cannot be used: selected.arguments: is missing"),
         (
             "select()\nsurveyed(cases=[])",
-            "a launch's message cannot be used: surveyed.cases: needs an object, found []",
+            "a launch's message cannot be used: surveyed.listing.cases: needs an object, found []",
         ),
         (
             "select()\nsys.stdout.write('{\"surv')\nsys.exit(3)",
@@ -671,7 +710,7 @@ builds = [
     {"wall_ns": [number], "peer": other} for number in range(2)
 ]
 seconds = 0.5 if name == "base" else 0.75
-result(cases={"t": builds}, case_seconds={"t": seconds}, seconds=seconds)
+result(cases={"t": builds}, spent={"t": spent(seconds)}, seconds=seconds)
 """
 
 
@@ -680,17 +719,15 @@ def test_sides_have_a_process_each_and_reach_each_other(start, plan):
         with start(HALF, seed=seed) as launch:
             launch.ready()
             said = launch.measure()
-        assert said["cases"]["t"] == [
+        assert said.cases["t"] == [
             {
-                "sides": {
-                    BASE: {"wall_ns": [number], "peer": HEAD},
-                    HEAD: {"wall_ns": [number], "peer": BASE},
-                }
+                BASE: {"wall_ns": [number], "peer": HEAD},
+                HEAD: {"wall_ns": [number], "peer": BASE},
             }
             for number in range(2)
         ]
         # Both at the same time.
-        assert (said["seconds"], said["case_seconds"]) == (0.75, {"t": 0.75})
+        assert (said.seconds, said.spent["t"].seconds) == (0.75, 0.75)
     assert nobody_lives(plan)
 
 

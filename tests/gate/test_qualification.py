@@ -17,7 +17,8 @@ from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import qualification
-from mnistbench.gate.flow import Request
+from mnistbench.gate.flow import measure
+from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
 from mnistbench.gate.qualification import (
     AMOUNTS,
     LIVE,
@@ -29,10 +30,10 @@ from mnistbench.gate.qualification import (
     report,
 )
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import LAUNCHES, Thresholds
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
+from mnistbench.showing.progress import Progress
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"
 LIMITS = Thresholds()
@@ -312,7 +313,7 @@ def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path
     [one] = series(count=1)
     line = gate_builders.line(one)
     for build in line["cases"][CASE]:
-        for stored in build["sides"].values():
+        for stored in build.values():
             stored["queued_ns"] = [ns // 4 for ns in stored["wall_ns"]]
     for each in (gate_builders.header().line(), line):
         raw_samples.append(path, each)
@@ -434,15 +435,16 @@ def test_both_sides_are_the_working_tree(changes):
             r"head$"
         ),
     ):
-        Request(qualify=True, **changes)
+        GateOptions(qualify=True, **changes)
 
 
-def test_fewer_launches_than_a_gate_may_take_are_refused():
+def test_fewer_launches_than_a_gate_may_take_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = GateOptions(qualify=True, launches=21, given=frozenset({"launches"}))
     with pytest.raises(
         UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"
     ):
-        Request(qualify=True, launches=21, given=frozenset({"launches"}))
-    assert Request(qualify=True, launches=22, given=frozenset({"launches"})).launches == SIZE
+        measure(options, Progress(None))
 
 
 # ---- A real one ----------------------------------------------------------------------------------

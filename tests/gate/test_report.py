@@ -31,11 +31,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown_numbers import agree
 
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.decision import Decision, Finding
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import (
@@ -943,8 +944,8 @@ def hostile(name):
         head=name,
         torch=name,
         only_base=[name],
-        only_head=[name],
-        changed=[name],
+        only_head=[f"{name} head"],
+        changed=[f"{name} changed"],
         accept=(f"*:{name}:5%", f"{name}:gone:5%"),
         reason=f"because {name}",
         end=End(f"{name} ended"),
@@ -1139,11 +1140,11 @@ def all_of_it(names):
         },
         uncompared={name: f"returns Type{number % 20}" for number, name in enumerate(names)},
         left_out={BASE: {f"{name}x": f"is skipped: {name}" for name in names}, HEAD: {}},
-        only_head=names,
-        changed=names,
+        only_head=[f"{name}_head" for name in names],
+        changed=[f"{name}_changed" for name in names],
         packages={name: ["1", "2"] for name in names},
         generated=names,
-        only_base=names,
+        only_base=[f"{name}_base" for name in names],
     )
     far = tuple(gate_builders.estimate(0.0, -0.01, 0.01, case=name) for name in names)
     far = tuple(

@@ -21,6 +21,7 @@ from typing import Any
 
 from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.launcher import Plan, stage_home
+from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.report import report
 from mnistbench.gate.sides.turns import Turns
 from mnistbench.gate.statistics.decision import Estimate
@@ -163,27 +164,88 @@ def swapped(one: Launch) -> Launch:
 # ---- The file ------------------------------------------------------------------------------------
 
 
+def listings(
+    labels: Mapping[str, str],
+    *,
+    exact: Mapping[str, bool] | None = None,
+    only_base: Sequence[str] = (),
+    only_head: Sequence[str] = (),
+    changed: Sequence[str] = (),
+    torch: str = "2.15.0",
+    packages: Mapping[str, Sequence[str]] | None = None,
+    left_out: Mapping[str, Mapping[str, str]] | None = None,
+    unmeasurable: Mapping[str, str] | None = None,
+    resident: Mapping[str, int] | None = None,
+    cpu: Mapping[str, Mapping[str, str]] | None = None,
+    **of_cases: Mapping[str, Any],
+) -> Listings:
+    """What the surveys of both sides have found of these cases.
+
+    Keywords are facts as the properties of ``Listings`` give them. ``of_cases`` have a value by
+    case, for both sides, or a mapping or pair of those of each side.
+    """
+    versions = {name: tuple(pair) for name, pair in (packages or {}).items()}
+    torch_of = torch.split(" -> ")
+    sides = {}
+    for position, (side, own) in enumerate(((BASE, only_base), (HEAD, only_head))):
+        cases = {}
+        for node_id in (*labels, *own, *changed):
+            is_exact = (exact or {}).get(node_id, True)
+            params = {"device": "cpu", "threads": 1 if is_exact else 2}
+            if node_id in changed:
+                params["batch_size"] = position
+            facts = {
+                _FACTS.get(name, name): _of_side(values[node_id], side, position)
+                for name, values in of_cases.items()
+                if node_id in values
+            }
+            cases[node_id] = ListedCase(labels.get(node_id, node_id), params, **facts)
+        sides[side] = Listing(
+            cases,
+            {name: pair[position] for name, pair in versions.items() if pair[position]},
+            torch_of[-1 if side == HEAD else 0],
+            left_out=(left_out or {}).get(side, {}),
+            unmeasurable=unmeasurable or {},
+            resident=(resident or {}).get(side, 0),
+            cpu=(cpu or {}).get(side, {}),
+        )
+    return Listings(sides[BASE], sides[HEAD])
+
+
+#: Fact of a pair -> field of a listed case.
+_FACTS = {"returned": "returns", "notes": "note"}
+
+
+def _of_side(value: Any, side: str, position: int) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(side, {})
+    return value[position] if isinstance(value, tuple | list) else value
+
+
+#: Fields of a header; other keywords are facts of its listings.
+_OF_HEADER = {field.name for field in dataclasses.fields(GateHeader)}
+
+
 def header(**changes: Any) -> GateHeader:
     """The first line of a file: one case that is exact.
 
     ``labels`` alone makes all its cases exact.
     """
-    labels = changes.get("labels", {CASE: LABEL})
+    facts = {name: value for name, value in changes.items() if name not in _OF_HEADER}
+    if sources := facts.get("sources"):
+        changes["differing"] = tuple(sorted({name for names in sources.values() for name in names}))
+        facts["sources"] = {case: (tuple(names), tuple(names)) for case, names in sources.items()}
     ordinary: dict[str, Any] = {
         "started": "2026-11-20T10:31:05+00:00",
         "base": "origin/main (1a2b3c4)",
         "head": "5d6e7f8 with changes",
         "arguments": ("bench",),
         "seed": 7,
-        "torch": "2.15.0",
-        "labels": labels,
-        "exact": dict.fromkeys(labels, True),
-        "only_base": (),
-        "only_head": (),
-        "changed": (),
-        "files": {BASE: {"nets": "a/nets.py"}, HEAD: {"nets": "b/nets.py"}},
+        "sides": listings(**{"labels": {CASE: LABEL}, **facts}),
+        "variables": {},
     }
-    return GateHeader(**{**ordinary, **changes})
+    own = {name: value for name, value in changes.items() if name in _OF_HEADER}
+    return GateHeader(**{**ordinary, **own})
 
 
 def recorded(launches: Sequence[Launch], *, end: End = COMPLETE, **of_header: Any) -> Recorded:
@@ -206,15 +268,12 @@ def line(one: Launch) -> dict[str, Any]:
     return {
         "stage": one.stage,
         "cases": {
-            case: [
-                {"first": BASE, "sides": {name: _side_line(each) for name, each in build.items()}}
-                for build in builds
-            ]
+            case: [{name: _side_line(sample) for name, sample in build.items()} for build in builds]
             for case, builds in one.cases.items()
         },
-        "order": [BASE, HEAD],
         "seconds": one.seconds,
         "once": one.once,
+        "unmeasurable": one.unmeasurable,
     }
 
 
@@ -229,7 +288,6 @@ def _side_line(one: SideSample) -> dict[str, Any]:
         "outcome": list(one.outcome),
         "iterations": one.iterations,
         "parameters": one.parameters,
-        "iteration_ns": [5_000_000] * PAIRS,
         "keys": [list(key) for key in rows],
         "calls": [row.calls for row in rows.values()],
         "memory_bytes": [row.memory_bytes for row in rows.values()],

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import argument, option, path, whole
-from mnistbench.gate.environments.options import SideOptions
+from mnistbench.gate.environments.interpreters import interpreters
+from mnistbench.gate.options import SideOptions
 from mnistbench.gate.reproducers.run import LAUNCHES, measure, sentence
 from mnistbench.gate.reproducers.script import ScriptOrigin, read
 from mnistbench.showing.output import EXIT_PASSED
@@ -50,7 +51,7 @@ def run(settings: Settings) -> int:
     }
     for file in scripts.keys() - differing:
         _check_packages(file, scripts[file])
-    with Progress(sys.stderr) as progress, settings.interpreters(progress.say) as pythons:
+    with Progress(sys.stderr) as progress, interpreters(settings, progress.say) as pythons:
         for file, origin in scripts.items():
             answer = ALIKE
             if file in differing:

@@ -9,8 +9,7 @@ from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
-from mnistbench.gate.statistics import quantities
-from mnistbench.gate.statistics.decision import Finding, Thresholds, as_shown, decide
+from mnistbench.gate.statistics.decision import Decision, Finding, as_shown
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
 from mnistbench.gate.words import ADDED, BASE, HEAD, OUTSIDE_KIND
@@ -36,15 +35,11 @@ _NO_OPERATION = (
 )
 
 
-def slower_operations(
-    launches: Sequence[Launch], thresholds: Thresholds, seed: int, shards: int = 1
-) -> list[Finding]:
+def slower_operations(decision: Decision) -> list[Finding]:
     """Return the operations that were found slower; also those whose slowdown is accepted."""
-    first, second = quantities.quantities_of_stages(launches)
-    findings = decide(first, second, thresholds, seed, shards=shards).findings
     return [
         finding
-        for finding in findings
+        for finding in decision.findings
         if finding.verdict == REGRESSED and finding.screened.quantity.is_operation
     ]
 
@@ -167,8 +162,8 @@ def _origin(gate: GateHeader, finding: Finding, threads: int) -> ScriptOrigin:
         head_ns=best.quantity.head_ns,
         base=gate.base,
         head=gate.head,
-        torch=gate.torch,
-        packages=gate.packages,
+        torch=gate.sides.torch,
+        packages=gate.sides.packages,
         variables=gate.variables,
         threads=threads,
         case_ns=max(quantity.base_ns, quantity.head_ns) / quantity.share

@@ -26,8 +26,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
-from mnistbench.gate.sides.side import Side
+from mnistbench.gate.sides.session import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue
@@ -163,10 +164,9 @@ class Measured:
     """What the measurement of a build has given and taken."""
 
     columns: dict[str, Any]  # samples of this side, as JSON
-    # What the numbers of timed and of profiled iterations amount to, as efforts.
-    efforts: tuple[float, float]
-    # What timed and profiled iterations of both sides took.
-    seconds: tuple[float, float]
+    efforts: Efforts  # that the numbers of iterations amount to
+    timed_s: float  # what the timed iterations of both sides took
+    profiled_s: float
 
 
 def measure(
@@ -174,7 +174,7 @@ def measure(
     turns: Turns,
     order: Sequence[str],
     coin: random.Random,
-    efforts: tuple[float, float] = (1.0, 1.0),
+    efforts: Efforts = ALL_ITERATIONS,
     *,
     shares_core: bool,
 ) -> Measured:
@@ -185,32 +185,32 @@ def measure(
         turns: of this side.
         order: in which the sides are built and warmed up.
         coin: decides which side begins a pair.
-        efforts: factors of the numbers of timed and of profiled iterations.
+        efforts: of this build.
         shares_core: a case with one thread has one core, the same on both sides.
 
     Raises:
         SideError: the code of the side raises.
         PeerError: the process of the other side has ended.
     """
-    timed_effort, profiled_effort = efforts
     steps = Lockstep(side_run, turns, order, coin)
     steps.build()
     call_ns = steps.warm_up()
-    iteration_ns = steps.calibrate(call_ns, timed_effort)
+    iteration_ns = steps.calibrate(call_ns, efforts.timed)
     outcome = steps.read_outcome()
     began_ns = Clock.wall_ns()
-    used_effort = steps.time_pairs(iteration_ns, timed_effort, shares_core=shares_core)
+    used_timed = steps.time_pairs(iteration_ns, efforts.timed, shares_core=shares_core)
     if steps.in_blocks:
-        used_effort = steps.time_blocks(iteration_ns, timed_effort)
+        used_timed = steps.time_blocks(iteration_ns, efforts.timed)
     timed_ns = Clock.wall_ns() - began_ns
     columns = steps.times() | steps.describe(outcome)
     began_ns = Clock.wall_ns()
-    operations, used_profiled = steps.profile(iteration_ns, profiled_effort)
+    operations, used_profiled = steps.profile(iteration_ns, efforts.profiled)
     profiled_ns = Clock.wall_ns() - began_ns if operations else 0
     return Measured(
         columns | operations,
-        efforts=(used_effort, used_profiled),
-        seconds=(timed_ns / 1e9, profiled_ns / 1e9),
+        Efforts(used_timed, used_profiled),
+        timed_s=timed_ns / 1e9,
+        profiled_s=profiled_ns / 1e9,
     )
 
 

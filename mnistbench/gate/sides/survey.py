@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -26,11 +26,12 @@ import pytest
 from mnistbench import __version__
 from mnistbench.core import units
 from mnistbench.core.machine import peak_resident_bytes
-from mnistbench.gate.launcher import ListedCase, Listing
+from mnistbench.gate.listing import ListedCase, Listing
+from mnistbench.gate.messages import Job, Selected, Surveyed
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
-from mnistbench.gate.sides.side import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
+from mnistbench.gate.sides.session import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
 from mnistbench.gate.sides.steps import SideRun, rehearse
 from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created
@@ -40,7 +41,7 @@ from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock
 DEFAULT_PHASE = "step"
 
 
-def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> None:
+def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     """Send the arguments that select the cases, then the listing of the side.
 
     The arguments only if the job asks for them.
@@ -59,21 +60,23 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
         side.import_torch()
         refuse_old_torch(side.name)
     by_torch = sys.modules.keys() - before
-    if job["default"] is not None:
-        job["arguments"], job["phases"] = selection(side, job["arguments"], job["default"])
-        say(selected={"arguments": job["arguments"], "phases": job["phases"]})
-    taken = _Survey(side, job)
+    arguments = [*job.arguments]
+    phases = [*job.phases]
+    if job.selects:
+        arguments, phases = selection(side, arguments, job.folder)
+        say(selected=asdict(Selected(tuple(arguments), tuple(phases))))
+    taken = _Survey(side, phases)
 
     def selected(found: list[str]) -> list[str]:
-        kept = [node_id for node_id in found if job["only"] is None or node_id in job["only"]]
-        if not job["is_shard"]:
+        kept = [node_id for node_id in found if job.only is None or node_id in job.only]
+        if not job.is_shard:
             return kept
         say(collected=kept)
         own = {*json.loads(lines.readline())}
         return [node_id for node_id in kept if node_id in own]
 
     try:
-        side.run(job["arguments"], selected, taken.take)
+        side.run(arguments, selected, taken.take)
     except SideError as error:
         refuse_old_torch(side.name)
         if outside := side.outside():
@@ -85,27 +88,25 @@ def survey(job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> Non
     for node_id, case in taken.cases.items():
         case.sources = sources.of_test[node_id]
         case.parameters = side.parameters[node_id]
-    found = Listing(
+    listing = Listing(
         cases={
             node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out
         },
         packages=installed,
         torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
-        files=side.files,
-        outside=side.outside(),
+        threads=side.threads,
         left_out=side.left_out,
         unmeasurable=taken.unmeasurable,
-        longest_s=sources.longest_s,
         resident=peak_resident_bytes(),
         cpu=taken.cpu,
         missing=side.missing,
         loaded=loaded_packages(by_torch | (sys.modules.keys() - sources.plugins)),
         has_compiled_loops=has_compiled_loops(),
     )
-    say(surveyed=asdict(found))
+    say(surveyed=asdict(Surveyed(listing, side.imports(), sources.longest_s)))
 
 
-def collect(job: dict[str, Any], say: Callable[..., None]) -> None:
+def collect(job: Job, say: Callable[..., None]) -> None:
     """Send which tests pytest collects in this process, with the hash of the parameters of each.
 
     Run none of them.
@@ -116,7 +117,7 @@ def collect(job: dict[str, Any], say: Callable[..., None]) -> None:
         say(collected=side.parameters)
         return []
 
-    side.run(job["arguments"], none, lambda _: None)
+    side.run(job.arguments, none, lambda _: None)
 
 
 def refuse_old_torch(side: str) -> None:
@@ -188,9 +189,9 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
 
 
 class _Survey:
-    def __init__(self, side: Side, job: dict[str, Any]) -> None:
+    def __init__(self, side: Side, phases: Sequence[str]) -> None:
         self._side = side
-        self._phases = job["phases"]
+        self._phases = phases
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.cpu: dict[str, str] = {}
@@ -428,21 +429,19 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
 MOST_ROWS = 6
 
 
-def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
+def capture(job: Job, say: Callable[..., None]) -> None:
     """Send the rows of each script, or why there are none.
 
-    ``capture`` of the job is a list of objects: ``script`` (name of the file without its suffix),
-    ``case`` (node id), ``rows``, the keys of the operation table, and ``iterations``, of which so
-    many precede the captured ones. The message ``captured`` has for each name of a script ``rows``,
-    as ``CapturedRow.stored`` returns them, ``why_not`` (empty if there are rows) and ``threads`` of
-    the case. Values that a script reads are written to ``folder`` of the job.
+    The message ``captured`` has for each name of a script ``rows``, as ``CapturedRow.stored``
+    returns them, ``why_not`` (empty if there are rows) and ``threads`` of the case. Values that a
+    script reads are written to the folder ``values`` of the job.
     """
     side = Side.of(job)
-    cases = {wanted["case"] for wanted in job["capture"]}
+    cases = {wanted["case"] for wanted in job.wanted}
     found: dict[str, Any] = {}
 
     def take(case: TakenCase) -> None:
-        wanted = [one for one in job["capture"] if one["case"] == case.node_id]
+        wanted = [one for one in job.wanted if one["case"] == case.node_id]
         rows = _rows(
             side,
             case,
@@ -458,10 +457,10 @@ def capture(job: dict[str, Any], say: Callable[..., None]) -> None:
                 "why_not": why_not,
                 "threads": side.threads_of(case.params),
             }
-            _save(chosen, Path(job["folder"]) / f"{one['script']}{VALUES[side.name]}")
+            _save(chosen, Path(job.values) / f"{one['script']}{VALUES[side.name]}")
 
     side.run(
-        job["arguments"],
+        job.arguments,
         lambda node_ids: [node_id for node_id in node_ids if node_id in cases],
         take,
     )

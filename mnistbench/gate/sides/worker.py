@@ -2,12 +2,10 @@
 
 Runs its pytest session, and measures its cases in turn with the other side's process.
 
-The process reads a job (JSON) from the first line of its input, and writes messages (a JSON object
-per line) to its output: ``ready`` when its code is loaded, then, after a second line of input,
-``case`` with the number of each case before it is measured, and ``result``; or ``error``. All other
-output goes to the log, which is its standard error. A job with the key ``default`` is a survey of
-the side, one with the key ``capture`` describes calls of operations, one with the key ``collect``
-only collects tests; all three time nothing.
+The process reads a job from the first line of its input, and writes messages to its output
+(``gate.messages``). A launch says ``ready`` when its code is loaded, then, after a second line of
+input, ``case`` with the number of each case before it is measured, and ``result``; or ``error``.
+All other output goes to the log, which is its standard error. The other tasks time nothing.
 
 Both processes of a launch have the same random generator and draw from it in the same order, so
 they agree about the order of cases, builds and iterations.
@@ -33,7 +31,8 @@ from typing import IO, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, pin_allocator, touch_heap
-from mnistbench.gate.sides.side import Side, SideError, TakenCase
+from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
+from mnistbench.gate.sides.session import Side, SideError, TakenCase
 from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
@@ -66,12 +65,12 @@ def main() -> None:
         out.flush()
 
     try:
-        job = json.loads(lines.readline())
-        if "default" in job:
+        job = Job(**json.loads(lines.readline()))
+        if job.task == SURVEY:
             survey(job, say, lines)
-        elif "capture" in job:
+        elif job.task == CAPTURE:
             capture(job, say)
-        elif "collect" in job:
+        elif job.task == COLLECT:
             collect(job, say)
         else:
             launch = _Launch(job, say, lines)
@@ -98,25 +97,23 @@ class _NotToMeasureError(SideError):
 class _Launch:
     """One side of a launch."""
 
-    def __init__(self, job: dict[str, Any], say: Callable[..., None], lines: IO[str]) -> None:
+    def __init__(self, job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         self._job = job
         self._say = say
         self._lines = lines
-        self._coin = random.Random(job["seed"])  # noqa: S311  # a coin, not a secret
+        self._coin = random.Random(job.seed)  # noqa: S311  # a coin, not a secret
         self._order = self._coin.sample([BASE, HEAD], 2)
-        peer = socket.socket(fileno=job["peer"])
-        peer.settimeout(job["patience_s"])
-        self.turns = Turns(job["side"], peer, self._order[0], self._say_alive)
+        peer = socket.socket(fileno=job.peer)
+        peer.settimeout(job.patience_s)
+        self.turns = Turns(job.side, peer, self._order[0], self._say_alive)
         self._side = Side.of(job, say)
         self._cases: dict[str, list[dict[str, Any]]] = {}
-        self._seconds: dict[str, float] = {}
         # Node id of a case that this process cannot tell from others -> why.
         self._unmeasurable: dict[str, str] = {}
-        # Of each case: those of its iterations, and their seconds.
-        self._efforts: dict[str, list[float]] = {}
+        self._spent: dict[str, Spent] = {}
         self._start: float | None = None
         self._said_s = _now_s()
-        self._cores: list[int] = job["cores"]
+        self._cores = [*job.cores]
 
     def run(self) -> None:
         """Measure the cases that both sides have, and send the result.
@@ -125,29 +122,27 @@ class _Launch:
             SideError: the code of the side cannot be measured.
             PeerError: the process of the other side has ended.
         """
-        if self._job["torch"]:
+        if self._job.imports_torch:
             self._side.import_torch()
-        self._side.run(self._job["arguments"], self._in_random_order, self._take)
+        self._side.run(self._job.arguments, self._in_random_order, self._take)
         self.turns.agree("")
         if self._start is None:
             raise SideError(self._why_nothing_is_measured())
-        self._say(
-            result={
-                "cases": self._cases,
-                "case_seconds": self._seconds,
-                "efforts": self._efforts,
-                "seconds": _now_s() - self._start,
-                "side": self._side.name,
-                "once": self._side.once,
-                "unmeasurable": self._unmeasurable,
-            }
+        result = SideResult(
+            side=self._side.name,
+            cases={node_id: tuple(builds) for node_id, builds in self._cases.items()},
+            spent=self._spent,
+            seconds=_now_s() - self._start,
+            once=dict(self._side.once),
+            unmeasurable=self._unmeasurable,
         )
+        self._say(result=asdict(result))
 
     def _in_random_order(self, node_ids: list[str]) -> list[str]:
         """Return the tests of the job that both sides have, in an order that both draw."""
-        wanted = node_ids if self._job["only"] is None else self._job["only"]
+        wanted = node_ids if self._job.only is None else self._job.only
         known = {node_id: self._side.parameters[node_id] for node_id in node_ids}
-        own, of_other = self.turns.exchange(unstable(wanted, self._job["parameters"], known))
+        own, of_other = self.turns.exchange(unstable(wanted, self._job.parameters, known))
         self._unmeasurable = {**of_other, **own}
         mine, others = self.turns.exchange(node_ids)
         common = sorted({*mine}.intersection(others, wanted) - self._unmeasurable.keys())
@@ -160,7 +155,7 @@ class _Launch:
 
     def _take(self, case: TakenCase) -> None:
         """Measure a case inside its test."""
-        if not case.is_selected(self._job["phases"]):
+        if not case.is_selected(self._job.phases):
             return
         self.turns.agree(case.node_id)  # a test may be skipped or fail on one side
         # Both sides draw alike, also if one has more threads.
@@ -168,20 +163,37 @@ class _Launch:
         if self._start is None:
             self._start = self._begin(case, cores)
         self._say(case=len(self._cases) + 1)
-        parallel = case.node_id in self._job["parallel"]
+        parallel = case.node_id in self._job.parallel
         _use_cores(
             cores,
             len(cores) if parallel else self._side.threads_of(case.params),
             case.params.device,
         )
         start = _now_s()
-        timed, profiled = self._job["efforts"].get(case.node_id, self._job["effort"])
-        most_builds = 1 if case.is_plain else BUILDS
-        number_of_builds = 1 if timed <= 1 / BUILDS else most_builds
-        share_of_effort = most_builds / number_of_builds  # of a build
+        measured = self._measure_builds(case, parallel=parallel)
+        self._cases[case.node_id] = [build.columns for build in measured]
+        # Threads that the fixtures of the next test start keep the cores of this moment.
+        _use_cores(cores, len(cores), case.params.device)
+        most_builds = _most_builds(case)
+        self._spent[case.node_id] = Spent(
+            _now_s() - start,
+            Efforts(
+                sum(build.efforts.timed for build in measured) / most_builds,
+                sum(build.efforts.profiled for build in measured) / most_builds,
+            ),
+            timed_s=sum(build.timed_s for build in measured),
+            profiled_s=sum(build.profiled_s for build in measured),
+        )
+
+    def _measure_builds(self, case: TakenCase, *, parallel: bool) -> list[Measured]:
+        """Measure a case from as many builds as the effort allows."""
+        timed, profiled = self._job.efforts
+        most_builds = _most_builds(case)
+        number = 1 if timed <= 1 / BUILDS else most_builds
+        share = most_builds / number  # of the effort, for a build
         measured = list[Measured]()
-        for build in range(number_of_builds):
-            side_run = SideRun(self._side, case.make(), case.node_id, self._job["added"])
+        for build in range(number):
+            side_run = SideRun(self._side, case.make(), case.node_id, self._job.added)
             side_run.case.parallel = parallel
             measured.append(
                 measure(
@@ -189,22 +201,12 @@ class _Launch:
                     self.turns,
                     self._order[:: -1 if build % 2 else 1],
                     self._coin,
-                    (timed * share_of_effort, profiled * share_of_effort),
+                    Efforts(timed * share, profiled * share),
                     shares_core=bool(self._cores),
                 )
             )
             gc.collect()
-        self._cases[case.node_id] = [build.columns for build in measured]
-        self._efforts[case.node_id] = [
-            *(
-                sum(used) / most_builds
-                for used in zip(*(build.efforts for build in measured), strict=True)
-            ),
-            *(sum(seconds) for seconds in zip(*(build.seconds for build in measured), strict=True)),
-        ]
-        # Threads that the fixtures of the next test start keep the cores of this moment.
-        _use_cores(cores, len(cores), case.params.device)
-        self._seconds[case.node_id] = _now_s() - start
+        return measured
 
     def _say_alive(self) -> None:
         """Tell the launcher, from time to time, that a long case is being measured."""
@@ -225,11 +227,14 @@ class _Launch:
             rehearse(SideRun(self._side, case.make(), case.node_id))
         self._side.once[RESIDENT][ALL_CASES] = peak_resident_bytes()
         _tidy_memory()
-        outside = {name: asdict(module) for name, module in self._side.outside().items()}
-        self._say(ready={"outside": outside, "files": self._side.files})
+        self._say(ready=asdict(self._side.imports()))
         if self._lines.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
         return _now_s()
+
+
+def _most_builds(case: TakenCase) -> int:
+    return 1 if case.is_plain else BUILDS
 
 
 def _now_s() -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mnistbench.core import units
-from mnistbench.core.options import option, share
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import (
     CONFIDENCE,
     LEAST_SPREAD,
@@ -23,7 +23,7 @@ from mnistbench.gate.statistics.permutation import (
     simultaneous_bounds,
 )
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.words import ADDED, BUSY, ITERATION, MEAN, MEMORY, OPERATION, REPLACED
+from mnistbench.gate.words import ADDED, BUSY, ITERATION, MEAN, OPERATION, REPLACED
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
@@ -40,12 +40,6 @@ from mnistbench.judging.verdicts import (
     WITHIN,
     Reason,
 )
-
-#: Launches of the first stage (docs/evidence/gate_power.py).
-LAUNCHES = 10
-
-#: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
-LEAST_LAUNCHES = 8
 
 #: Largest p-value of the first stage for a slowdown.
 SCREENING = 0.05
@@ -67,14 +61,6 @@ LEAST_FRESH = min(LOOKS)
 #: Fewest fresh launches that can confirm an improvement, whose p-value has to be at most LEVEL
 #: there.
 LEAST_FRESH_OF_IMPROVEMENT = 8
-
-#: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up
-#: to five times as much as medians, because every disturbed iteration counts.
-MEAN_FACTOR = 5
-
-#: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of
-#: deallocations.
-MEMORY_SHARE = 0.10
 
 
 @dataclass(frozen=True)
@@ -146,40 +132,6 @@ def _with_difference(base: float, head: float, difference: float) -> tuple[float
 
 
 # ---- The verdict ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """The smallest changes that matter, as shares."""
-
-    case: float = option(
-        "--threshold", share(), "2%", "smallest slowdown of a case that matters", "SHARE"
-    )
-    operation: float = option(
-        "--op-threshold", share(), "5%", "smallest slowdown of an operation that matters", "SHARE"
-    )
-    once: float = option(
-        "--once-threshold",
-        share(),
-        "20%",
-        "smallest slowdown that matters of what occurs once",
-        "SHARE",
-    )
-
-    def of(self, quantity: Quantity) -> float:
-        """Return the smallest change of this quantity that matters.
-
-        For ADDED as a share of the case.
-        """
-        if quantity.is_case:
-            return self.case
-        if quantity.is_once:
-            return MEMORY_SHARE if quantity.kind == MEMORY else self.once
-        return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
-
-    def to_rule_out(self, quantity: Quantity) -> float:
-        """Return the slowdown of this quantity that a pass has to rule out."""
-        return MEAN_FACTOR * self.case if quantity.kind == MEAN else self.of(quantity)
 
 
 @dataclass(frozen=True)

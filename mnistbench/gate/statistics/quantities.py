@@ -187,22 +187,6 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
     return first, fresh_quantities
 
 
-def squared_error(quantity: Quantity, launch: Launch) -> float:
-    """Return the squared standard error of a quantity's difference in a launch.
-
-    From the spread of pairs or blocks in it. Exchanging the sides does not change it. Only of
-    ITERATION and OPERATION.
-    """
-    builds = launch.cases[quantity.case]
-    differences = [
-        case_difference(build, quantity.clock, quantity.kind)
-        if quantity.is_case
-        else operation_difference(build, quantity.members)
-        for build in builds
-    ]
-    return sum(difference.squared_error for difference in differences) / len(builds) ** 2
-
-
 def _flat(launches: Sequence[Sequence[Build]]) -> list[Build]:
     return [build for builds in launches for build in builds]
 

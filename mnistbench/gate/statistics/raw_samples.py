@@ -35,10 +35,11 @@ from mnistbench.core.reading import (
     Within,
     wrong,
 )
+from mnistbench.gate.listing import Listings
 from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
 
-#: Version of the file. 1 (0.1.0): the first.
-SCHEMA = 1
+#: Version of the file. 2: the header has the listings of both sides. 1 was never released.
+SCHEMA = 2
 _Times = tuple[Nanoseconds, ...]
 _Key = Annotated[OpKey, Members("an operation, its phase and its module")]
 _Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
@@ -183,7 +184,7 @@ class Launch:
         for case in line["cases"].read(Mapping[str, Any]):
             builds = line["cases"][case]
             read = [
-                {side: build["sides"][side].read(SideSample) for side in (BASE, HEAD)}
+                {side: build[side].read(SideSample) for side in (BASE, HEAD)}
                 for build in builds.items()
             ]
             if not read:
@@ -203,8 +204,6 @@ class Shard:
     of: Positive
     # Node ids of all tests that either side has, sorted.
     tests: Annotated[tuple[str, ...], OPTIONAL] = ()
-    # Package -> version of each side.
-    installed: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the value of ``--shard``."""
@@ -233,56 +232,33 @@ WHOLE = Shard(1, 1)
 class GateHeader:
     """The first line of a file."""
 
-    started: Annotated[str, OPTIONAL] = ""
-    base: str
+    started: str  # UTC, ISO 8601
+    base: str  # what is compared, as reports name it
     head: str
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...]  # for pytest
     seed: Nanoseconds  # at least 0
-    labels: Mapping[str, str]  # node id -> label of the case
-    exact: Mapping[str, bool]  # node id -> whether results of the same code are equal bit for bit
-    only_base: tuple[str, ...]
-    only_head: tuple[str, ...]
-    changed: tuple[str, ...]  # cases whose Params differ between the sides
-    torch: str
-    allocator: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)  # its settings
-    # Side -> module -> file.
-    files: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
+    sides: Listings
     # Side -> environment variables of it alone.
-    variables: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
-    # Side -> what decides which code runs on a CPU: name -> value; nothing without torch.
-    cpu: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
-    # Node id -> side -> implementation of oneDNN -> how often an iteration runs it.
-    onednn: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], OPTIONAL] = field(
-        default_factory=dict
-    )
-    # Packages that differ -> version of each side, or "".
-    packages: Annotated[Mapping[str, _Versions], OPTIONAL] = field(default_factory=dict)
-    # Node id, or ALL_CASES -> other code that one side runs for want of a package that the other
-    # side has.
-    one_sided: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
-    # Node id -> side -> peak memory of tensors, bytes.
-    memory: Annotated[Mapping[str, Mapping[str, int]], OPTIONAL] = field(default_factory=dict)
-    # Side -> peak memory of its process, bytes.
-    resident: Annotated[Mapping[str, int], OPTIONAL] = field(default_factory=dict)
-    # Files that git ignores, copied to the sides.
-    generated: Annotated[tuple[str, ...], OPTIONAL] = ()
-    # Side -> node id -> why the test is no case.
-    left_out: Annotated[Mapping[str, Mapping[str, str]], OPTIONAL] = field(default_factory=dict)
-    # Node id -> why it cannot be measured.
-    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
-    # Node id -> what a reader has to know of it.
-    notes: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
-    # Node id -> why the results of the sides are not compared.
-    uncompared: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
-    # Node id -> types of both results, and files of the test, its fixtures and its data, if they
-    # differ.
-    returned: Annotated[Mapping[str, _Types], OPTIONAL] = field(default_factory=dict)
-    sources: Annotated[Mapping[str, tuple[str, ...]], OPTIONAL] = field(default_factory=dict)
-    remarks: Annotated[tuple[str, ...], OPTIONAL] = ()  # what a reader has to know of the sides
-    machine: Annotated[str, OPTIONAL] = ""  # processor and number of cores
+    variables: Mapping[str, Mapping[str, str]]
+    # Of the files of tests, fixtures and data (``ListedCase.sources``) those that differ between
+    # the sides.
+    differing: tuple[str, ...] = ()
+    generated: tuple[str, ...] = ()  # files that git ignores, copied to the sides
+    remarks: tuple[str, ...] = ()  # what a reader has to know of the sides
+    machine: str = ""  # processor and number of cores
     # What the newest qualification of this machine found; empty if there is none.
-    qualified: Annotated[str, OPTIONAL] = ""
-    shard: Annotated[Shard, OPTIONAL] = WHOLE
+    qualified: str = ""
+    shard: Shard = WHOLE
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Node id -> label of the case, for the cases that are measured."""
+        return self.sides.labels
+
+    @property
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Node id -> files of the test, its fixtures and its data that differ."""
+        return self.sides.sources(self.differing)
 
     @functools.cached_property
     def _uses(self) -> Mapping[str, int]:
@@ -363,7 +339,7 @@ class Recorded:
         Of the surveys, and of cases that some launches did not find again.
         """
         return {
-            **self.header.unmeasurable,
+            **self.header.sides.unmeasurable,
             **{case: why for one in self.launches for case, why in one.unmeasurable.items()},
         }
 
@@ -378,23 +354,14 @@ class Recorded:
         # A gate without shards ends before it writes a file if the base has only cases that cannot
         # be measured.
         has_unmeasurable = bool(self.shards and self.unmeasurable)
-        of_base = header.labels or header.only_base or header.changed or has_unmeasurable
-        return bool(is_whole and header.only_head and not of_base)
+        sides = header.sides
+        of_base = sides.labels or sides.only_base or sides.changed or has_unmeasurable
+        return bool(is_whole and sides.only_head and not of_base)
 
     def measurable(self) -> Recorded:
         """Return the samples of the other cases."""
         left_out = self.unmeasurable.keys()
-        header = replace(
-            self.header,
-            labels={
-                case: label for case, label in self.header.labels.items() if case not in left_out
-            },
-            exact={
-                case: is_exact
-                for case, is_exact in self.header.exact.items()
-                if case not in left_out
-            },
-        )
+        header = replace(self.header, sides=self.header.sides.without(left_out))
         launches = [
             replace(
                 launch,
@@ -435,8 +402,6 @@ def load(path: Path) -> Recorded:
                 "mnistbench"
             )
         header = first.read(GateHeader)
-        for case in header.labels:
-            first["exact"][case].read(bool)
         ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value
         end = others.pop()["end"].read(End) if ended else NO_END
         launches = [line.read(Launch) for line in others]

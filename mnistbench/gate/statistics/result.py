@@ -9,19 +9,16 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from mnistbench.core import options, units
-from mnistbench.core.errors import UsageError
+from mnistbench.core import units
 from mnistbench.core.operation import REORDER, OpKey, shortened
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words
+from mnistbench.gate.options import MEMORY_SHARE, JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
 from mnistbench.gate.statistics.decision import (
-    MEMORY_SHARE,
     Decision,
     Finding,
-    Thresholds,
     decide,
     decision_as_shown,
     united,
@@ -29,7 +26,7 @@ from mnistbench.gate.statistics.decision import (
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Launch, Recorded, SideSample
 from mnistbench.gate.statistics.shards import NAMED
 from mnistbench.gate.words import BASE, HEAD, ITERATION, OTHER
-from mnistbench.judging.acceptance import Acceptance, Excuses
+from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.exact import (
     TOLERANCE,
     Counts,
@@ -54,37 +51,10 @@ OTHER_PATH = "another path was taken: "
 #: Why a gate whose base has none of the cases compares nothing.
 NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
 
-#: Smallest threshold of cases: three times the largest difference that remains between launches of
-#: the same code whose sides have the roles that they were given (docs/gate-statistics.md).
-LEAST_THRESHOLD = 0.001
-
 
 #: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of
 #: the base.
 LIMIT_OF_NEW = 10.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeOptions(Thresholds, Excuses):
-    """The options of all commands that judge samples and report the verdict."""
-
-    top: int = options.top()
-    everything: bool = options.switch(
-        "--all", "show everything; without it, of more cases than --top only what was found"
-    )
-    format: str = options.output_format()
-    output: Path | None = options.output()
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        Excuses.__post_init__(self)
-        if self.case < LEAST_THRESHOLD:
-            least = f"{100 * LEAST_THRESHOLD:g}%"
-            what = (
-                f"{100 * self.case:g}% is below {least}, three times the difference that the same "
-                "code may show"
-            )
-            raise UsageError(f"--threshold: {what}; give {least} or more")
 
 
 @dataclass(frozen=True)
@@ -118,7 +88,7 @@ class Verdict:
     @property
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
-        return {self.header.name(case): types for case, types in self.header.returned.items()}
+        return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
@@ -150,10 +120,10 @@ class Verdict:
             and not self.are_all_new
         ):
             yield Reason(MISSING, "no test of any shard is a case of both sides")
-        why_missing = self.header.left_out.get(HEAD, {})
+        why_missing = self.header.sides.left_out.get(HEAD, {})
         for cases, what in (
-            (self.header.only_base, "not in the head"),
-            (self.header.changed, "other parameters in the head"),
+            (self.header.sides.only_base, "not in the head"),
+            (self.header.sides.changed, "other parameters in the head"),
         ):
             if cases and not self.options.allow_missing:
                 more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
@@ -283,10 +253,10 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         different=tuple(
             header.name(case)
             for case in header.labels
-            if case in header.returned
+            if case in header.sides.returned
             or (
-                case not in header.uncompared
-                and any(_differs(build, header.exact[case]) for build in builds[case])
+                case not in header.sides.uncompared
+                and any(_differs(build, header.sides.is_exact(case)) for build in builds[case])
             )
         ),
         not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
@@ -332,16 +302,16 @@ def _differences_of_cases(
     counted = {case: _counted_differences(build) for case, build in last.items()}
     found = {
         header.name(case): (
-            *(OTHER_PATH + text for text in header.one_sided.get(case, ())),
-            *_other_paths(header.onednn.get(case, {})),
-            *_more_memory("peak memory of tensors", header.memory.get(case, {})),
+            *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
+            *_other_paths(header.sides.onednn.get(case, {})),
+            *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),
             *counted.get(case, ()),
         )
         for case in header.labels
     }
     found[words.ALL_CASES] = (
-        *(OTHER_PATH + text for text in header.one_sided.get(words.ALL_CASES, ())),
-        *_more_memory("peak memory of the process", header.resident),
+        *(OTHER_PATH + text for text in header.sides.one_sided.get(words.ALL_CASES, ())),
+        *_more_memory("peak memory of the process", header.sides.resident),
     )
     return {case: differences for case, differences in found.items() if differences}
 

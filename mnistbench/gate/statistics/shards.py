@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.statistics.decision import LEAST_LAUNCHES
+from mnistbench.gate.listing import Listing, Listings
+from mnistbench.gate.options import LEAST_LAUNCHES
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, load
 from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
@@ -53,8 +54,8 @@ def _difference(first: Recorded, other: Recorded) -> str:
             for name in ("base", "head", "arguments", "variables")
         },
         **{
-            f"version of {name}": (one.shard.installed.get(name), another.shard.installed.get(name))
-            for name in sorted({*one.shard.installed, *another.shard.installed}, key=str.lower)
+            f"version of {name}": (one.sides.versions.get(name), another.sides.versions.get(name))
+            for name in sorted({*one.sides.versions, *another.sides.versions}, key=str.lower)
         },
     }
     for what, (of_first, of_other) in compared.items():
@@ -100,7 +101,17 @@ def _merged(parts: Sequence[Recorded]) -> Recorded:
 
 
 def _united(values: Sequence[Any]) -> Any:
-    """Return the union of mappings, member by member, or of lists; else the first value."""
+    """Return the union of mappings and listings, member by member, or of lists.
+
+    Else the first value that is known.
+    """
+    values = [value for value in values if value is not None] or [None]
+    if isinstance(values[0], Listings | Listing):
+        members = [item.name for item in fields(values[0])]
+        return replace(
+            values[0],
+            **{name: _united([getattr(value, name) for value in values]) for name in members},
+        )
     if isinstance(values[0], Mapping):
         names = dict.fromkeys(name for value in values for name in value)
         return {name: _united([value[name] for value in values if name in value]) for name in names}

@@ -70,7 +70,7 @@ def test_options_of_the_sides_and_launches_are_used(write, measured, monkeypatch
     def held(wanted, say):
         yield SimpleNamespace(python=f"/made/{wanted.asked[0]}")
 
-    monkeypatch.setattr("mnistbench.gate.environments.options.held", held)
+    monkeypatch.setattr("mnistbench.gate.environments.interpreters.held", held)
     options = ["--base-with", "torch==2.13.0", "--head-env", "C=4", "--launches", "7"]
     assert cli.main(["reproduce", write(), *options]) == 0
     [found] = measured

@@ -17,10 +17,11 @@ import reproducer_builders
 
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.launcher import LaunchError, capture
+from mnistbench.gate.options import Thresholds
 from mnistbench.gate.reproducers.script import read
 from mnistbench.gate.reproducers.write import slower_operations, write
-from mnistbench.gate.statistics.decision import Finding, Thresholds
-from mnistbench.gate.statistics.quantities import Replaced
+from mnistbench.gate.statistics.decision import Finding, decide
+from mnistbench.gate.statistics.quantities import Replaced, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import End, append, load
 from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import REGRESSED
@@ -246,6 +247,10 @@ def test_a_folder_that_cannot_be_written_is_the_reason(tmp_path):
     assert found.why_not == f"{tmp_path / 'file' / 'scripts'} cannot be written (Not a directory)"
 
 
+def decided(launches):
+    return decide(*quantities_of_stages(launches), Thresholds(), 1)
+
+
 def test_only_confirmed_slowdowns_of_operations_have_scripts():
     operations = {
         gate_builders.CONV: (1_500_000, 1.2),
@@ -255,9 +260,9 @@ def test_only_confirmed_slowdowns_of_operations_have_scripts():
     slower = gate_builders.Measured(factor=1.2, operations=operations)
     first = gate_builders.series(slower, count=10)
     fresh = gate_builders.series(slower, count=8, stage=2, seed=2)
-    [found] = slower_operations([*first, *fresh], Thresholds(), 1)
-    assert found.screened.quantity.name == "aten::mkldnn_convolution, forward conv2"
-    assert slower_operations(first, Thresholds(), 1) == []
+    [finding_of_conv] = slower_operations(decided([*first, *fresh]))
+    assert finding_of_conv.screened.quantity.name == "aten::mkldnn_convolution, forward conv2"
+    assert slower_operations(decided(first)) == []
 
 
 def test_the_scripts_are_in_the_file_of_raw_samples(tmp_path):

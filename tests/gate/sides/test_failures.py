@@ -307,7 +307,7 @@ from pathlib import Path
 home, folder = sys.argv[1], Path(sys.argv[2])
 sys.path.insert(0, home)
 
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.session import Side, SideError
 
 for tree in sorted(path for path in folder.iterdir() if (path / "test_a.py").is_file()):
     child = os.fork()

@@ -21,7 +21,8 @@ from bare_environments import linked_environment
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import LaunchError, ListedCase, collect_again, launching, survey
+from mnistbench.gate.launcher import LaunchError, collect_again, launching, survey
+from mnistbench.gate.listing import ListedCase
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.words import BASE, HEAD
@@ -131,14 +132,15 @@ def plan(tmp_path):
 
 
 def surveyed(plan, tmp_path):
-    return survey(plan, 1, "", tmp_path / "log")
+    plan, surveys = survey(plan, 1, "", tmp_path / "log")
+    return plan, surveys.listings
 
 
 def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     plan, listings = surveyed(plan, tmp_path)
     names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
     assert sorted(listings[HEAD].cases) == [f"test_own.py::{name}" for name in names]
-    own = {name: getattr(listings[BASE], name) for name in ("resident", "files", "longest_s")}
+    own = {"resident": listings[BASE].resident}
     seconds = {case: found.seconds for case, found in listings[BASE].cases.items()}
     own["cases"] = {
         case: replace(found, seconds=seconds[case]) for case, found in listings[HEAD].cases.items()
@@ -163,12 +165,12 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
         launch.ready()
         found = launch.measure()
-    assert sorted(found["cases"]) == sorted(listings[HEAD].cases)
-    for case, builds in found["cases"].items():
+    assert sorted(found.cases) == sorted(listings[HEAD].cases)
+    for case, builds in found.cases.items():
         assert len(builds) == 1
         for build in builds:
-            base = build["sides"][BASE]
-            head = build["sides"][HEAD]
+            base = build[BASE]
+            head = build[HEAD]
             assert base["outcome"] == head["outcome"]
             assert base["loops"] == head["loops"]
             assert (base["loops"] > 100) == ("pedantic" not in case)
@@ -298,7 +300,7 @@ def test_results_and_arguments_are_read_without_code_of_the_user(plan, tmp_path)
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(RESULTS)
     _, listings = surveyed(plan, tmp_path)
-    for listing in listings.values():
+    for listing in (listings.base, listings.head):
         uncompared = {
             case.partition("::test_")[2]: found.uncompared for case, found in listing.cases.items()
         }
@@ -386,12 +388,12 @@ def test_a_launch_with_another_hash_seed_measures_only_what_it_finds_again(plan,
         line = launch.measure()
     named = {f"test_own.py::test_named[{letter}]" for letter in "abcdefgh"}
     [order] = [case for case in listings[BASE].cases if "test_order" in case]
-    assert line["cases"].keys() >= named
-    assert line["unmeasurable"][order] == OTHER_ID
-    moved = {case for case, why in line["unmeasurable"].items() if why == OTHER_PARAMETERS}
+    assert line.cases.keys() >= named
+    assert line.unmeasurable[order] == OTHER_ID
+    moved = {case for case, why in line.unmeasurable.items() if why == OTHER_PARAMETERS}
     assert moved
     assert all("test_swapped[pair" in case for case in moved)
-    assert {*line["cases"], *line["unmeasurable"]} == {*listings[BASE].cases}
+    assert {*line.cases, *line.unmeasurable} == {*listings[BASE].cases}
     again = collect_again(plan, 1, tmp_path / "log")
     assert again[HEAD] == plan.parameters[HEAD]  # with the hash seed of the survey
     with (
@@ -451,7 +453,7 @@ def test_a_test_whose_id_has_a_path_of_its_tree_is_the_same_case_on_both_sides(p
         assert list(listings[side].left_out) == ["test_own.py::test_skipped[<tree>/test_own.py]"]
     with launching(plan, 1, names[:1], tmp_path / "log") as launch:
         launch.ready()
-        assert list(launch.measure()["cases"]) == names[:1]
+        assert list(launch.measure().cases) == names[:1]
 
 
 ONCE = """
@@ -688,12 +690,10 @@ def test_a_test_that_pytest_codspeed_measures_is_a_case(plan, tmp_path):
     }
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
-        cases = launch.measure()["cases"]
+        cases = launch.measure().cases
     assert sorted(cases) == sorted(listings[HEAD].cases)
     assert all(
-        build["sides"][HEAD]["loops"] > 100
-        for case, [build] in cases.items()
-        if "test_fixture" not in case
+        build[HEAD]["loops"] > 100 for case, [build] in cases.items() if "test_fixture" not in case
     )
 
 
@@ -759,7 +759,7 @@ def test_a_test_has_the_attributes_of_pytest_benchmark_and_an_empty_input(plan, 
     assert listings[HEAD].left_out == {}
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
-        cases = launch.measure()["cases"]
+        cases = launch.measure().cases
     assert sorted(cases) == [
         f"test_own.py::test_{name}" for name in ("asks", "cache", "frozen", "reads")
     ]
@@ -822,7 +822,7 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
         (tmp_path / side / "test_own.py").write_text(COSTS)
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
-        found = launch.measure()["once"]
+        found = launch.measure().once
     body = "test_own.py::test_body"
     setup = "test_own.py::test_setup"
     for side, of_import in ((BASE, 50), (HEAD, 80)):
@@ -932,14 +932,14 @@ def test_a_test_that_uses_more_than_one_core_is_measured_on_all(plan, tmp_path):
     cores = sorted(os.sched_getaffinity(0))
     with launching(plan, 1, None, tmp_path / "log", cores) as launch:
         launch.ready()
-        cases = launch.measure()["cases"]
+        cases = launch.measure().cases
     assert "1" in (tmp_path / HEAD / "alone").read_text().split()
     assert set((tmp_path / HEAD / "pool").read_text().split()[-4:]) == {str(len(cores))}
     for case, [build] in cases.items():
         for side in (BASE, HEAD):
             assert (
-                bool(build["sides"][side]["block_ns"])
-                == bool(build["sides"][side]["cpu_ns"])
+                bool(build[side]["block_ns"])
+                == bool(build[side]["cpu_ns"])
                 == (case not in plan.parallel)
             )
 
@@ -1072,7 +1072,7 @@ def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(
     assert listings[HEAD].missing == ()
     with launching(plan, 1, list(listings[BASE].cases), tmp_path / "log") as launch:
         launch.ready()
-        assert set(launch.measure()["cases"]) == set(listings[BASE].cases)
+        assert set(launch.measure().cases) == set(listings[BASE].cases)
 
 
 def test_a_test_that_only_one_side_has_in_a_file_of_both_is_left_out_on_the_other(plan, tmp_path):
@@ -1125,7 +1125,7 @@ def test_a_side_may_have_pytest_alone(plan, tmp_path):
     assert "torch" not in listings[BASE].packages
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
-        [case] = launch.measure()["cases"]
+        [case] = launch.measure().cases
     assert case == "test_own.py::test_decorated"
 
 
@@ -1162,9 +1162,9 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     assert {case.uncompared for case in listings[HEAD].cases.values()} == {""}
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
-        found = launch.measure()["cases"]
+        found = launch.measure().cases
     keys = {
-        case.partition("::test_")[2]: builds[0]["sides"][HEAD].get("keys", [])
+        case.partition("::test_")[2]: builds[0][HEAD].get("keys", [])
         for case, builds in found.items()
     }
     assert ["aten::addmm", "forward", "Sequential.0"] in keys["model"]
@@ -1176,8 +1176,8 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     assert keys["without_torch"] == []
     for case, builds in found.items():
         for build in builds:
-            base = build["sides"][BASE]
-            head = build["sides"][HEAD]
+            base = build[BASE]
+            head = build[HEAD]
             assert base["outcome"] == head["outcome"], case
             if "keys" in base:
                 assert json.dumps(base["calls"]) == json.dumps(head["calls"])

@@ -17,9 +17,10 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.events import from_profiler
+from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides import steps
 from mnistbench.gate.sides.case import SideCase
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.session import Side, SideError
 from mnistbench.gate.sides.steps import SideRun
 from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
 from mnistbench.gate.words import BASE, HEAD
@@ -83,7 +84,7 @@ def measure(run, turns=None, **options):
     return measured_build(run, turns, **options).columns
 
 
-def measured_build(run, turns=None, efforts=(1.0, 1.0), *, shares_core=False):
+def measured_build(run, turns=None, efforts=ALL_ITERATIONS, *, shares_core=False):
     turns = turns or Alone()
     order = turns.name, HEAD if turns.name == BASE else BASE
     return steps.measure(run, turns, order, coin(), efforts, shares_core=shares_core)
@@ -218,7 +219,7 @@ class TestSides:
         monkeypatch.setattr(steps, "PROFILED_PAIRS", (1.0, 5, 8))
         monkeypatch.setattr(steps.Lockstep, "warm_up", lambda _: 6_000_000)
         monkeypatch.setattr(Clock, "wall_ns", lambda: next(clock))
-        build = measured_build(side_run(), efforts=(effort, effort), shares_core=True)
+        build = measured_build(side_run(), efforts=Efforts(effort, effort), shares_core=True)
         assert len(build.columns["wall_ns"]) == pairs
         assert len(build.columns["block_ns"]) == blocks
         assert build.columns["iterations"] == pairs + blocks * calls_of_block

@@ -16,9 +16,10 @@ import pytest
 
 from mnistbench import __version__
 from mnistbench.core.reading import Reader
-from mnistbench.gate.launcher import Listing, environment, stage_home
+from mnistbench.gate.launcher import environment, stage_home
+from mnistbench.gate.listing import Listing
 from mnistbench.gate.sides import survey
-from mnistbench.gate.sides.side import Side, TakenCase
+from mnistbench.gate.sides.session import Side, TakenCase
 
 CONFTEST = (
     projects.CONFTEST
@@ -105,8 +106,9 @@ sys.path.insert(0, home)
 
 import torch
 
+from mnistbench.gate.messages import SURVEY, Job
 from mnistbench.gate.sides.worker import survey
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.session import Side, SideError
 from mnistbench.gate.sides.survey import selection
 
 
@@ -123,20 +125,23 @@ def in_a_process(body, *arguments):
 
 def surveyed(tree, arguments, default, only=None):
     said = {}
-    job = {
-        "home": home,
-        "repository": str(folder / "nowhere"),
-        "arguments": arguments,
-        "phases": ["step"],
-        "threads": 0,
-        "side": "head",
-        "tree": str(folder / tree),
-        "directory": str(folder / tree),
-        "only": only,
-        "is_shard": False,
-    }
+    job = Job(
+        task=SURVEY,
+        side="head",
+        tree=str(folder / tree),
+        directory=str(folder / tree),
+        home=home,
+        repository=str(folder / "nowhere"),
+        arguments=arguments,
+        phases=["step"],
+        threads=0,
+        seed=1,
+        only=only,
+        selects=default is not None,
+        folder=default or "",
+    )
     try:
-        survey({**job, "default": default}, lambda **message: said.update(message), sys.stdin)
+        survey(job, lambda **message: said.update(message), sys.stdin)
     except SideError as error:
         said["error"] = str(error)
     (folder / f"{tree} {' '.join(arguments)}.json".replace("/", "-")).write_text(json.dumps(said))
@@ -215,7 +220,11 @@ def read(folder, tree, arguments="bench"):
 
 
 def listing(folder, tree):
-    return Reader(read(folder, tree)["surveyed"]).read(Listing)
+    return Reader(read(folder, tree)["surveyed"]["listing"]).read(Listing)
+
+
+def cases_of(said):
+    return list(said["surveyed"]["listing"]["cases"])
 
 
 # ---- Which tests are measured --------------------------------------------------------------------
@@ -242,25 +251,29 @@ def test_selecting_leaves_the_process_as_it_was(folder):
     assert found["modules"] == []
     said = read(folder, "operators", "--my-switch bench/test_forward.py")
     assert said["selected"] == {"arguments": ["--my-switch", "bench/test_forward.py"], "phases": []}
-    assert list(said["surveyed"]["cases"]) == ["bench/test_forward.py::test_forward[tiny-b4-cpu]"]
+    assert list(said["surveyed"]["listing"]["cases"]) == [
+        "bench/test_forward.py::test_forward[tiny-b4-cpu]"
+    ]
 
 
 def test_without_arguments_the_steps_of_the_default_folder_are_measured(folder):
     said = read(folder, "operators", "")
     assert said["selected"] == {"arguments": ["bench"], "phases": ["step"]}
-    assert list(said["surveyed"]["cases"]) == ["bench/test_step.py::test_step[tiny-b4-cpu]"]
+    assert list(said["surveyed"]["listing"]["cases"]) == [
+        "bench/test_step.py::test_step[tiny-b4-cpu]"
+    ]
 
 
 def test_single_cases_are_surveyed_if_they_are_named(folder):
-    assert list(read(folder, "plain", "bench -v")["surveyed"]["cases"]) == [
+    assert cases_of(read(folder, "plain", "bench -v")) == [
         "bench/test_step.py::test_step[tiny-b4-cpu]"
     ]
-    assert read(folder, "plain", "bench -vv")["surveyed"]["cases"] == {}
+    assert cases_of(read(folder, "plain", "bench -vv")) == []
 
 
 def test_a_path_that_does_not_exist_is_named(folder):
     said = read(folder, "operators", "nowhere.py")
-    assert said["surveyed"]["missing"] == ["nowhere.py"]
+    assert said["surveyed"]["listing"]["missing"] == ["nowhere.py"]
 
 
 def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monkeypatch):
@@ -312,7 +325,7 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
     rehearsed = []
     made = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda")
     side = Side("head", Path(), Path(), "")
-    one = survey._Survey(side, {"phases": []})
+    one = survey._Survey(side, [])
     monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
     monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(one.cases)))
     monkeypatch.setattr(survey.gc, "freeze", lambda: None)

@@ -16,8 +16,9 @@ from bare_environments import installed_environment, linked_environment
 from torch.torch_version import TorchVersion
 
 from mnistbench.gate.launcher import LaunchError, launching, survey
+from mnistbench.gate.messages import LAUNCH, Job
 from mnistbench.gate.sides import worker
-from mnistbench.gate.sides.side import SideError
+from mnistbench.gate.sides.session import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
 from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 
@@ -68,10 +69,10 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     assert len(iterations) > 100
     # One at a time.
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))
-    first, second = found["cases"][case]
+    first, second = found.cases[case]
     for build in (first, second):
-        base = build["sides"][BASE]
-        head = build["sides"][HEAD]
+        base = build[BASE]
+        head = build[HEAD]
         assert base["outcome"] == head["outcome"]  # the same code on the same numbers
         assert base["keys"] == head["keys"]
         for times in ("wall_ns", "cpu_ns"):
@@ -80,18 +81,23 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
 
 def made(tmp_path, seed=1, say=None):
     """A launch of the base; its socket is closed."""
-    job = {
-        "side": BASE,
-        "tree": tmp_path,
-        "directory": tmp_path,
-        "home": "",
-        "threads": 0,
-        "seed": seed,
-    }
-    job |= {"cores": [], "patience_s": 1.0, "repository": "nowhere"}
     mine, other = socket.socketpair()
+    job = Job(
+        task=LAUNCH,
+        side=BASE,
+        tree=str(tmp_path),
+        directory=str(tmp_path),
+        home="",
+        repository="nowhere",
+        arguments=(),
+        phases=(),
+        threads=0,
+        seed=seed,
+        peer=mine.detach(),
+        patience_s=1.0,
+    )
     with other:
-        launch = worker._Launch({**job, "peer": mine.detach()}, say, None)
+        launch = worker._Launch(job, say, None)
     launch.turns.close()
     return launch
 
@@ -121,10 +127,8 @@ def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
         found = whole(launch)
     iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()]
     assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(sorted(iterations)))
-    for build in found["cases"][case]:
-        assert all(
-            len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build["sides"].values()
-        )
+    for build in found.cases[case]:
+        assert all(len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build.values())
 
 
 #: Writes the number of threads and of cores of each iteration.
@@ -153,7 +157,7 @@ def test_one_side_has_more_threads(plan, tmp_path) -> None:
         launch.ready()
         for name in (BASE, HEAD):
             (tmp_path / name / "threads").unlink()
-        [_] = launch.measure()["cases"].values()
+        [_] = launch.measure().cases.values()
     for name, threads in {BASE: 1, HEAD: 2}.items():
         assert set((tmp_path / name / "threads").read_text().splitlines()) == {
             f"{threads} {threads}"
@@ -191,15 +195,11 @@ def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(
     for name in (BASE, HEAD):
         (tmp_path / name / "test_bench.py").write_text(PLAIN)
     with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
-        found = whole(launch)["cases"]
+        found = whole(launch).cases
     for name, has_one_thread in (("one", True), ("two", False)):
         for build in found[f"test_bench.py::test_{name}"]:
-            assert [bool(side["cpu_ns"]) for side in build["sides"].values()] == [
-                has_one_thread
-            ] * 2
-            assert [bool(side["block_ns"]) for side in build["sides"].values()] == [
-                has_one_thread
-            ] * 2
+            assert [bool(side["cpu_ns"]) for side in build.values()] == [has_one_thread] * 2
+            assert [bool(side["block_ns"]) for side in build.values()] == [has_one_thread] * 2
 
 
 def measured_with(python, plan, tmp_path):
@@ -209,9 +209,9 @@ def measured_with(python, plan, tmp_path):
     """
     arguments = ("test_bench.py", "--bench-model=tiny,lenet5", "--benchmark-columns=min")
     plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=arguments)
-    plan, listings = survey(plan, 1, "", tmp_path / "log")
+    plan, surveys = survey(plan, 1, "", tmp_path / "log")
     with launching(plan, 1, None, tmp_path / "log") as launch:
-        return listings, whole(launch)
+        return surveys.listings, whole(launch)
 
 
 CASES = ["test_bench.py::test_forward[lenet5-b4-cpu]", "test_bench.py::test_forward[tiny-b4-cpu]"]
@@ -229,11 +229,11 @@ def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
         "scipy",
         "torchvision",
     }
-    assert sorted(found["cases"]) == sorted(listings[BASE].cases) == CASES
-    for builds in found["cases"].values():
+    assert sorted(found.cases) == sorted(listings[BASE].cases) == CASES
+    for builds in found.cases.values():
         for build in builds:
-            base = build["sides"][BASE]
-            head = build["sides"][HEAD]
+            base = build[BASE]
+            head = build[HEAD]
             assert base["outcome"] == head["outcome"]
             assert base["keys"] == head["keys"]
             assert base["memory_bytes"] == head["memory_bytes"]
@@ -244,11 +244,11 @@ def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
     python = installed_environment(tmp_path / "oldest", f"torch=={OLDEST_TORCH}.0", "pytest")
     listings, found = measured_with(python, plan, tmp_path)
     assert listings[BASE].torch.startswith(f"{OLDEST_TORCH}.0")
-    assert sorted(found["cases"]) == CASES
-    for builds in found["cases"].values():
+    assert sorted(found.cases) == CASES
+    for builds in found.cases.values():
         for build in builds:
-            base = build["sides"][BASE]
-            head = build["sides"][HEAD]
+            base = build[BASE]
+            head = build[HEAD]
             assert base["outcome"][1] == pytest.approx(head["outcome"][1], rel=1e-4)
             assert base["parameters"] == head["parameters"]
             assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {

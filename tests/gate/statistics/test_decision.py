@@ -15,17 +15,15 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnistbench.gate.flow import LAUNCHES
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MEAN_FACTOR, Thresholds
 from mnistbench.gate.statistics import decision
 from mnistbench.gate.statistics.decision import (
     CONFIRMING,
     LEAST_FRESH_OF_IMPROVEMENT,
-    LEAST_LAUNCHES,
     LOOKS,
     PRODUCT,
     SCREENING,
     Estimate,
-    Thresholds,
     as_shown,
     candidates,
     decide,
@@ -655,7 +653,7 @@ def test_a_slower_mean_that_fresh_launches_neither_confirm_nor_rule_out_is_incon
 def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is_stated():
     result = decided(among(mean(0.0, spread=0.05)))
     assert result.outcome == PASSED
-    assert LIMITS.case < result.bound_of_means < decision.MEAN_FACTOR * LIMITS.case
+    assert LIMITS.case < result.bound_of_means < MEAN_FACTOR * LIMITS.case
     outcome, _, [reason] = found([mean(0.0, spread=0.2)])
     assert outcome == INCONCLUSIVE
     assert " of its mean wall time cannot be ruled out" in reason

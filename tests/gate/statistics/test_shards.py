@@ -17,17 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.gate.flow import MOST_SHARDS
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
 from mnistbench.gate.report import last_line, report
 from mnistbench.gate.statistics import decision
 from mnistbench.gate.statistics.decision import (
     CONFIRMING,
-    LAUNCHES,
-    LEAST_LAUNCHES,
     LOOKS,
     PRODUCT,
     SCREENING,
-    Thresholds,
     decide,
     least_fresh,
     looks,
@@ -35,7 +32,7 @@ from mnistbench.gate.statistics.decision import (
 )
 from mnistbench.gate.statistics.permutation import MANY, simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.words import ALL_CASES, IMPORT
 from mnistbench.judging.acceptance import Acceptance
@@ -60,7 +57,8 @@ def file_of(
     **changes,
 ) -> Path:
     """Write the samples of a shard; of its tests ``slower`` are so much slower in the head."""
-    shard = Shard(number, of, tests, changes.pop("installed", INSTALLED))
+    shard = Shard(number, of, tests)
+    changes.setdefault("packages", INSTALLED)
     slower = changes.pop("slower", {})
     once = changes.pop("once", None)
     cases = {test: Measured(**QUIET, factor=slower.get(test, 1.0)) for test in shard.own()}
@@ -115,7 +113,7 @@ def test_parameters_of_a_test_are_not_dealt_out_in_their_order():
 
 def test_a_header_keeps_the_shard(tmp_path):
     path = file_of(tmp_path, 2)
-    assert load(path).header.shard == Shard(2, 3, TESTS, INSTALLED)
+    assert load(path).header.shard == Shard(2, 3, TESTS)
     assert (str(Shard(2, 3)), Shard(2, 3).prefix, Shard(1, 1).prefix) == (
         "2/3",
         "shard-2-of-3_",
@@ -123,11 +121,6 @@ def test_a_header_keeps_the_shard(tmp_path):
     )
     whole = write(tmp_path / "whole.jsonl.gz", series())
     assert load(whole).header.shard == Shard(1, 1)
-    line = header().line()
-    del line["shard"]  # of an earlier version
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mnistbench.gate.statistics.raw_samples.GateHeader.line", lambda _: line)
-        assert load(write(tmp_path / "earlier.jsonl.gz", series())).header.shard == Shard(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -320,10 +313,10 @@ def test_two_files_of_one_shard_are_refused(tmp_path):
         ({"arguments": ("bench", "-x")}, "arguments is bench -x instead of bench"),
         ({"variables": {"head": {"A": "1"}}}, "variables is head A=1 instead of none"),
         (
-            {"installed": {**INSTALLED, "numpy": ("2.0", "2.1")}},
+            {"packages": {**INSTALLED, "numpy": ("2.0", "2.1")}},
             "version of numpy is 2.0 2.1 instead of 2.0",
         ),
-        ({"installed": {"numpy": ("2.0", "2.0")}}, "version of tqdm is none instead of 4 5"),
+        ({"packages": {"numpy": ("2.0", "2.0")}}, "version of tqdm is none instead of 4 5"),
         ({"tests": (*TESTS, "t.py::new")}, "it has the test t.py::new"),
         ({"tests": TESTS[1:]}, f"it lacks the test {TESTS[0]}"),
     ],

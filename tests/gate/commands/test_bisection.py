@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.bisection import (
+from mnistbench.gate.commands.bisection import (
     NOT_JUDGED,
     NOT_SLOWER,
     SLOWER,
@@ -27,9 +27,10 @@ from mnistbench.gate.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.launcher import LaunchError
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics.decision import Finding
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, End
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core.options import argument, path
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report import deliver_verdict, report
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.showing.output import check
 

@@ -1,11 +1,10 @@
-"""Efforts and numbers of launches follow from the limits and from the spread.
+"""The number of launches follows from the spread, not from which side is faster.
 
-Not from which side is faster.
+Efforts follow from the limits and from the budget.
 """
 
 import math
 import random
-import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -13,24 +12,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.gate import planning
-from mnistbench.gate.planning import (
+from mnistbench.gate.budget import (
     LEAST_EFFORT,
     MOST_LAUNCHES,
-    Efforts,
+    Budget,
     LeastGate,
-    Spent,
     first_efforts,
-    planned_efforts,
     planned_launches,
 )
+from mnistbench.gate.messages import Efforts, Spent
+from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.decision import LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import WHOLE, Launch, Shard, SideSample
 from mnistbench.gate.words import BASE, HEAD
 
 SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)
+
+
+def budget_with(spent):
+    """A budget after a round of 5 s, which is 4 s longer than the case."""
+    return Budget(0.0, None, lambda: 0.0, rounds_s={1: [5.0]}, spent=[{"t": spent}])
+
+
+def planned(launches, limits, shards=1):
+    return planned_launches(quantities.quantities(launches), limits, shards)
 
 
 def side(times, operation=(), turns=()):
@@ -75,18 +81,6 @@ def launches(
     return found
 
 
-def spent_on(found, efforts=(0.25, 0.25)):
-    return [
-        dict.fromkeys(launch.cases, SPENT._replace(efforts=Efforts(*efforts))) for launch in found
-    ]
-
-
-def plan_of(found, threshold=0.02, efforts=(0.25, 0.25)):
-    return planned_efforts(
-        found, spent_on(found, efforts), Thresholds(case=threshold, operation=0.05, once=0.2)
-    )
-
-
 @pytest.mark.parametrize(
     ("case", "operation", "efforts"),
     [
@@ -100,15 +94,6 @@ def test_first_efforts_fall_with_the_square_of_the_limit(case, operation, effort
     assert first_efforts(Thresholds(case=case, operation=operation, once=0.2)) == pytest.approx(
         efforts
     )
-
-
-def test_the_squared_error_is_the_variance_of_the_difference_over_launches_with_equal_processes():
-    many = launches(400, blocks=25)
-    [wall, *_] = quantities.quantities(many)
-    assert wall.kind == "iteration"
-    errors = [quantities.squared_error(wall, launch) for launch in many]
-    # Three times the error of a variance of 400 numbers, 7 %.
-    assert statistics.fmean(errors) == pytest.approx(statistics.variance(wall.logs), rel=0.2)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -127,52 +112,15 @@ def test_a_plan_does_not_depend_on_the_roles_of_any_launch(seed):
         else launch
         for launch in found
     ]
-    for case, efforts in plan_of(found).items():
-        assert plan_of(exchanged)[case] == pytest.approx(efforts)
     limits = Thresholds(case=0.02, operation=0.05, once=0.2)
-    assert planned_launches(exchanged, limits) == planned_launches(found, limits)
-
-
-def test_half_the_limit_takes_four_times_the_effort_and_twice_the_spread_too():
-    whole = plan_of(launches(2, within=0.01), efforts=(1, 1))["t"].timed
-    assert LEAST_EFFORT < whole < 0.25
-    assert plan_of(launches(2, within=0.01), math.expm1(math.log1p(0.02) / 2), efforts=(1, 1))[
-        "t"
-    ].timed == pytest.approx(4 * whole)
-    assert plan_of(launches(2, within=0.02), efforts=(1, 1))["t"].timed == pytest.approx(4 * whole)
-
-
-def test_a_quiet_case_has_the_smallest_effort_and_a_noisy_one_at_most_twice_that_of_before():
-    assert plan_of(launches(2, within=0.0001))["t"] == (LEAST_EFFORT, LEAST_EFFORT)
-    assert plan_of(launches(2, within=0.2))["t"].timed == 0.5
-    assert plan_of(launches(2, within=0.2), efforts=(0.8, 0.8))["t"].timed == 1.0
-
-
-def test_a_larger_effort_is_not_spent_on_what_differs_between_processes():
-    alike, differing = (
-        plan_of(launches(6, within=0.02, between=each), efforts=(1, 1))["t"].timed
-        for each in (0.0, 0.05)
-    )
-    assert differing < alike / 4
-
-
-def test_a_large_operation_has_an_effort_of_its_own():
-    timed, profiled = plan_of(launches(3, within=0.0001, operation=0.05), efforts=(1, 1))["t"]
-    assert timed == LEAST_EFFORT < profiled
-
-
-def test_a_case_without_usable_times_has_no_plan():
-    zero = [Launch(1, {"t": [{BASE: side([0] * 8), HEAD: side([0] * 8)}]}, 1.0)] * 2
-    assert plan_of(zero) == {}
+    assert planned(exchanged, limits) == planned(found, limits)
 
 
 @pytest.mark.parametrize(("between", "cases"), [(0.005, 3), (0.012, 3), (0.012, 40)])
 def test_so_many_launches_reach_the_limit(between, cases):
     names = [f"t{number}" for number in range(cases)]
     limits = Thresholds(case=0.03, operation=0.05, once=0.2)
-    needed = planned_launches(
-        launches(LAUNCHES, within=0.001, between=between, cases=names), limits
-    )
+    needed = planned(launches(LAUNCHES, within=0.001, between=between, cases=names), limits)
     assert LAUNCHES <= needed <= MOST_LAUNCHES
     found = [
         one
@@ -189,22 +137,13 @@ def test_bounds_of_all_shards_together_need_more():
     limits = Thresholds(case=0.05, operation=0.05, once=0.2)
     names = ["t0", "t1", "t2"]
     found = launches(LAUNCHES, within=0.001, between=0.03, cases=names)
-    one, forty = (planned_launches(found, limits, shards) for shards in (1, 40))
+    one, forty = (planned(found, limits, shards) for shards in (1, 40))
     assert LAUNCHES <= one < forty <= MOST_LAUNCHES
-    noisy = launches(3, within=0.05, cases=names)
-    one, many = (
-        planned_efforts(noisy, spent_on(noisy), limits, shards)["t0"].timed for shards in (1, 8)
-    )
-    assert one < many
 
 
 def test_a_case_that_no_plan_can_bound_takes_no_more_launches():
     found = launches(LAUNCHES, between=0.5)
-    assert planned_launches(found, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
-
-
-def test_the_reach_grows_with_the_number_of_cases():
-    assert planning._reach(4) < planning._reach(40) < planning._reach(400) < 2.5
+    assert planned(found, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
 
 
 @pytest.mark.parametrize(
@@ -212,18 +151,31 @@ def test_the_reach_grows_with_the_number_of_cases():
     [((0.25, 0.25), 1.0), ((0.5, 0.25), 1.5), ((0.25, 0.5), 1.2), ((0.0625, 0.0625), 0.475)],
 )
 def test_the_expected_time_changes_with_the_parts_that_depend_on_efforts(efforts, seconds):
-    assert SPENT.with_efforts(Efforts(*efforts)) == pytest.approx(seconds)
+    assert budget_with(SPENT).round_s(["t"], Efforts(*efforts)) == pytest.approx(4.0 + seconds)
 
 
 def test_nothing_is_expected_of_a_part_that_was_not_measured():
-    assert (
-        SPENT._replace(efforts=Efforts(0.25, 0.0), profiled_s=0.0).with_efforts(Efforts(0.25, 1.0))
-        == 1.0
-    )
+    spent = replace(SPENT, efforts=Efforts(0.25, 0.0), profiled_s=0.0)
+    assert budget_with(spent).round_s(["t"], Efforts(0.25, 1.0)) == pytest.approx(5.0)
 
 
-def test_smaller_efforts_stop_at_the_smallest():
-    assert Efforts(0.5, 0.1).scaled(0.125) == (0.0625, LEAST_EFFORT)
+@pytest.mark.parametrize(
+    ("left_s", "timed"),
+    [(1_000.0, 0.25), (23.5, 0.16), (1.0, LEAST_EFFORT)],
+    ids=["all fit", "shorter ones fit", "none fit"],
+)
+def test_efforts_become_smaller_until_the_launches_fit(left_s, timed):
+    efforts = budget_with(SPENT).efforts_that_fit(["t"], Efforts(0.25, 0.05), 5, left_s)
+    assert efforts.timed == pytest.approx(timed)
+    assert efforts.profiled == pytest.approx(max(LEAST_EFFORT, 0.05 * timed / 0.25))
+
+
+@pytest.mark.parametrize(
+    ("launches", "saves"), [(8, True), (9, True), (10, False)], ids=["8", "9", "10"]
+)
+def test_a_launch_may_save_fresh_ones(launches, saves):
+    budget = Budget(0.0, 100.0, lambda: 0.0)
+    assert budget.latest_start_of_a_saving_launch(launches, 10.0) == (60.0 if saves else 0.0)
 
 
 # ---- A budget that is too small ------------------------------------------------------------------

@@ -59,8 +59,8 @@ def gate(tmp_path, monkeypatch):
     seen.run = lambda *arguments: cli.main(["bisect", *arguments])
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    monkeypatch.setattr("mnistbench.gate.bisect_command.measure", measure)
-    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", releases)
+    monkeypatch.setattr("mnistbench.gate.commands.bisect.measure", measure)
+    monkeypatch.setattr("mnistbench.gate.commands.bisect.releases", releases)
     return seen
 
 
@@ -215,11 +215,11 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     )
     monkeypatch.chdir(project.path)
     monkeypatch.setattr("mnistbench.gate.environments.uv.check_can_be_changed", lambda change: None)
-    monkeypatch.setattr("mnistbench.gate.environments.options.held", held)
+    monkeypatch.setattr("mnistbench.gate.environments.interpreters.held", held)
     monkeypatch.setattr(
-        "mnistbench.gate.environments.options.installed", lambda: [Installed("part", "1.0")]
+        "mnistbench.gate.environments.interpreters.installed", lambda: [Installed("part", "1.0")]
     )
-    monkeypatch.setattr("mnistbench.gate.bisect_command.releases", lambda _: ("1.0", "1.1", "1.2"))
+    monkeypatch.setattr("mnistbench.gate.commands.bisect.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()
     assert code == EXIT_REGRESSED, shown.out + shown.err

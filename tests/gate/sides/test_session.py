@@ -17,8 +17,8 @@ import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from mnistbench.gate.launcher import environment, stage_home
-from mnistbench.gate.sides import side as side_module
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides import session as side_module
+from mnistbench.gate.sides.session import Side, SideError
 
 INI = """
 [pytest]
@@ -165,7 +165,7 @@ sys.path.insert(0, home)
 import torch
 
 import mnistbench
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.session import Side, SideError
 from mnistbench.gate.sides.turns import PeerError
 
 
@@ -203,7 +203,7 @@ def whole(tree):
         "taken": taken,
         "ran": (folder / tree / "ran").exists(),
         "seen": sys.modules["model"].SEEN,
-        "files": one.files,
+        "files": dict(one.imports().files),
         "own": sys.modules["mnistbench"] is not ours,
         "statistics": (folder / tree / "statistics").read_text(),
     }
@@ -468,7 +468,7 @@ def test_a_tree_whose_name_begins_like_the_sides_is_another(side, monkeypatch):
     other = ModuleType("gate_test_other")
     other.__file__ = str(side.tree.with_name("tree2") / "other.py")
     monkeypatch.setitem(sys.modules, "gate_test_other", other)
-    assert side.files == {}
+    assert side.imports().files == {}
 
 
 # ---- Costs that occur once -----------------------------------------------------------------------

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.options import switch
 from mnistbench.gate import qualification
-from mnistbench.gate.flow import Request, measure
+from mnistbench.gate.flow import measure
+from mnistbench.gate.options import GateOptions
 from mnistbench.gate.report import deliver_verdict, report
 from mnistbench.gate.statistics.result import conclude
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, check, print_error
 from mnistbench.showing.progress import Progress
 
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(Request):
-    """The options of the command."""
-
-    bisect: bool = switch("--bisect", "exit code 125 instead of 2, for git bisect run")
+Settings = GateOptions
 
 
 def run(settings: Settings) -> int:
@@ -29,9 +23,6 @@ def run(settings: Settings) -> int:
         MnistbenchError: something cannot be used or measured. With ``--bisect`` only a UsageError,
             because it stops the search; what cannot be measured is a commit to skip.
     """
-    for name, is_given in (("--qualify", settings.qualify), ("--shard", settings.shard.of > 1)):
-        if settings.bisect and is_given:
-            raise UsageError(f"--bisect: cannot be given with {name}; remove one of them")
     try:
         if settings.output:
             check(settings.output)

@@ -16,8 +16,8 @@ import gate_builders
 import pytest
 
 from mnistbench import cli
-from mnistbench.gate import command as gate_command
 from mnistbench.gate import qualification
+from mnistbench.gate.commands import gate as gate_command
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.words import BASE, HEAD
 

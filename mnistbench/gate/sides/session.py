@@ -20,7 +20,7 @@ import sys
 import traceback
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import Loader
@@ -34,11 +34,20 @@ import pytest
 from mnistbench.core.errors import MnistbenchError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import CALL
-from mnistbench.gate.imports import Outside, outside_modules, paths_of, project_table, with_copies
+from mnistbench.gate.messages import Job
 from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.sides.fingerprint import Limits, fingerprint
+from mnistbench.gate.sides.own_modules import PACKAGE, OwnModules
 from mnistbench.gate.sides.requested import Requested
+from mnistbench.gate.sides.stray import (
+    Imports,
+    Outside,
+    outside_modules,
+    paths_of,
+    project_table,
+    with_copies,
+)
 from mnistbench.gate.words import ALL_CASES, FIXTURES, IMPORT, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
@@ -69,8 +78,6 @@ _BENCHMARK_OPTIONS = {
     "codspeed": False,
 }
 
-_PACKAGE = "mnistbench"
-
 #: What is read of the parameters of a test, to know them again in another process: of all tests of
 #: a suite.
 _OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
@@ -93,7 +100,7 @@ _WORKLOAD = "bench_workload"
 #: ``fallback`` has copies of both.
 _FIXTURE_PLUGINS = {
     "benchmark": "pytest_benchmark.plugin",
-    _PACKAGE: "mnistbench.pytest_plugin.plugin",
+    PACKAGE: "mnistbench.pytest_plugin.plugin",
 }
 
 
@@ -143,18 +150,21 @@ class Side:
     # The cost that is counted now, its case, and the CPU time before.
     _counted: tuple[str, str, int] | None = None
     _earlier: frozenset[str] = frozenset()  # modules that were imported before the session
-    _own: dict[str, ModuleType] = field(default_factory=dict)  # modules of the gate's mnistbench
+
+    def __post_init__(self) -> None:
+        """Keep the modules of the gate, which are imported now."""
+        self._own_modules = OwnModules(self.fallback)
 
     @classmethod
-    def of(cls, job: Mapping[str, Any], say: Callable[..., None] = lambda **_: None) -> Side:
+    def of(cls, job: Job, say: Callable[..., None] = lambda **_: None) -> Side:
         """Return the side that a job names."""
         return cls(
-            job["side"],
-            Path(job["tree"]),
-            Path(job["directory"]),
-            job["home"],
-            job["threads"],
-            repository=Path(job["repository"]),
+            job.side,
+            Path(job.tree),
+            Path(job.directory),
+            job.home,
+            job.threads,
+            repository=Path(job.repository),
             say=say,
         )
 
@@ -251,9 +261,7 @@ class Side:
 
         The process keeps the side's modules and folder.
         """
-        self._own = self._own or _modules()
-        for name in _modules():
-            del sys.modules[name]
+        self._own_modules.set_aside()
         self._earlier = self._earlier or frozenset(sys.modules)
         source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
         installed = [path for path in sys.path if path and path != self.fallback]
@@ -288,24 +296,7 @@ class Side:
 
     def load(self, name: str) -> Any:
         """Return a module of the gate's own mnistbench, also while the side's is imported."""
-        if not self._own:
-            return importlib.import_module(name)
-        if name not in self._own:
-            theirs = _modules()
-            path = list(sys.path)
-            for module in theirs:
-                del sys.modules[module]
-            sys.modules.update(self._own)
-            sys.path.insert(0, self.fallback)
-            try:
-                importlib.import_module(name)
-            finally:
-                self._own = _modules()
-                for module in self._own:
-                    del sys.modules[module]
-                sys.modules.update(theirs)
-                sys.path[:] = path
-        return self._own[name]
+        return self._own_modules.load(name)
 
     def import_torch(self) -> None:
         """Import torch and the modules of the gate that need it, and use one thread."""
@@ -331,15 +322,15 @@ class Side:
             self.tree, self.directory, Path(self.fallback), repository, self._earlier
         )
 
-    @property
-    def files(self) -> dict[str, str]:
-        """Imported module of the tree -> its file, relative to the tree."""
-        return {
+    def imports(self) -> Imports:
+        """Return the modules of the project that this process has imported."""
+        files = {
             name: os.path.relpath(path, self.tree)
             for name, module in sorted(sys.modules.items())
             for path in paths_of(module)[:1]
             if path.startswith(f"{self.tree}{os.sep}")
         }
+        return Imports(str(self.tree), self.outside(), files)
 
 
 def _spent_ns() -> int:
@@ -354,9 +345,10 @@ def _spent_ns() -> int:
 def _count_imports(side: Side) -> None:
     """Count the execution of the modules of a side's tree, with what they import.
 
-    For the rest of this process.
+    For the rest of this process. All modules are executed by ``exec_module`` of a loader: that of
+    Python's sources, that of compiled modules, and pytest's, which rewrites assertions of tests and
+    conftest.py and is a finder of ``sys.meta_path`` as well.
     """
-    # That of pytest.
     loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]
     for loader in (*loaders, SourceFileLoader, ExtensionFileLoader):
 
@@ -370,15 +362,6 @@ def _count_imports(side: Side) -> None:
                 original(self, module)
 
         loader.exec_module = execute
-
-
-def _modules() -> dict[str, ModuleType]:
-    """Return the imported modules of mnistbench."""
-    return {
-        name: module
-        for name, module in sys.modules.items()
-        if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")
-    }
 
 
 class _PathReader:

@@ -6,12 +6,20 @@ from dataclasses import replace
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, recorded, series
 
-from mnistbench.gate import bisect_command
-from mnistbench.gate.bisect_command import last_line, report
-from mnistbench.gate.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, USED_UP, Bisection, Gate
+from mnistbench.gate.commands import bisect as bisect_command
+from mnistbench.gate.commands.bisect import last_line, report
+from mnistbench.gate.commands.bisection import (
+    NOT_JUDGED,
+    NOT_SLOWER,
+    SLOWER,
+    USED_UP,
+    Bisection,
+    Gate,
+)
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.raw_samples import End
-from mnistbench.gate.statistics.result import JudgeOptions, conclude
+from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.words import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render

@@ -1,85 +1,19 @@
-"""Options that name what differs between two sides.
-
-And the environments that are made from them.
-"""
+"""Options that name what differs between two sides."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import read
-from mnistbench.gate.environments import options as side_options
-from mnistbench.gate.environments.options import SideOptions
-from mnistbench.gate.environments.packages import Installed
+from mnistbench.gate.options import SideOptions
 
 
 def options(**given):
     """Read the options as they are on the command line: field -> text or texts."""
     return read(SideOptions, given)
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """What environments are made from; the packages and environments are invented."""
-    packages = [
-        Installed("numpy", "2.4.6", size_bytes=1 << 20),
-        Installed("werkzeug", "4.70.1", size_bytes=2 << 20),
-        Installed("torch", "2.15.0"),
-        Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1),
-    ]
-    found = SimpleNamespace(wanted=[], used=0)
-
-    @contextmanager
-    def held(wanted, say):
-        say(f"making {wanted.asked}")
-        found.wanted.append(wanted)
-        found.used += 1
-        yield SimpleNamespace(python=f"/environments/{len(found.wanted)}/bin/python")
-        found.used -= 1
-
-    monkeypatch.setattr(side_options, "installed", lambda: packages)
-    monkeypatch.setattr(side_options, "held", held)
-    return found
-
-
-def test_without_options_both_sides_have_this_interpreter(made):
-    with options().interpreters(lambda _: None) as found:
-        assert found == {"base": sys.executable, "head": sys.executable}
-    assert not options().differ
-    assert options().variables == {"base": {}, "head": {}}
-    assert made.wanted == []
-
-
-def test_each_side_has_an_environment_of_its_own_while_it_is_used(made):
-    said = []
-    given = options(base_with=["werkzeug==4.66.2"], head_with=["werkzeug==4.67", "numpy==2.0"])
-    with given.interpreters(said.append) as found:
-        assert found == {"base": "/environments/1/bin/python", "head": "/environments/2/bin/python"}
-        assert made.used == 2
-    assert made.used == 0
-    base, head = made.wanted
-    assert (base.asked, base.lines, base.size_bytes) == (
-        ("werkzeug==4.66.2",),
-        ("numpy==2.4.6", "torch==2.15.0", "werkzeug==4.66.2"),
-        3 << 20,
-    )
-    assert (head.asked, head.lines) == (
-        ("numpy==2.0", "werkzeug==4.67"),
-        ("numpy==2.0", "torch==2.15.0", "werkzeug==4.67"),
-    )
-    assert said == ["making ('werkzeug==4.66.2',)", "making ('numpy==2.0', 'werkzeug==4.67')"]
-
-
-def test_one_side_may_have_an_environment_and_the_other_an_interpreter(made):
-    with options(base_python=sys.executable, head_with=["werkzeug==4.66.2"]).interpreters(
-        lambda _: None
-    ) as found:
-        assert found == {"base": sys.executable, "head": "/environments/1/bin/python"}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +107,7 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
     ids=str,
 )
 def test_what_cannot_be_used_is_one_line(monkeypatch, given, message):
-    monkeypatch.setattr(side_options, "usable_cpus", lambda: 2)
+    monkeypatch.setattr("mnistbench.gate.options.usable_cpus", lambda: 2)
     with pytest.raises(UsageError) as refused:
         options(**given)
     assert str(refused.value) == message

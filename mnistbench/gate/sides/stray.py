@@ -62,7 +62,7 @@ class Outside:
 class Imports:
     """The modules of the project that a side has imported."""
 
-    tree: Path
+    tree: str  # folder of the side's copy
     outside: Mapping[str, Outside] = field(default_factory=dict)
     # Module of the tree -> its file, relative to the tree.
     files: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Imports:
         """Return the path from which a module is imported; empty if it is not imported."""
         if name in self.outside:
             return self.outside[name].path
-        return str(self.tree / self.files[name]) if name in self.files else ""
+        return str(Path(self.tree, self.files[name])) if name in self.files else ""
 
     def copy(self, name: str) -> str:
         """Return the path of the copy of a module in the tree; empty if none is known."""

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from mnistbench.core import units
 from mnistbench.core.options import argument, options_of
 from mnistbench.gate import report as gate_report
-from mnistbench.gate.bisection import (
+from mnistbench.gate.commands.bisection import (
     NOT_JUDGED,
     SLOWER,
     Bisection,
@@ -25,7 +25,8 @@ from mnistbench.gate.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.environments.uv import Range, release_range, releases
-from mnistbench.gate.flow import Request, RunOptions, measure
+from mnistbench.gate.flow import measure
+from mnistbench.gate.options import GateOptions, RunOptions
 from mnistbench.gate.statistics.decision import Finding
 from mnistbench.gate.statistics.result import Verdict, conclude
 from mnistbench.judging.verdicts import PASSED, REGRESSED
@@ -63,7 +64,7 @@ def run(settings: Settings) -> int:
             base_with, head_with = (
                 (Requirement(f"{name}=={each}"),) for each in (bisection.releases[0], release)
             )
-            request = Request(
+            request = GateOptions(
                 **{**of_gates, "budget_s": budget_s},
                 base_with=base_with,
                 head_with=head_with,

@@ -14,8 +14,15 @@ import gate_builders
 import pytest
 from bare_environments import linked_environment
 
-from mnistbench.gate.imports import Imports, Outside, outside_modules, refusal, remark, with_copies
 from mnistbench.gate.launcher import LaunchError, survey
+from mnistbench.gate.sides.stray import (
+    Imports,
+    Outside,
+    outside_modules,
+    refusal,
+    remark,
+    with_copies,
+)
 from mnistbench.gate.words import BASE, HEAD
 
 NAME = "gate_test_outside"

@@ -1,0 +1,301 @@
+"""What the surveys of both sides have found, and what follows from the pair.
+
+A fact of a case is recorded in one place, the process of a side (``sides.survey``), and shown in
+one, the report. Between them it is a field of :class:`ListedCase`, in messages and in files; what
+depends on both sides is a property of :class:`Listings`.
+
+The process of a side loads this module.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mnistbench.core.params import FAST
+from mnistbench.gate.statistics.ids_of_tests import REORDERED, moved
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD
+
+#: The package that compiles the loops of the fast step.
+_COMPILER = "numba"
+
+
+@dataclass
+class ListedCase:
+    """A case that a survey found."""
+
+    label: str
+    params: Mapping[str, Any]
+    # Peak memory of tensors in an iteration, bytes; None if it is not known.
+    memory: int | None = None
+    failed: str = ""  # why it cannot be run
+    note: str = ""  # what a reader of the report has to know
+    uncompared: str = ""  # why its results cannot be compared between the sides
+    parallel: bool = False  # a plain test that uses more than one core
+    parameters: str = ""  # hash of what the test is parametrized with
+    sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
+    returns: str = ""  # types of the result
+    seconds: float = 0.0  # of its calls in the survey
+    # Implementation of oneDNN -> how often its iteration runs it.
+    onednn: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The cases of a side, as found by a survey of that side alone."""
+
+    cases: Mapping[str, ListedCase]  # by node id
+    packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
+    torch: str = ""  # version; empty if no test imports it
+    # Of all its cases, by OMP_NUM_THREADS of this side alone; 0: each case has its own number.
+    threads: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
+    # Node id -> why the case cannot be measured as it is.
+    unmeasurable: Mapping[str, str] = field(default_factory=dict)
+    resident: int = 0  # peak resident memory of the process, bytes
+    # What decides which code runs, with torch: name -> value.
+    cpu: Mapping[str, str] = field(default_factory=dict)
+    loaded: tuple[str, ...] = ()  # installed distributions that the tests import
+    missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
+    # Of the fast step of mnistbench; None if no case has run it.
+    has_compiled_loops: bool | None = None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Node id -> hash of what the test is parametrized with."""
+        return {node_id: case.parameters for node_id, case in self.cases.items()}
+
+    def without(self, node_ids: Collection[str]) -> Listing:
+        """Return the listing of the other cases."""
+        cases = {node_id: case for node_id, case in self.cases.items() if node_id not in node_ids}
+        return replace(self, cases=cases)
+
+
+@dataclass(frozen=True)
+class Listings:
+    """Both sides. Mappings by case have the order of the base."""
+
+    base: Listing
+    head: Listing
+
+    def __getitem__(self, side: str) -> Listing:
+        """Return a side by its name."""
+        return {BASE: self.base, HEAD: self.head}[side]
+
+    def without(self, node_ids: Collection[str]) -> Listings:
+        """Return the listings of the other cases."""
+        return Listings(self.base.without(node_ids), self.head.without(node_ids))
+
+    # ---- Which cases are measured ----------------------------------------------------------------
+
+    @functools.cached_property
+    def unmeasurable(self) -> dict[str, str]:
+        """Node id -> why the case cannot be measured, on a side or because ids have moved."""
+        node_ids = dict.fromkeys((*self.base.unmeasurable, *self.head.unmeasurable))
+        return {
+            node_id: _said_of_sides(
+                self.base.unmeasurable.get(node_id, ""), self.head.unmeasurable.get(node_id, "")
+            )
+            for node_id in node_ids
+        } | dict.fromkeys(sorted(moved(self.base.parameters, self.head.parameters)), REORDERED)
+
+    @functools.cached_property
+    def common(self) -> tuple[str, ...]:
+        """The cases that are measured: both sides have them, with the same parameters."""
+        return tuple(
+            node_id
+            for node_id in self.base.cases
+            if node_id in self.head.cases
+            and node_id not in self.unmeasurable
+            and self._params(BASE, node_id) == self._params(HEAD, node_id)
+        )
+
+    def _params(self, side: str, node_id: str) -> dict[str, Any]:
+        """Return what has to be equal; the threads of a plain test may be those of its side."""
+        ignored = {"threads": 0} if self.base.threads or self.head.threads else {}
+        return {**self[side].cases[node_id].params, **ignored}
+
+    @property
+    def only_base(self) -> tuple[str, ...]:
+        return self._only(self.base, self.head)
+
+    @property
+    def only_head(self) -> tuple[str, ...]:
+        return self._only(self.head, self.base)
+
+    def _only(self, side: Listing, other_side: Listing) -> tuple[str, ...]:
+        return tuple(
+            node_id
+            for node_id in side.cases
+            if node_id not in other_side.cases and node_id not in self.unmeasurable
+        )
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The cases whose parameters differ between the sides."""
+        return tuple(
+            node_id
+            for node_id in self.base.cases
+            if node_id in self.head.cases
+            and node_id not in self.common
+            and node_id not in self.unmeasurable
+        )
+
+    @property
+    def are_all_new(self) -> bool:
+        """Whether the base has no case, not even one that cannot be measured."""
+        return not self.base.cases and not self.base.unmeasurable
+
+    # ---- Facts of the measured cases -------------------------------------------------------------
+
+    @functools.cached_property
+    def labels(self) -> dict[str, str]:
+        """Node id -> label of the case."""
+        return {node_id: self.head.cases[node_id].label for node_id in self.common}
+
+    def threads_of(self, node_id: str) -> set[int]:
+        """Return the numbers of threads of a case on the sides."""
+        params = self.head.cases[node_id].params
+        return {side.threads or params["threads"] for side in (self.base, self.head)}
+
+    def is_exact(self, node_id: str) -> bool:
+        """Whether the same code computes the same bits: on one thread of a CPU."""
+        params = self.head.cases[node_id].params
+        return params["device"] == "cpu" and self.threads_of(node_id) == {1}
+
+    @property
+    def onednn(self) -> dict[str, dict[str, Mapping[str, int]]]:
+        """Node id -> side -> implementation of oneDNN -> how often an iteration runs it."""
+        runs = {
+            node_id: {side: self[side].cases[node_id].onednn for side in (BASE, HEAD)}
+            for node_id in self.common
+        }
+        return {node_id: of_sides for node_id, of_sides in runs.items() if any(of_sides.values())}
+
+    @property
+    def memory(self) -> dict[str, dict[str, int]]:
+        """Node id -> side -> peak memory of tensors, bytes, where both are known."""
+        memory = dict[str, dict[str, int]]()
+        for node_id in self.common:
+            base_bytes = self.base.cases[node_id].memory
+            head_bytes = self.head.cases[node_id].memory
+            if base_bytes is not None and head_bytes is not None:
+                memory[node_id] = {BASE: base_bytes, HEAD: head_bytes}
+        return memory
+
+    @property
+    def returned(self) -> dict[str, tuple[str, str]]:
+        """Node id -> types of the results of both sides, where they differ."""
+        types = {
+            node_id: (self.base.cases[node_id].returns, self.head.cases[node_id].returns)
+            for node_id in self.common
+        }
+        return {node_id: (base, head) for node_id, (base, head) in types.items() if base != head}
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Node id -> what a reader has to know of it."""
+        return self._said("note", self.common)
+
+    @property
+    def uncompared(self) -> dict[str, str]:
+        """Node id -> why the results of the sides are not compared."""
+        returned = self.returned
+        return self._said("uncompared", [case for case in self.common if case not in returned])
+
+    def _said(self, name: str, node_ids: Iterable[str]) -> dict[str, str]:
+        said = {
+            node_id: _said_of_sides(
+                getattr(self.base.cases[node_id], name), getattr(self.head.cases[node_id], name)
+            )
+            for node_id in node_ids
+        }
+        return {node_id: text for node_id, text in said.items() if text}
+
+    def sources(self, differing: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """Return the files of each test, its fixtures and its data among those that differ."""
+        sources = {
+            node_id: {*self.base.cases[node_id].sources, *self.head.cases[node_id].sources}
+            for node_id in self.common
+        }
+        return {
+            node_id: tuple(sorted(names.intersection(differing)))
+            for node_id, names in sources.items()
+            if names.intersection(differing)
+        }
+
+    # ---- Facts of the sides ----------------------------------------------------------------------
+
+    @property
+    def torch(self) -> str:
+        """The versions of both sides: ``2.13.0 -> 2.15.0``, or one if they are equal."""
+        return " -> ".join(dict.fromkeys(filter(None, (self.base.torch, self.head.torch))))
+
+    @property
+    def cpu(self) -> dict[str, Mapping[str, str]]:
+        """Side -> what decides which code runs on a CPU."""
+        return {BASE: self.base.cpu, HEAD: self.head.cpu}
+
+    @property
+    def resident(self) -> dict[str, int]:
+        """Side -> peak memory of its process, bytes."""
+        return {BASE: self.base.resident, HEAD: self.head.resident}
+
+    @property
+    def left_out(self) -> dict[str, Mapping[str, str]]:
+        """Side -> node id -> why the test is no case."""
+        return {BASE: self.base.left_out, HEAD: self.head.left_out}
+
+    @functools.cached_property
+    def versions(self) -> dict[str, tuple[str, str]]:
+        """Installed package -> version of each side, or ""."""
+        names = sorted({*self.base.packages, *self.head.packages}, key=str.lower)
+        return {
+            name: (self.base.packages.get(name, ""), self.head.packages.get(name, ""))
+            for name in names
+        }
+
+    @property
+    def packages(self) -> dict[str, tuple[str, str]]:
+        """Package whose versions differ -> version of each side, or ""."""
+        return {name: (base, head) for name, (base, head) in self.versions.items() if base != head}
+
+    @property
+    def one_sided(self) -> dict[str, tuple[str, ...]]:
+        """Node id, or ALL_CASES -> packages that one side lacks and the tests of the other import.
+
+        So that side runs other code.
+        """
+        lacking: dict[str, list[str]] = defaultdict(list)
+        compiled = {BASE: self.base.has_compiled_loops, HEAD: self.head.has_compiled_loops}
+        loops_differ = None not in compiled.values() and compiled[BASE] != compiled[HEAD]
+        for node_id in self.common if loops_differ else ():
+            if self.head.cases[node_id].params.get("step") == FAST:
+                package = f"{_COMPILER} {_change(self.versions.get(_COMPILER, ('', '')))}"
+                side = HEAD if compiled[BASE] else BASE
+                lacking[node_id].append(
+                    f"{package}, so the fast step runs without compiled loops in the {side}"
+                )
+        for name, (base, head) in self.packages.items():
+            having = HEAD if head else BASE
+            is_said = loops_differ and name == _COMPILER
+            if not (base and head) and name in self[having].loaded and not is_said:
+                lacking[ALL_CASES].append(f"{name} {_change((base, head))}")
+        return {node_id: tuple(texts) for node_id, texts in lacking.items()}
+
+
+def _change(versions: tuple[str, str]) -> str:
+    """Return the versions of both sides: ``1.0 -> not installed``, or one if they are equal."""
+    return " -> ".join(dict.fromkeys(version or "not installed" for version in versions))
+
+
+def _said_of_sides(base: str, head: str) -> str:
+    """Return what the surveys say about a case: once if both say the same, else with the sides."""
+    if base == head:
+        return base
+    return "; ".join(
+        f"in the {side}: {text}" for side, text in ((BASE, base), (HEAD, head)) if text
+    )

@@ -1,0 +1,116 @@
+"""What the gate and the process of a side say to each other: one job, then messages.
+
+Each is a JSON object on a line. The gate writes a :class:`Job`; the process answers with messages
+of one key, whose values are the other classes here, or with ``at`` (what it does now), ``case``
+(the number of the case that it measures), ``alive``, ``error`` and ``peer_error``.
+
+The process of a side loads this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mnistbench.gate.listing import Listing
+from mnistbench.gate.sides.stray import Imports
+
+#: Task of a process: measure a side in turn with the process of the other side.
+LAUNCH = "launch"
+#: Task of a process: list the cases of a side.
+SURVEY = "survey"
+#: Task of a process: collect the tests of a side, and run none of them.
+COLLECT = "collect"
+#: Task of a process: describe calls of operations.
+CAPTURE = "capture"
+
+
+class Efforts(NamedTuple):
+    """Factors of the numbers of iterations in a launch."""
+
+    timed: float
+    profiled: float
+
+
+#: Of a launch with all iterations.
+ALL_ITERATIONS = Efforts(1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a launch spent on a case."""
+
+    seconds: float
+    efforts: tuple[float, float]  # that the numbers of iterations amount to, as Efforts
+    timed_s: float
+    profiled_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the process of a side has to do."""
+
+    task: str  # LAUNCH, SURVEY, COLLECT or CAPTURE
+    side: str  # BASE or HEAD
+    tree: str  # folder of the side's copy
+    directory: str  # in it: where pytest runs
+    home: str  # folder of the gate's copies of packages
+    repository: str  # the user's own tree, which must not be measured
+    arguments: Sequence[str]  # for pytest
+    phases: Sequence[str]  # to measure; all if empty
+    threads: int  # of all cases; 0: each case has its own number
+    seed: int  # of all that both processes draw
+    only: Sequence[str] | None = None  # node ids of the cases; all if None
+
+    # ---- Of a survey ----
+    # The process chooses arguments and phases, with this folder if the arguments have no path.
+    selects: bool = False
+    folder: str = ""  # empty if it does not exist
+    is_shard: bool = False  # the process waits for the tests of its shard
+
+    # ---- Of a launch ----
+    peer: int = -1  # descriptor of the socket to the other process
+    patience_s: float = 0.0  # longest time to wait for the other process, seconds
+    cores: Sequence[int] = ()  # to use; empty if a process cannot choose
+    imports_torch: bool = False  # before the session: both sides use it
+    parallel: Sequence[str] = ()  # node ids of cases that use more than one core
+    parameters: Mapping[str, str] = field(default_factory=dict)  # of the survey, by node id
+    efforts: Sequence[float] = ALL_ITERATIONS
+    added: float = 0.0  # share of its time by which each iteration is made longer
+
+    # ---- Of a capture ----
+    # Objects with ``script`` (name of the file without its suffix), ``case`` (node id), ``rows``
+    # (keys of the operation table) and ``iterations``, of which so many precede the captured ones.
+    wanted: Sequence[Mapping[str, Any]] = ()
+    values: str = ""  # folder for values that a script reads
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Which cases a survey of the head selects: ``selected``."""
+
+    arguments: tuple[str, ...]  # for pytest
+    phases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """The end of a survey: ``surveyed``."""
+
+    listing: Listing
+    imports: Imports
+    longest_s: float  # of loading and each test, seconds
+
+
+@dataclass(frozen=True)
+class SideResult:
+    """The end of a launch: ``result``."""
+
+    side: str
+    cases: Mapping[str, tuple[Mapping[str, Any], ...]]  # node id -> columns of each build
+    spent: Mapping[str, Spent]  # by node id
+    seconds: float  # of all cases
+    # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
+    once: Mapping[str, Mapping[str, int]]
+    unmeasurable: Mapping[str, str]  # node id of a case that was not found again -> why

@@ -1,0 +1,349 @@
+"""All options of the commands that run or judge gates, each declared once.
+
+The classes are a line, each with what its commands need beside those before: the thresholds of a
+verdict, what ``judge`` shows, what ``bisect`` runs, what ``gate`` compares. ``SideOptions`` are
+also those of ``reproduce``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from mnistbench.core import options
+from mnistbench.core.child import Child, ChildError
+from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import usable_cpus
+from mnistbench.core.options import after_dashes, option, path, seconds, share, switch, whole
+from mnistbench.gate.environments.packages import requirement
+from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.words import ADDED, BASE, HEAD, MEAN, MEMORY, THREADS
+from mnistbench.judging.acceptance import Excuses
+from mnistbench.judging.grouping import LARGE_SHARE
+
+#: Launches of the first stage (docs/evidence/gate_power.py).
+LAUNCHES = 10
+
+#: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
+LEAST_LAUNCHES = 8
+
+#: Most shards: with more, no number of fresh launches could confirm a slowdown after
+#: LEAST_LAUNCHES.
+MOST_SHARDS = 256
+
+#: Smallest threshold of cases, as a share: three times the largest difference that remains between
+#: launches of the same code whose sides have the roles that they were given
+#: (docs/gate-statistics.md).
+LEAST_THRESHOLD = 0.001
+
+#: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up
+#: to five times as much as medians, because every disturbed iteration counts.
+MEAN_FACTOR = 5
+
+#: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of
+#: deallocations.
+MEMORY_SHARE = 0.10
+
+#: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a
+#: launch is started.
+_NO_OPTION_P = "Unknown option: -P"
+
+#: Fails where there is no pytest, or one with a pluggy older than 1.2, which has no hooks of this
+#: kind.
+_NEEDS_PYTEST = "import pytest; pytest.hookimpl(wrapper=True)"
+
+#: Time in which an interpreter has to start, in seconds.
+_START_S = 60.0
+
+
+# ---- Kinds of options ----------------------------------------------------------------------------
+
+
+def shard(text: str) -> Shard:
+    """Return a part of a gate: ``3/8``."""
+    numbers = re.fullmatch(r"0*([1-9]\d{0,5})/0*([1-9]\d{0,5})", text.strip(), re.ASCII)
+    if not numbers or not int(numbers[1]) <= int(numbers[2]) <= MOST_SHARDS:
+        raise ValueError(f"is no part; give K/N, the Kth of N parts, at most {MOST_SHARDS}: 3/8")
+    return Shard(int(numbers[1]), int(numbers[2]))
+
+
+def python(text: str) -> str:
+    """Return the absolute path of an interpreter, because launches start in another directory."""
+    executable = shutil.which(text) or text
+    try:
+        with Child([executable, "-P", "-c", _NEEDS_PYTEST], os.environ) as child:
+            code = child.ended(_START_S)
+            errors = child.errors()
+    # Not found, not executable, or a script without a first line that names its interpreter.
+    except ChildError:
+        raise ValueError("cannot be started; name a Python interpreter") from None
+    if _NO_OPTION_P in "".join(errors):
+        raise ValueError(
+            "is older than Python 3.11, the oldest that the gate runs; name another interpreter"
+        )
+    if code == 1:
+        raise ValueError(
+            "has no pytest, or an old one; install pytest 8.1 or newer there, or name another "
+            "interpreter"
+        )
+    return os.path.abspath(executable)  # noqa: PTH100  # resolve() would leave a virtual environment
+
+
+def variable(text: str) -> tuple[str, str]:
+    """Return the name and the value of an environment variable."""
+    name, equals, value = text.partition("=")
+    if not (name and equals) or "\0" in text:
+        raise ValueError("is not a variable with a value; give NAME=VALUE")
+    if name == "MKL_NUM_THREADS":
+        raise ValueError(f"has no effect, because cases set their threads; give {THREADS}={value}")
+    if name == THREADS and not re.fullmatch(r"[1-9]\d{0,5}", value, re.ASCII):
+        raise ValueError("is not a number of threads; give a whole number, at least 1")
+    if name == THREADS and int(value) > usable_cpus():
+        raise ValueError(
+            f"is more than the number of cores, {usable_cpus()}; give a smaller number"
+        )
+    return name, value
+
+
+# ---- What is judged and shown --------------------------------------------------------------------
+
+
+class JudgedQuantity(Protocol):
+    """What a threshold depends on."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def is_case(self) -> bool: ...
+    @property
+    def is_once(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The smallest changes that matter, as shares."""
+
+    case: float = option(
+        "--threshold", share(), "2%", "smallest slowdown of a case that matters", "SHARE"
+    )
+    operation: float = option(
+        "--op-threshold", share(), "5%", "smallest slowdown of an operation that matters", "SHARE"
+    )
+    once: float = option(
+        "--once-threshold",
+        share(),
+        "20%",
+        "smallest slowdown that matters of what occurs once",
+        "SHARE",
+    )
+
+    def of(self, quantity: JudgedQuantity) -> float:
+        """Return the smallest change of this quantity that matters.
+
+        For ADDED as a share of the case.
+        """
+        if quantity.is_case:
+            return self.case
+        if quantity.is_once:
+            return MEMORY_SHARE if quantity.kind == MEMORY else self.once
+        return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
+
+    def to_rule_out(self, quantity: JudgedQuantity) -> float:
+        """Return the slowdown of this quantity that a pass has to rule out."""
+        return MEAN_FACTOR * self.case if quantity.kind == MEAN else self.of(quantity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Thresholds, Excuses):
+    """The options of all commands that judge samples and report the verdict."""
+
+    top: int = options.top()
+    everything: bool = switch(
+        "--all", "show everything; without it, of more cases than --top only what was found"
+    )
+    format: str = options.output_format()
+    output: Path | None = options.output()
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        if self.case < LEAST_THRESHOLD:
+            least = f"{100 * LEAST_THRESHOLD:g}%"
+            what = (
+                f"{100 * self.case:g}% is below {least}, three times the difference that the same "
+                "code may show"
+            )
+            raise UsageError(f"--threshold: {what}; give {least} or more")
+
+
+# ---- What is measured ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(JudgeOptions):
+    """The options of commands that run gates."""
+
+    launches: int = option(
+        "--launches",
+        whole(LEAST_LAUNCHES),
+        str(LAUNCHES),
+        (
+            "number of launches of the first stage; if not given, more than the default where "
+            "they reach the threshold"
+        ),
+        "N",
+    )
+    budget_s: float | None = option(
+        "--budget", seconds, None, "time limit, which is divided over all cases: 5m, 300s", "TIME"
+    )
+    reproducers: Path | None = option(
+        "--reproducers",
+        path,
+        None,
+        "folder for scripts that reproduce slower operations (default: beside the raw samples)",
+        "DIR",
+    )
+    storage: Path = options.storage()
+    pytest: tuple[str, ...] = after_dashes(
+        "ARGUMENT", "arguments for pytest, which select the cases"
+    )
+
+
+_OWN = "environment variable of the {} alone"
+_WITH = "version of an installed package for the {}, in a new environment that uv makes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideOptions:
+    """What differs between the sides beside their code."""
+
+    base_python: str | None = option(
+        "--base-python", python, None, "Python interpreter for the base", "EXE"
+    )
+    head_python: str | None = option(
+        "--head-python", python, None, "Python interpreter for the head", "EXE"
+    )
+    base_env: tuple[tuple[str, str], ...] = option(
+        "--base-env", variable, None, _OWN.format(BASE), "NAME=VALUE", many=True
+    )
+    head_env: tuple[tuple[str, str], ...] = option(
+        "--head-env", variable, None, _OWN.format(HEAD), "NAME=VALUE", many=True
+    )
+    base_with: tuple[Requirement, ...] = option(
+        "--base-with", requirement, None, _WITH.format(BASE), "NAME==VERSION", many=True
+    )
+    head_with: tuple[Requirement, ...] = option(
+        "--head-with", requirement, None, _WITH.format(HEAD), "NAME==VERSION", many=True
+    )
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        self._check_environments()
+
+    def _check_environments(self) -> None:
+        """Refuse options of one side that exclude each other."""
+        for side, requirements in self.changes.items():
+            flag = f"--{side}-with"
+            if self.pythons[side]:
+                raise UsageError(
+                    f"{flag}: the new environment has its own interpreter; remove --{side}-python "
+                    f"or {flag}"
+                )
+            names = [canonicalize_name(requirement.name) for requirement in requirements]
+            for change, name in zip(requirements, names, strict=True):
+                if names.count(name) > 1:
+                    raise UsageError(f"{flag}: {change.name} is given twice; give one version")
+
+    @property
+    def pythons(self) -> dict[str, str | None]:
+        """Side -> the interpreter that is named."""
+        return {BASE: self.base_python, HEAD: self.head_python}
+
+    @property
+    def variables(self) -> dict[str, dict[str, str]]:
+        """Side -> its own environment variables."""
+        return {BASE: dict(self.base_env), HEAD: dict(self.head_env)}
+
+    @property
+    def changes(self) -> dict[str, tuple[Requirement, ...]]:
+        """Side with a new environment -> the requirements that differ from what is installed."""
+        requirements = {BASE: self.base_with, HEAD: self.head_with}
+        return {side: changes for side, changes in requirements.items() if changes}
+
+    @property
+    def differ(self) -> bool:
+        """Whether any of these options is given."""
+        return bool(self.changes or any(self.pythons.values()) or any(self.variables.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseOptions:
+    """What the working tree is compared with."""
+
+    base: str | None = option(
+        "--base",
+        str,
+        None,
+        "commit, branch or tag to compare with; main... is the merge base with main",
+        "REV",
+    )
+    base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions(RunOptions, SideOptions, BaseOptions):
+    """What a gate measures; without a base, that is the working tree as well.
+
+    Help shows the options of the last base first.
+    """
+
+    qualify: bool = switch(
+        "--qualify",
+        (
+            "measure the working tree against itself for about 10 minutes: what does a gate find "
+            "on this machine?"
+        ),
+    )
+    shard: Shard = option(
+        "--shard",
+        shard,
+        "1/1",
+        "measure the Kth of N parts of the cases; mnistbench judge judges the files of all",
+        "K/N",
+    )
+    bisect: bool = switch("--bisect", "exit code 125 instead of 2, for git bisect run")
+    only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
+    given: frozenset[str] = frozenset()  # fields that the command line gives
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        self._check_environments()
+        self._check_comparison()
+        if self.qualify and self.shard.of > 1:
+            raise UsageError("--shard: cannot be given with --qualify; remove one of them")
+        for name, is_given in (("--qualify", self.qualify), ("--shard", self.shard.of > 1)):
+            if self.bisect and is_given:
+                raise UsageError(f"--bisect: cannot be given with {name}; remove one of them")
+
+    def _check_comparison(self) -> None:
+        """Check that there is something to compare."""
+        if self.base and self.base_dir:
+            raise UsageError("--base-dir: cannot be given with --base; remove one of them")
+        if self.qualify and (self.base or self.base_dir or self.differ):
+            raise UsageError(
+                "--qualify: measures the working tree on both sides; remove the options of base "
+                "and head"
+            )
+        if not (self.base or self.base_dir or self.differ or self.qualify):
+            raise UsageError(
+                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
+                "--base-env NAME=VALUE"
+            )

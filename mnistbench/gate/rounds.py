@@ -1,0 +1,222 @@
+"""Run rounds of launches, which run at the same time, until a stage has enough of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mnistbench.core.errors import RecordError
+from mnistbench.core.machine import TOUCHED_BYTES, available_bytes, own_cores
+from mnistbench.core.reading import Reader
+from mnistbench.gate.budget import Budget
+from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
+from mnistbench.gate.listing import Listings
+from mnistbench.gate.statistics.raw_samples import Launch, Recorded, append
+from mnistbench.gate.statistics.result import reasons_with_cases
+from mnistbench.showing.progress import Progress
+
+#: Stage of the launches of all cases.
+FIRST = 1
+#: Stage of the launches that measure candidates again.
+FRESH = 2
+
+#: Most launches at the same time, each with a core of its own for each thread. More have not been
+#: measured.
+MOST_AT_ONCE = 2
+
+#: From this share of the cases on, those of a first round give its time.
+_KNOWN = 0.1
+
+
+def launches_at_once(plan: Plan, sides: Listings) -> int:
+    """Return how many launches run at the same time.
+
+    As many as cores and memory allow, at most MOST_AT_ONCE.
+    """
+    devices = {sides.head.cases[case].params["device"] for case in sides.common}
+    if devices != {"cpu"} or plan.parallel.intersection(sides.common):
+        return 1
+    by_cores = len(own_cores()) // max(max(sides.threads_of(case)) for case in sides.common)
+    launch_bytes = sum(sides.resident.values()) + 2 * TOUCHED_BYTES
+    by_memory = available_bytes() // launch_bytes
+    return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Launches of one purpose."""
+
+    number: int  # FIRST, FRESH or LONGER
+    launches: int  # wanted, with those that the stage already has
+    least: int  # fewest that can be judged, or confirm a slowdown
+    cases: Sequence[str]  # node ids of the cases to measure
+    # Time of the clock, in seconds, until when all but the fewest have to end.
+    deadline: float
+    # Estimated seconds of the first round; those of later ones follow from the earlier ones.
+    first_round_s: float
+
+
+@dataclass
+class Rounds:
+    """The rounds of a gate."""
+
+    plan: Plan
+    budget: Budget
+    measured: Recorded  # receives the launches
+    log: Path
+    progress: Progress
+    seed: int
+    # Node id of a case that a launch did not find again -> why.
+    _unmeasurable: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Remember the efforts of launches that fit into the budget."""
+        self._efforts = self.plan.efforts
+
+    def run(self, stage: Stage, *, added: float = 0.0) -> str:
+        """Run launches until the stage has enough, or the next would exceed its deadline.
+
+        Args:
+            stage: the launches.
+            added: share of its time by which each iteration of the head is made longer.
+
+        Returns:
+            Why there are too few launches to be judged; empty if there are enough.
+
+        Raises:
+            LaunchError: a side cannot be measured.
+        """
+        self.plan = replace(self.plan, added=added)
+        while (done := self._launches_of(stage)) < stage.launches:
+            round_s = self._next_round_s(stage)
+            deadline = self._deadline(stage, done, round_s)
+            if self.budget.now() + round_s > deadline:
+                fresh = "fresh " if stage.number == FRESH else ""
+                used_up = f"the budget allowed {done} of {stage.launches} {fresh}launches"
+                self.progress.say(used_up)
+                return used_up if done < stage.least else ""
+            self._run_round(stage, done, round_s)
+            if stage.number == FIRST:
+                self._fit_efforts(stage, deadline)
+        return ""
+
+    def expected_round_s(self, cases: Sequence[str]) -> float:
+        """Return the expected seconds of a round with these cases, after a first one."""
+        return self.budget.round_s(self._measurable(cases), self.plan.efforts)
+
+    def _launches_of(self, stage: Stage) -> int:
+        return sum(launch.stage == stage.number for launch in self.measured.launches)
+
+    def _measurable(self, cases: Sequence[str]) -> list[str]:
+        return [case for case in cases if case not in self._unmeasurable]
+
+    def _next_round_s(self, stage: Stage) -> float:
+        if not self.budget.rounds_s[stage.number]:
+            return stage.first_round_s
+        if stage.number == FIRST:
+            return self.expected_round_s(stage.cases)
+        return self.budget.mean_round_s(stage.number)
+
+    def _deadline(self, stage: Stage, done: int, round_s: float) -> float:
+        """Return until when the next launch has to end."""
+        # To judge: time reserved for fresh launches would be of no use.
+        if done < stage.least:
+            return self.budget.deadline
+        if stage.number != FIRST:
+            return stage.deadline
+        return max(stage.deadline, self.budget.latest_start_of_a_saving_launch(done, round_s))
+
+    def _fit_efforts(self, stage: Stage, deadline: float) -> None:
+        """Make later launches shorter if they would not end in time."""
+        launches = stage.launches - self._launches_of(stage)
+        cases = self._measurable(stage.cases)
+        efforts = self.budget.efforts_that_fit(cases, self._efforts, launches, deadline)
+        self.plan = replace(self.plan, efforts=efforts)
+
+    def _run_round(self, stage: Stage, done: int, round_s: float) -> None:
+        """Run launches at the same time, on different cores.
+
+        Raises:
+            LaunchError: a side cannot be measured, or earlier launches have found none of the cases
+                again.
+        """
+        cases = self._measurable(stage.cases)
+        if not cases:
+            raise LaunchError(
+                "no case is left to be measured: "
+                f"{'; '.join(reasons_with_cases(self._unmeasurable))}"
+            )
+        begins = self._shown_cases(stage, done, round_s)
+        count = min(self.budget.at_once, stage.launches - done)
+        seeds = [self.seed + len(self.measured.launches) + number for number in range(1, count + 1)]
+        cores = own_cores()
+        random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
+        began = self.budget.now()
+        with ThreadPoolExecutor() as threads, ExitStack() as running:
+            launches = [
+                running.enter_context(
+                    launching(
+                        self.plan,
+                        seed,
+                        cases,
+                        self.log.with_name(f"{self.log.name}{slot}"),
+                        cores[slot::count],
+                    )
+                )
+                for slot, seed in enumerate(seeds)
+            ]
+            for launch in launches:
+                launch.ready()
+            # The launches of a round measure equally many cases: those of one are shown.
+            shown = [begins, *[None] * (count - 1)]
+            results = [
+                threads.submit(launch.measure, begins_case)
+                for launch, begins_case in zip(launches, shown, strict=True)
+            ]
+            for result in results:
+                self._keep(stage, result.result())
+        self.budget.rounds_s[stage.number].append(self.budget.now() - began)
+
+    def _keep(self, stage: Stage, result: LaunchResult) -> None:
+        """Write the samples of a launch.
+
+        Checked before they are written, as a bad line makes the file unreadable.
+        """
+        line = result.line(stage.number)
+        try:
+            launch = Reader(line).read(Launch)
+        except RecordError as error:
+            raise LaunchError(f"the result of a launch cannot be used: {error}") from None
+        self.measured.launches.append(launch)
+        self._unmeasurable |= launch.unmeasurable
+        append(self.measured.path, line)
+        if stage.number == FIRST:
+            self.budget.spent.append(result.spent)
+
+    def _shown_cases(self, stage: Stage, done: int, round_s: float) -> Callable[[int], None]:
+        """Show the round; return what shows which case it measures.
+
+        Until a round has ended, the first tenth of the cases gives its time.
+        """
+        text = f"launch {done + 1} of {stage.launches}"
+        rounds = self.budget.rounds(stage.launches - done)
+        is_known = bool(self.budget.rounds_s[stage.number]) or stage.number == FRESH
+        self.progress.step(text, left_s=round_s * rounds if is_known else None)
+        began = self.budget.now()
+
+        def show_case(number: int) -> None:
+            share = (number - 1) / len(stage.cases)
+            left_s = None
+            if is_known:
+                left_s = round_s * (rounds - share)
+            elif share >= _KNOWN:
+                left_s = (self.budget.now() - began) / share * (rounds - share)
+            self.progress.step(
+                f"{text}, case {number} of {len(stage.cases)}", log="", left_s=left_s
+            )
+
+        return show_case

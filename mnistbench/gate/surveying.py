@@ -1,0 +1,254 @@
+"""Survey both sides before anything is timed: their cases, and the header of the samples."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import cpu_model, usable_cpus
+from mnistbench.gate import trees
+from mnistbench.gate.launcher import (
+    LaunchError,
+    Plan,
+    Surveys,
+    collect_again,
+    own_hash_seed,
+    survey,
+)
+from mnistbench.gate.listing import Listing, Listings
+from mnistbench.gate.options import GateOptions
+from mnistbench.gate.sides import stray
+from mnistbench.gate.statistics.ids_of_tests import (
+    moved,
+    name_of_test,
+    unstable,
+    without_counterpart,
+)
+from mnistbench.gate.statistics.raw_samples import GateHeader
+from mnistbench.gate.statistics.result import reasons_with_cases
+from mnistbench.gate.words import BASE, HEAD
+
+#: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
+DEFAULT_FOLDER = "bench"
+
+#: Most cases of a side that an error names.
+_NAMED = 3
+
+#: Remarks about files that differ between the sides: the text, names of the files, and a word of
+#: the lines that count.
+_REMARKS = (
+    (
+        (
+            "the sides may have other dependencies ({}), which the gate does not install; name "
+            "other versions with --head-with"
+        ),
+        (
+            "*.lock Pipfile constraints*.txt environment*.y*ml pyproject.toml requirements*.txt "
+            "setup.cfg setup.py"
+        ),
+        b"",
+    ),
+    (
+        (
+            "the sides set other numbers of threads ({}), which count in the body of a plain "
+            "test; elsewhere OMP_NUM_THREADS does"
+        ),
+        "*.py",
+        b"_num_threads(",
+    ),
+)
+
+#: Remark if the user's environment has a hash seed.
+_ONE_HASH_SEED = (
+    "all launches have PYTHONHASHSEED={} of your environment, so the order of sets is the same in "
+    "each of them"
+)
+
+
+def survey_sides(
+    options: GateOptions, plan: Plan, here: Path, seed: int, log: Path, say: Callable[[str], None]
+) -> tuple[Plan, GateHeader]:
+    """Survey each side alone; return the completed plan and the header of the samples.
+
+    Raises:
+        LaunchError: a side cannot be loaded, or there is nothing to compare.
+    """
+    say("loading both sides")
+    has_default = (plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir()
+    plan, surveys = survey(plan, seed, DEFAULT_FOLDER if has_default else "", log)
+    _check_shard(plan)
+    sides = _without_unstable(plan, surveys.listings, seed, log, say)
+    _check_cases(options, plan, sides)
+    _check_common(plan, sides)
+    return plan, _header(options, plan, here, seed, surveys, sides)
+
+
+# ---- Which cases there are -----------------------------------------------------------------------
+
+
+def _check_shard(plan: Plan) -> None:
+    number = len(plan.shard.tests)
+    if plan.shard.of > number > 0:
+        remedy = (
+            f"give {number} or fewer"
+            if number > 1
+            else "a single test cannot be divided, so remove --shard"
+        )
+        raise UsageError(
+            f"--shard: {plan.shard} are more parts than there are tests ({number}); {remedy}"
+        )
+
+
+def _without_unstable(
+    plan: Plan, sides: Listings, seed: int, log: Path, say: Callable[[str], None]
+) -> Listings:
+    """Take cases from the listings that another process of the same side does not find.
+
+    These have no counterpart on the other side, or belong to other parameters there, so the tests
+    are collected again only if there are such ids. Ids that depend on the hash seed, which both
+    sides share, are found by the first launches.
+    """
+    base = sides.base.cases
+    head = sides.head.cases
+    suspected = without_counterpart(base, head)
+    if plan.shard.of > 1:  # another shard may have the counterpart
+        suspected = {node_id for node_id in base.keys() ^ head.keys() if node_id.endswith("]")}
+    suspected |= moved(sides.base.parameters, sides.head.parameters)
+    if not suspected:
+        return sides
+    say("collecting the tests again, because their ids or parameters differ between the sides")
+    again = collect_again(plan, seed + 1, log)
+    differing = {
+        node_id: why
+        for side in (BASE, HEAD)
+        for node_id, why in unstable(
+            suspected.intersection(sides[side].cases), sides[side].parameters, again[side]
+        ).items()
+    }
+    return Listings(_left_out(sides.base, differing), _left_out(sides.head, differing))
+
+
+def _left_out(listing: Listing, differing: Mapping[str, str]) -> Listing:
+    """Move cases to those that cannot be measured; another process has no such ids."""
+    tests = {
+        f"{name_of_test(node_id)}[...]": why
+        for node_id, why in differing.items()
+        if node_id in listing.cases
+    }
+    unmeasurable = {**listing.unmeasurable, **tests}
+    return replace(listing.without(differing.keys()), unmeasurable=unmeasurable)
+
+
+def _check_cases(options: GateOptions, plan: Plan, sides: Listings) -> None:
+    """Check that each side has a case, unless all of the head are new and may be."""
+    has_only_new = sides.head.cases and not sides.base.left_out
+    for side in (BASE, HEAD):
+        has_cases = sides[side].cases or sides[side].unmeasurable
+        may_be_empty = side == BASE and has_only_new and options.allow_missing
+        if not has_cases and not plan.shard.tests and not may_be_empty:
+            raise LaunchError(_no_cases(side, plan, sides))
+
+
+def _no_cases(side: str, plan: Plan, sides: Listings) -> str:
+    """Return why a side has no case, and what to do."""
+    what = plan.trees[side].what
+    listing = sides[side]
+    other_listing = sides[BASE if side == HEAD else HEAD]
+    selection = " ".join(plan.arguments) or "the whole project"
+    left_out = next((f" ({node_id} {why})" for node_id, why in listing.left_out.items()), "")
+    missing = listing.missing
+    more_missing = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    missing_names = f"{missing[0]}{more_missing}" if missing else ""
+    if other_listing.cases and missing_names and side == HEAD:
+        return (
+            f"head ({what}) does not have {missing_names}; name tests that both sides have after --"
+        )
+    if other_listing.cases and side == BASE and not listing.left_out:
+        lacks = f"does not have {missing_names}" if missing else f"has no case in {selection}"
+        selecting = f" -- {shlex.join(plan.arguments)}" if plan.arguments else ""
+        return (
+            f"base ({what}) {lacks}, so all benchmarks are new, and there is nothing to compare "
+            "with; add --allow-missing to pass, or measure them alone: mnistbench gate "
+            f"--qualify{selecting}"
+        )
+    if other_listing.cases:
+        return (
+            f"{side} ({what}) has no case in {selection}: no test there uses benchmark or "
+            f"op_benchmark, or its mnistbench is too old for the gate{left_out}; choose another "
+            "base, or other tests after --"
+        )
+    if other_listing.unmeasurable:
+        reasons = "; ".join(reasons_with_cases(other_listing.unmeasurable))
+        return f"no case can be measured: {reasons}"
+    return (
+        f"no case in {selection}{left_out}: select tests that use the fixture benchmark or "
+        "op_benchmark after --"
+    )
+
+
+def _check_common(plan: Plan, sides: Listings) -> None:
+    """Check that there are cases to compare, and that they can be run."""
+    if not sides.common and not sides.are_all_new and not plan.shard.tests:
+        if sides.unmeasurable:
+            reasons = "; ".join(reasons_with_cases(sides.unmeasurable))
+            raise LaunchError(f"no case can be measured: {reasons}")
+        base = ", ".join(list(sides.base.cases)[:_NAMED])
+        head = ", ".join(list(sides.head.cases)[:_NAMED])
+        raise LaunchError(
+            f"no case in common: the base has {base}, the head {head}; cases with other node ids "
+            "are not compared: if a file or a test was renamed, compare with a commit that has the "
+            "new name"
+        )
+    for node_id in sides.common:
+        for listing in (sides.base, sides.head):
+            if failed := listing.cases[node_id].failed:
+                raise LaunchError(failed)
+
+
+# ---- The header ----------------------------------------------------------------------------------
+
+
+def _header(
+    options: GateOptions, plan: Plan, here: Path, seed: int, surveys: Surveys, sides: Listings
+) -> GateHeader:
+    commit, has_changes = trees.head_of(here)
+    head = f"{commit}{' with changes' if has_changes else ''}" if commit else str(here)
+    has_base = options.base or options.base_dir
+    both = tuple(plan.trees.values())
+    sources = {
+        name
+        for node_id in sides.common
+        for listing in (sides.base, sides.head)
+        for name in listing.cases[node_id].sources
+    }
+    return GateHeader(
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        base=plan.trees[BASE].what if has_base else head,
+        head=head,
+        arguments=plan.arguments,
+        seed=seed,
+        sides=sides,
+        variables=plan.variables,
+        differing=trees.differing(both, names=sources),
+        generated=tuple(sorted({name for tree in both for name in tree.generated})),
+        remarks=tuple(_remarks(functools.partial(trees.differing, both), surveys)),
+        machine=f"{cpu_model()}, {usable_cpus()} cores",
+        shard=plan.shard,
+    )
+
+
+def _remarks(differing: Callable[..., tuple[str, ...]], surveys: Surveys) -> Iterable[str]:
+    """Yield what a reader has to know of the sides."""
+    for text, names, word in _REMARKS:
+        if files := differing(names, word=word):
+            yield text.format(", ".join(files))
+    if seed := own_hash_seed(os.environ):
+        yield _ONE_HASH_SEED.format(seed)
+    if remark := stray.remark(surveys.imports):
+        yield remark
