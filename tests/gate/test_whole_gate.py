@@ -1,0 +1,144 @@
+"""Whole gates with real processes.
+
+One that passes, one that finds a slower operation and writes a script of it, one that is killed.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import forks
+import pytest
+from projects import CONFTEST, git
+
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED
+
+#: The model of the project, whose layers are as wide as a module of the project says.
+MODEL = CONFTEST.replace("import torch\n", "import torch\nfrom width import WIDTH\n", 1).replace(
+    "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))",
+    "nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2))",
+)
+
+#: A test without torch, whose launches take a fraction of a second.
+PLAIN = """
+import os
+import time
+
+from width import WIDTH
+
+
+def test_work(benchmark):
+    with open("pids", "a") as stream:
+        print(os.getpid(), file=stream)
+    benchmark(lambda: sum(range(WIDTH)))
+"""
+
+#: Limits that the noise of a busy machine does not reach.
+GENEROUS = ("--threshold=150%", "--once-threshold=300%")
+
+#: Longest wait for a process that was started or killed, in seconds.
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def repository(project, alone):
+    """A project with a model of its own and one commit."""
+    project.write(".gitignore", "/.benchmarks/\n__pycache__/\n")
+    project.write("conftest.py", MODEL)
+    project.write("width.py", "WIDTH = 256\n")
+    git(project.path, "init", "--quiet")
+    commit(project)
+    return project
+
+
+def commit(repository):
+    git(repository.path, "add", "--all")
+    git(repository.path, "commit", "--quiet", "--message", "change")
+
+
+def gate(repository, *options):
+    """Run a gate of the working tree against its commit; no user ever sees a traceback."""
+    done = forks.run(
+        "mnistbench", "gate", "--base=HEAD", *options, "--", "test_bench.py", cwd=repository.path
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def raw_samples(repository):
+    [path] = (repository.path / ".benchmarks" / "gate").glob("*.jsonl.gz")
+    return path
+
+
+def test_the_same_code_passes(repository):
+    repository.write("test_bench.py", PLAIN)
+    commit(repository)
+    done = gate(repository, "--launches=8", *GENEROUS)
+    assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("passed: no regression of ")
+    again = forks.run(
+        "mnistbench", "judge", *GENEROUS, raw_samples(repository), cwd=repository.path
+    )
+    assert (again.returncode, again.stdout) == (EXIT_PASSED, done.stdout)
+
+
+def test_a_slower_operation_is_a_regression_with_a_script_that_runs(repository):
+    repository.write("width.py", "WIDTH = 16_384\n")
+    # After ten launches four fresh ones suffice.
+    done = gate(repository, "--launches=10")
+    assert done.returncode == EXIT_REGRESSED, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("regressed: ")
+    assert re.search(r"^regressed: .*aten::addmm, forward", done.stdout, re.MULTILINE)
+    scripts = list((repository.path / ".benchmarks").rglob("*.py"))
+    assert scripts
+    for script in scripts:
+        ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        assert re.match(r"[\d.,]+ (ns|us|ms|s)\n", ran.stdout)
+
+
+def lives(process_id):
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(repository, tmp_path):
+    repository.write("test_bench.py", PLAIN.replace('"pids"', repr(str(tmp_path / "pids"))))
+    commit(repository)
+    command = [sys.executable, "-m", "mnistbench", "gate", "--base=HEAD", "--launches=200"]
+    with subprocess.Popen(
+        [*command, "--", "test_bench.py"],
+        cwd=repository.path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        for line in running.stderr:
+            if line.startswith("launch 10 "):
+                break
+        os.kill(running.pid, signal.SIGKILL)
+    sides = {int(line) for line in (tmp_path / "pids").read_text().split()}
+    assert len(sides) >= 2
+    wait_until(lambda: not any(map(lives, sides)))
+
+    judged = forks.run("mnistbench", "judge", raw_samples(repository), cwd=repository.path)
+    assert judged.returncode in (EXIT_PASSED, EXIT_UNJUDGED, EXIT_REGRESSED)
+    assert "Traceback" not in judged.stderr
+    assert re.search(r"^measured: 1 case, [89] launches", judged.stdout, re.MULTILINE)
