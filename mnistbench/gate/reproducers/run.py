@@ -45,8 +45,8 @@ MOST_AT_ONCE = 2
 #: measures another process.
 TOLERANCE = 0.05
 
-#: Share of the time of the calls below which the others may be the reason why a script shows
-#: another change.
+#: Share of the time in the calls that a script makes, below which those that it leaves out may be
+#: the reason why it shows another change.
 LEAST_SHARE = 0.5
 
 #: Largest probability, if the sides were equally fast, of as many launches with a slower head as a
@@ -228,7 +228,7 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
         why = "the surroundings hide a part of it (cache, other operations of the program)"
     if origin.made_share < LEAST_SHARE:
         why = (
-            f"the script makes calls with {units.percent(origin.made_share)} of the time, since "
-            "the others do not fit into it"
+            f"the script makes only the largest calls, with {units.percent(origin.made_share)} of "
+            "the time"
         )
     return f"{shows} by itself: {found}; {why}"

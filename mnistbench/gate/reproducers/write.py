@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
+from mnistbench.gate.reproducers.script import (
+    VALUES,
+    ScriptOrigin,
+    file_name,
+    make_same_calls,
+    script,
+)
 from mnistbench.gate.statistics import samples
 from mnistbench.gate.statistics.decision import REGRESSED, Finding, Thresholds, as_shown, decide
 from mnistbench.gate.statistics.samples import (
@@ -145,16 +151,16 @@ def _reproducer(
         if not captured["rows"] and not (side == BASE and quantity.kind == ADDED):
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
             return Reproducer(quantity.key, "", f"{captured['why_not']}{where}")
-    has_two = differ(base["rows"], head["rows"])
+    needs_base = not make_same_calls(base["rows"], head["rows"])
     text = script(
-        _origin(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None
+        _origin(gate, finding, head["threads"]), head["rows"], base["rows"] if needs_base else None
     )
     path = folder / f"{name}.py"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         return Reproducer(quantity.key, "", f"{path} cannot be written ({error.strerror})")
-    if not has_two:
+    if not needs_base:
         with contextlib.suppress(OSError):
             (folder / f"{name}{VALUES[BASE]}").unlink(missing_ok=True)
     return Reproducer(quantity.key, str(path), "")

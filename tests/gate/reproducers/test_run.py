@@ -218,9 +218,7 @@ def test_a_script_that_makes_few_of_the_calls_says_so(change):
         sentence([change] * 10, builders.header(low=0.12, high=0.15, made_share=made))
         for made in (0.163, 0.6)
     )
-    assert few.endswith(
-        "; the script makes calls with 16.3 % of the time, since the others do not fit into it"
-    )
+    assert few.endswith("; the script makes only the largest calls, with 16.3 % of the time")
     assert few.partition(";")[0] == most.partition(";")[0]
     assert most.endswith(("cache)", "program)"))
 
