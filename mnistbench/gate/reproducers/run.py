@@ -116,8 +116,8 @@ def measure(
                     )
                     for slot in range(min(at_once, launches - len(changes)))
                 ]
-                pairs_of = [list(zip(*launch.result(), strict=True)) for launch in running]
-            for seconds in pairs_of:
+                pairs_of_launches = [list(zip(*launch.result(), strict=True)) for launch in running]
+            for seconds in pairs_of_launches:
                 if origin.case_ns:
                     changes.append(
                         statistics.median(
@@ -198,7 +198,7 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     head has to be slower in so many launches that a sign test has a p-value of LEVEL at most.
     """
     change = overall(changes)
-    slower = sum(each > 0 for each in changes)
+    slower = sum(launch_change > 0 for launch_change in changes)
     p = sum(
         math.comb(len(changes), number) for number in range(slower, len(changes) + 1)
     ) / 2 ** len(changes)
@@ -207,22 +207,24 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
         units.percent(value, signed=True)
         for value in (change, origin.change, origin.low, origin.high)
     )
-    found = f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"
+    result = (
+        f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"
+    )
     least = max(origin.low - tolerance, origin.low / 2)
     if least <= change <= origin.high + tolerance and change > 0:
         if p > LEVEL:
             return (
-                f"unclear: {found}; the head is slower in {slower} of {len(changes)} launches; "
+                f"unclear: {result}; the head is slower in {slower} of {len(changes)} launches; "
                 "give more --launches"
             )
-        return f"reproduced: {found}"
-    around = "(layout of its input, allocator, cache)"
+        return f"reproduced: {result}"
+    surroundings = "(layout of its input, allocator, cache)"
     if origin.low / 2 <= change < origin.low and p <= LEVEL:
         shows = "smaller"
-        why = f"the rest needs the program around the operation {around}"
+        why = f"the rest needs the program around the operation {surroundings}"
     elif change <= origin.high:
         shows = "does not show"
-        why = f"the cause is in its surroundings {around}"
+        why = f"the cause is in its surroundings {surroundings}"
     else:
         shows = "larger"
         why = "the surroundings hide a part of it (cache, other operations of the program)"
@@ -231,4 +233,4 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
             f"the script makes only the largest calls, with {units.percent(origin.made_share)} of "
             "the time"
         )
-    return f"{shows} by itself: {found}; {why}"
+    return f"{shows} by itself: {result}; {why}"

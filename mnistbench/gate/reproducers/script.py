@@ -357,11 +357,11 @@ def _side_text(side: str, rows: Sequence[StoredRow]) -> _SideText:
 def _summary(side: str, rows: Sequence[StoredRow]) -> str:
     if not rows:
         return f"no calls in the {side}"
-    made = sum(len(row["calls"]) for row in rows)
-    number = sum(row["number"] for row in rows)
-    share = "" if made == number else f", {100 * _made_share(rows):.0f} % of their time"
+    n_made = sum(len(row["calls"]) for row in rows)
+    n_calls = sum(row["number"] for row in rows)
+    share = "" if n_made == n_calls else f", {100 * _made_share(rows):.0f} % of their time"
     how = "; python FILE base makes them" if side == BASE else ""
-    return f"{made} of {number} calls in an iteration of the {side}{share}{how}"
+    return f"{n_made} of {n_calls} calls in an iteration of the {side}{share}{how}"
 
 
 class _CallText:

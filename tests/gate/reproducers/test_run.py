@@ -215,8 +215,8 @@ def test_what_is_said(change, low, high, said):
 @pytest.mark.parametrize("change", [-0.01, 0.06, 0.3])
 def test_a_script_that_makes_few_of_the_calls_says_so(change):
     few, most = (
-        sentence([change] * 10, builders.header(low=0.12, high=0.15, made_share=made))
-        for made in (0.163, 0.6)
+        sentence([change] * 10, builders.header(low=0.12, high=0.15, made_share=share))
+        for share in (0.163, 0.6)
     )
     assert few.endswith("; the script makes only the largest calls, with 16.3 % of the time")
     assert few.partition(";")[0] == most.partition(";")[0]

@@ -43,7 +43,7 @@ def test_a_script_for_calls_that_differ_between_the_sides_and_change_a_tensor(go
         )
         for size in (64, 80)
     }
-    found = builders.header(
+    origin = builders.header(
         title="aten::addcmul_, optimizer",
         variables={"base": {}, "head": {"ATEN_CPU_CAPABILITY": "default"}},
         packages={"torch": ("2.14.0", "2.15.0"), "numpy": ("2.3.0", "2.4.0")},
@@ -52,7 +52,7 @@ def test_a_script_for_calls_that_differ_between_the_sides_and_change_a_tensor(go
         size: [builders.row(call, row="aten::addcmul_", number=8, whole_ns=1_100_000)]
         for size, call in calls.items()
     }
-    golden(script(found, rows[80], rows[64]), "reproducer_sides.py.txt")
+    golden(script(origin, rows[80], rows[64]), "reproducer_sides.py.txt")
 
 
 def test_a_script_for_a_part_of_an_operation(golden):
@@ -60,9 +60,9 @@ def test_a_script_for_a_part_of_an_operation(golden):
     call = builders.call(
         "aten::convolution", images, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1
     )
-    found = builders.header(title="aten::mkldnn_convolution, forward conv2")
+    origin = builders.header(title="aten::mkldnn_convolution, forward conv2")
     row = builders.row(call, row="aten::mkldnn_convolution", self_share=0.8)
-    golden(script(found, [row]), "reproducer_part.py.txt")
+    golden(script(origin, [row]), "reproducer_part.py.txt")
 
 
 @pytest.mark.parametrize(
@@ -240,16 +240,16 @@ def reproduced(run, monkeypatch):
         if not profiled:
             monkeypatch.setattr("mnistbench.gate.reproducers.script._WHOLE", 0)
 
-        found = capture(
+        rows = capture(
             work, nullcontext(), {(name, phase, NO_MODULE) for phase in ("", "backward")}
         ).values()
-        row = max(found, key=lambda row: row.whole_ns)
+        row = max(rows, key=lambda row: row.whole_ns)
         assert row.why_not == ""
         text = script(builders.header(title=name), [json.loads(json.dumps(row.stored(name)))])
         values = {
-            f"0.{place}.{number}": found
+            f"0.{place}.{number}": tensor
             for place, call in enumerate(row.calls)
-            for number, found in call.saved.items()
+            for number, tensor in call.saved.items()
         }
         names, [seconds] = run(text, values=values)
         assert seconds > 0
@@ -315,15 +315,19 @@ def test_the_script_of_an_operation_runs(name, profiled, reproduced):
     names, text, row = reproduced(RUNS[name], name, profiled=profiled)
     assert row.calls[0].name.removeprefix("aten::") in text
     wanted = [
-        found["tensor"]
+        argument["tensor"]
         for call in row.calls
-        for found in _described([*call.args, *call.kwargs.values()])
+        for argument in _described([*call.args, *call.kwargs.values()])
     ]
-    made = [
-        one for found in tensors(names) for one in (found if isinstance(found, list) else [found])
+    made_tensors = [
+        tensor
+        for variable in tensors(names)
+        for tensor in (variable if isinstance(variable, list) else [variable])
     ]
-    assert sorted((list(one.shape), list(one.stride()), str(one.dtype)) for one in made) == sorted(
-        (one["shape"], one["stride"], f"torch.{one['dtype']}") for one in wanted
+    assert sorted(
+        (list(tensor.shape), list(tensor.stride()), str(tensor.dtype)) for tensor in made_tensors
+    ) == sorted(
+        (tensor["shape"], tensor["stride"], f"torch.{tensor['dtype']}") for tensor in wanted
     )
 
 
@@ -337,7 +341,7 @@ def _described(values):
 
 def test_an_operation_in_bfloat16_runs_in_bfloat16(reproduced):
     names, _, _ = reproduced(lambda: torch.mm(X.bfloat16(), W.t().bfloat16()), "aten::mm")
-    assert {one.dtype for one in tensors(names)} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in tensors(names)} == {torch.bfloat16}
 
 
 def test_an_operation_that_writes_to_a_result_runs(reproduced):
@@ -421,13 +425,15 @@ def test_made_values_are_distributed_like_those_of_the_call(reproduced):
     torch.manual_seed(0)
     activations = (torch.randn(100_000) * 3 + 1).relu()
     names, _, _ = reproduced(activations.exp2, "aten::exp2")
-    [made] = tensors(names)
-    for of_made, of_call in ((made, activations), (made[made > 0], activations[activations > 0])):
-        assert float(of_made.mean()) == pytest.approx(float(of_call.mean()), rel=0.05)
-    assert float((made == 0).double().mean()) == pytest.approx(
+    [values] = tensors(names)
+    positive = values[values > 0]
+    positive_activations = activations[activations > 0]
+    assert float(values.mean()) == pytest.approx(float(activations.mean()), rel=0.05)
+    assert float(positive.mean()) == pytest.approx(float(positive_activations.mean()), rel=0.05)
+    assert float((values == 0).double().mean()) == pytest.approx(
         float((activations == 0).double().mean()), abs=0.02
     )
-    assert float(made.max()) <= float(activations.max()) * 1.001
+    assert float(values.max()) <= float(activations.max()) * 1.001
 
 
 def test_first_rows_are_repeated_if_not_all_are_saved(reproduced, monkeypatch):
@@ -437,8 +443,8 @@ def test_first_rows_are_repeated_if_not_all_are_saved(reproduced, monkeypatch):
         "aten::max_pool2d_with_indices",
     )
     assert ".repeat(3)[:1536]" in text
-    [made] = tensors(names)
-    assert all(torch.equal(made[number], IMAGES[number % 3 % 2]) for number in range(8))
+    [images] = tensors(names)
+    assert all(torch.equal(images[number], IMAGES[number % 3 % 2]) for number in range(8))
 
 
 def test_a_side_has_its_own_arguments(run):
@@ -449,7 +455,7 @@ def test_a_side_has_its_own_arguments(run):
     text = script(builders.header(), rows[80], rows[64])
     for arguments, size in (((), 80), (("head",), 80), (("base",), 64)):
         names, [seconds] = run(text, *arguments)
-        assert [len(one) for one in tensors(names)] == [size]
+        assert [len(tensor) for tensor in tensors(names)] == [size]
         assert math.isfinite(seconds)
 
 
@@ -463,9 +469,9 @@ def test_a_side_that_makes_no_call_does_nothing(share, timing, run):
         self_share=share,
     )
     text = script(builders.header(case_ns=1e8), [row], [])
-    (nothing, [base_s]), (one, [head_s]) = (run(text, side) for side in ("base", "head"))
-    assert tensors(nothing) == []
-    assert [len(tensor) for tensor in tensors(one)] == [64]
+    (base_names, [base_s]), (head_names, [head_s]) = (run(text, side) for side in ("base", "head"))
+    assert tensors(base_names) == []
+    assert [len(tensor) for tensor in tensors(head_names)] == [64]
     assert base_s > 0
     assert head_s > 0
     assert "+11.1 % of the case" in text
