@@ -17,10 +17,12 @@ import os
 import random
 import statistics
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
@@ -56,6 +58,37 @@ LEVEL = 0.05
 #: Longest time of a measurement, in seconds; the first one also loads torch and makes the
 #: arguments.
 _PATIENCE_S = 600.0
+
+
+class _Children:
+    """The processes of launches that run at the same time; the end of the body stops them all.
+
+    No process starts after it, which a thread would otherwise do while others are being stopped.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._is_over = True
+        self._stack.close()
+
+    def start(self, command: Sequence[str], environ: Mapping[str, str]) -> Child:
+        """Start a process.
+
+        Raises:
+            ChildError: it cannot be started.
+        """
+        with self._lock:
+            if self._is_over:
+                raise ChildError("was not started, because another launch failed")
+            return self._stack.enter_context(Child(command, environ))
 
 
 def measure(
@@ -103,7 +136,7 @@ def measure(
             coin.shuffle(cores)
             # An interruption, or a script that fails, ends the processes of this round, and so its
             # threads.
-            with ThreadPoolExecutor() as pool, ExitStack() as children:
+            with ThreadPoolExecutor() as pool, _Children() as children:
                 running = [
                     pool.submit(
                         _launch,
@@ -134,7 +167,7 @@ def measure(
 
 
 def _launch(
-    stack: ExitStack,
+    children: _Children,
     commands: Mapping[str, Sequence[str]],
     environs: Mapping[str, Mapping[str, str]],
     pairs: int,
@@ -147,17 +180,17 @@ def _launch(
         os.sched_setaffinity(0, cores)
     seconds: dict[str, list[float]] = {BASE: [], HEAD: []}
     order = coin.sample([BASE, HEAD], 2)
-    children = {}
+    child_of_side = {}
     for side in order:
         try:
-            children[side] = stack.enter_context(Child(commands[side], environs[side]))
+            child_of_side[side] = children.start(commands[side], environs[side])
         except ChildError as error:
             raise MnistbenchError(f"{side}: {error}; name a Python interpreter") from None
     for side in order:
         # The first one is not counted: memory is allocated, pages are touched.
-        _seconds(side, children[side])
+        _seconds(side, child_of_side[side])
     for side in in_pairs(order, coin, pairs):
-        seconds[side].append(_seconds(side, children[side]))
+        seconds[side].append(_seconds(side, child_of_side[side]))
     return seconds[BASE], seconds[HEAD]
 
 
