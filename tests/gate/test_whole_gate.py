@@ -3,7 +3,6 @@
 One that passes, one that finds a slower operation and writes a script of it, one that is killed.
 """
 
-import contextlib
 import os
 import re
 import signal

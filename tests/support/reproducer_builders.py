@@ -65,7 +65,7 @@ def row(*calls: Any, **changes: Any) -> dict[str, Any]:
 
     The two products of a layer's backward pass, if none are given.
     """
-    made = list(calls) or [
+    row_calls = list(calls) or [
         call(
             "aten::mm",
             tensor(128, 16, stride=[1, 128], since=8_000),
@@ -75,9 +75,9 @@ def row(*calls: Any, **changes: Any) -> dict[str, Any]:
     ]
     ordinary = {
         "row": "aten::mm",
-        "calls": made,
-        "number": len(made),
-        "whole_ns": 1_000_000 * len(made),
+        "calls": row_calls,
+        "number": len(row_calls),
+        "whole_ns": 1_000_000 * len(row_calls),
         "self_share": 1.0,
     }
     return {**ordinary, **changes}

@@ -95,9 +95,9 @@ _OVERWRITING = (
     "random_",
 )
 
-#: Share of all elements at which a script has enough calls of a row: it makes the largest ones.
-#: Their times in one iteration are too noisy to choose by: the calls of the two sides would often
-#: be others.
+#: Share of the elements of all calls of a row at which a script has enough calls of it. Calls are
+#: chosen by number of elements, not by time: one iteration is too noisy, the sides would choose
+#: different calls.
 ENOUGH = 0.9
 #: Most calls of a row that a script makes.
 MOST_CALLS = 3
@@ -202,18 +202,18 @@ def capture(
     trace = trace_of(profiler)
     own_ns = own_times(trace, view)
     total_ns = times_of_calls(trace, own_ns, view)
-    of_calls = allocated(profiler, _CALL)
+    allocated_blocks = allocated(profiler, _CALL)
     # What ``empty`` allocates is not used by it, and may have left the cache since its last use.
     used = [
-        [*blocks, *of_calls.get(number, ())] if blocks else []
+        [*blocks, *allocated_blocks.get(number, ())] if blocks else []
         for number, blocks in enumerate(placing.used)
     ]
-    for call, found in zip(
+    for call, uses in zip(
         describing.calls, before_calls(placing.wanted, used, total_ns), strict=True
     ):
-        call.since, *of_tensors = found
+        call.since, *tensor_uses = uses
         # Of a call that cannot be described, some descriptions are missing.
-        for tensor, since in zip(call.tensors, of_tensors, strict=False):
+        for tensor, since in zip(call.tensors, tensor_uses, strict=False):
             tensor["since"], tensor["since_ns"] = since
     return rows(trace, describing.calls, wanted, own_ns, total_ns)
 
@@ -251,33 +251,35 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         number = len(self.names)
         name, _, overload = func.name().partition(".")
         self.names.append(f"{name}.{overload or 'default'}")
-        given = {
-            _identity(one, place): HostBlock.of(one)
-            for place, one in enumerate(tree_leaves((args, kwargs)))
-            if _has_memory(one)
+        argument_blocks = {
+            _identity(argument, place): HostBlock.of(argument)
+            for place, argument in enumerate(tree_leaves((args, kwargs)))
+            if _has_memory(argument)
         }
         with record_function(f"{_CALL}{number}"):
-            found = func(*args, **kwargs)
+            result = func(*args, **kwargs)
         uses_memory = _uses_memory(func)
         results = [
-            HostBlock.of(one) for one in tree_leaves(found) if uses_memory and _has_memory(one)
+            HostBlock.of(value)
+            for value in tree_leaves(result)
+            if uses_memory and _has_memory(value)
         ]
         new = [
             block
             for block in results
-            if block.address not in {one.address for one in given.values()}
+            if block.address not in {argument.address for argument in argument_blocks.values()}
         ]
         self.used.append(
             [
-                HostBlock.of(one)
-                for one in tree_leaves((args, kwargs, found))
-                if uses_memory and _has_memory(one)
+                HostBlock.of(value)
+                for value in tree_leaves((args, kwargs, result))
+                if uses_memory and _has_memory(value)
             ]
         )
         self.wanted.append(
-            [max(new, key=lambda block: block.n_bytes, default=None), *given.values()]
+            [max(new, key=lambda block: block.n_bytes, default=None), *argument_blocks.values()]
         )
-        return found
+        return result
 
 
 class _Describing(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -404,13 +406,13 @@ class _Arguments:
         number = self._tensors[identity] = len(self._tensors)
         if writes:
             self._call.writes.append(number)
-        found, saved = description(tensor, values_matter=self._values_matter)
-        self._call.tensors.append(found)
-        self._call.elements += found["elements"]
+        stored, saved = description(tensor, values_matter=self._values_matter)
+        self._call.tensors.append(stored)
+        self._call.elements += stored["elements"]
         if saved is not None:
-            found["saved"] = {"elements": saved.numel()}
+            stored["saved"] = {"elements": saved.numel()}
             self._call.saved[number] = saved
-        return {"tensor": found}
+        return {"tensor": stored}
 
 
 # ---- Events --------------------------------------------------------------------------------------
@@ -493,7 +495,7 @@ def _row(
     for number in sorted(self_ns, key=lambda number: (-calls[number].elements, number)):
         if (
             len(chosen) == MOST_CALLS
-            or sum(calls[one].elements for one in chosen) >= ENOUGH * elements > 0
+            or sum(calls[taken].elements for taken in chosen) >= ENOUGH * elements > 0
         ):
             break
         chosen.append(number)

@@ -20,8 +20,8 @@ from mnistbench.showing.progress import Progress
 
 #: The answer if the sides differ in nothing that a script has.
 ALIKE = (
-    "does not show by itself: both sides make the same calls with the same arguments; "
-    "the cause is in their surroundings (allocator, cache, what runs before)"
+    "does not show by itself: both sides make the same calls with tensors of the same form; "
+    "the cause is in their values or surroundings (allocator, cache, what runs before)"
 )
 
 

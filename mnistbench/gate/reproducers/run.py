@@ -17,10 +17,12 @@ import os
 import random
 import statistics
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
@@ -45,8 +47,8 @@ MOST_AT_ONCE = 2
 #: measures another process.
 TOLERANCE = 0.05
 
-#: Share of the time of the calls below which the others may be the reason why a script shows
-#: another change.
+#: Share of the time in the calls that a script makes, below which those that it leaves out may be
+#: the reason why it shows another change.
 LEAST_SHARE = 0.5
 
 #: Largest probability, if the sides were equally fast, of as many launches with a slower head as a
@@ -56,6 +58,37 @@ LEVEL = 0.05
 #: Longest time of a measurement, in seconds; the first one also loads torch and makes the
 #: arguments.
 _PATIENCE_S = 600.0
+
+
+class _Children:
+    """The processes of launches that run at the same time; the end of the body stops them all.
+
+    No process starts after it, which a thread would otherwise do while others are being stopped.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._is_over = True
+        self._stack.close()
+
+    def start(self, command: Sequence[str], environ: Mapping[str, str]) -> Child:
+        """Start a process.
+
+        Raises:
+            ChildError: it cannot be started.
+        """
+        with self._lock:
+            if self._is_over:
+                raise ChildError("was not started, because another launch failed")
+            return self._stack.enter_context(Child(command, environ))
 
 
 def measure(
@@ -103,7 +136,7 @@ def measure(
             coin.shuffle(cores)
             # An interruption, or a script that fails, ends the processes of this round, and so its
             # threads.
-            with ThreadPoolExecutor() as pool, ExitStack() as children:
+            with ThreadPoolExecutor() as pool, _Children() as children:
                 running = [
                     pool.submit(
                         _launch,
@@ -116,8 +149,8 @@ def measure(
                     )
                     for slot in range(min(at_once, launches - len(changes)))
                 ]
-                pairs_of = [list(zip(*launch.result(), strict=True)) for launch in running]
-            for seconds in pairs_of:
+                pairs_of_launches = [list(zip(*launch.result(), strict=True)) for launch in running]
+            for seconds in pairs_of_launches:
                 if origin.case_ns:
                     changes.append(
                         statistics.median(
@@ -134,7 +167,7 @@ def measure(
 
 
 def _launch(
-    stack: ExitStack,
+    children: _Children,
     commands: Mapping[str, Sequence[str]],
     environs: Mapping[str, Mapping[str, str]],
     pairs: int,
@@ -147,17 +180,17 @@ def _launch(
         os.sched_setaffinity(0, cores)
     seconds: dict[str, list[float]] = {BASE: [], HEAD: []}
     order = coin.sample([BASE, HEAD], 2)
-    children = {}
+    child_of_side = {}
     for side in order:
         try:
-            children[side] = stack.enter_context(Child(commands[side], environs[side]))
+            child_of_side[side] = children.start(commands[side], environs[side])
         except ChildError as error:
             raise MnistbenchError(f"{side}: {error}; name a Python interpreter") from None
     for side in order:
         # The first one is not counted: memory is allocated, pages are touched.
-        _seconds(side, children[side])
+        _seconds(side, child_of_side[side])
     for side in in_pairs(order, coin, pairs):
-        seconds[side].append(_seconds(side, children[side]))
+        seconds[side].append(_seconds(side, child_of_side[side]))
     return seconds[BASE], seconds[HEAD]
 
 
@@ -198,7 +231,7 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     head has to be slower in so many launches that a sign test has a p-value of LEVEL at most.
     """
     change = overall(changes)
-    slower = sum(each > 0 for each in changes)
+    slower = sum(launch_change > 0 for launch_change in changes)
     p = sum(
         math.comb(len(changes), number) for number in range(slower, len(changes) + 1)
     ) / 2 ** len(changes)
@@ -207,28 +240,30 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
         units.percent(value, signed=True)
         for value in (change, origin.change, origin.low, origin.high)
     )
-    found = f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"
+    result = (
+        f"{shown}{' of the case' if origin.case_ns else ''} (the gate: {gate}, {low} to {high})"
+    )
     least = max(origin.low - tolerance, origin.low / 2)
     if least <= change <= origin.high + tolerance and change > 0:
         if p > LEVEL:
             return (
-                f"unclear: {found}; the head is slower in {slower} of {len(changes)} launches; "
+                f"unclear: {result}; the head is slower in {slower} of {len(changes)} launches; "
                 "give more --launches"
             )
-        return f"reproduced: {found}"
-    around = "(layout of its input, allocator, cache)"
+        return f"reproduced: {result}"
+    surroundings = "(layout of its input, allocator, cache)"
     if origin.low / 2 <= change < origin.low and p <= LEVEL:
         shows = "smaller"
-        why = f"the rest needs the program around the operation {around}"
+        why = f"the rest needs the program around the operation {surroundings}"
     elif change <= origin.high:
         shows = "does not show"
-        why = f"the cause is in its surroundings {around}"
+        why = f"the cause is in its surroundings {surroundings}"
     else:
         shows = "larger"
         why = "the surroundings hide a part of it (cache, other operations of the program)"
     if origin.made_share < LEAST_SHARE:
         why = (
-            f"the script makes calls with {units.percent(origin.made_share)} of the time, since "
-            "the others do not fit into it"
+            f"the script makes only the largest calls, with {units.percent(origin.made_share)} of "
+            "the time"
         )
-    return f"{shows} by itself: {found}; {why}"
+    return f"{shows} by itself: {result}; {why}"

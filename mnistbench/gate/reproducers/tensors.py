@@ -108,16 +108,16 @@ def distribution(flat: Tensor) -> dict[str, Any]:
         return {"kind": "integers", "least": smallest, "most": largest}
     finite = sample.double()
     finite = finite[finite.isfinite()]
-    other = finite[finite != 0]
-    zeros = 1 - other.numel() / max(1, finite.numel())
-    if not other.numel():
+    nonzero = finite[finite != 0]
+    zeros = 1 - nonzero.numel() / max(1, finite.numel())
+    if not nonzero.numel():
         return {"kind": "constant", "value": 0.0}
-    least = float(other.min())
-    most = float(other.max())
+    least = float(nonzero.min())
+    most = float(nonzero.max())
     if least == most and not zeros:
         return {"kind": "constant", "value": least}
-    mean = float(other.mean())
-    std = float(other.std(correction=0))
+    mean = float(nonzero.mean())
+    std = float(nonzero.std(correction=0))
     return {
         "kind": "lognormal" if least > 0 else "normal",
         "mean": _short(mean),
@@ -182,22 +182,22 @@ def before_calls(
     ]
     # Address -> bytes, and the number of the last call that used them; the latest last.
     last: dict[int, tuple[int, int]] = {}
-    found: list[list[tuple[int, int] | None]] = []
+    last_uses: list[list[tuple[int, int] | None]] = []
     for number, (asked, blocks) in enumerate(zip(wanted, used, strict=True)):
-        found.append(
+        last_uses.append(
             [_after(block, last) if block and block.n_bytes else (0, number - 1) for block in asked]
         )
         for block in blocks:
             n_bytes, _ = last.pop(block.address, (0, 0))
             last[block.address] = max(n_bytes, block.n_bytes), number
-    of_all = sum(n_bytes for n_bytes, _ in last.values())
-    iterations_ago = (_SIDES * of_all, _SIDES * start_ns[-1])
+    iteration_bytes = sum(n_bytes for n_bytes, _ in last.values())
+    iterations_ago = (_SIDES * iteration_bytes, _SIDES * start_ns[-1])
     return [
         [
             (use[0], max(0, start_ns[number] - start_ns[use[1] + 1])) if use else iterations_ago
-            for use in of_call
+            for use in call_uses
         ]
-        for number, of_call in enumerate(found)
+        for number, call_uses in enumerate(last_uses)
     ]
 
 
@@ -228,7 +228,7 @@ def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Hos
     """
     assert recorded.profiler is not None, "the profile has ended"
     assert recorded.profiler.kineto_results is not None, "the profile has ended"
-    found: dict[int, list[HostBlock]] = defaultdict(list)
+    blocks: dict[int, list[HostBlock]] = defaultdict(list)
     waiting: list[tuple[Any, int]] = [
         (node, -1) for node in recorded.profiler.kineto_results.experimental_event_tree()
     ]
@@ -246,6 +246,6 @@ def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[Hos
             and values.ptr
             and values.device.type == "cpu"
         ):
-            found[number].append(HostBlock(values.ptr, values.alloc_size))
+            blocks[number].append(HostBlock(values.ptr, values.alloc_size))
         waiting += [(child, number) for child in node.children]
-    return found
+    return blocks

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.reproducers.script import VALUES, ScriptOrigin, differ, file_name, script
+from mnistbench.gate.reproducers.script import (
+    VALUES,
+    ScriptOrigin,
+    file_name,
+    make_same_calls,
+    script,
+)
 from mnistbench.gate.statistics.decision import Decision, Finding, as_shown
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
@@ -64,7 +70,7 @@ def write(
         else f"{title}-{file_name(gate.name(finding.screened.quantity.case))}": finding
         for title, finding in zip(titles, operations, strict=True)
     }
-    found: Mapping[str, Mapping[str, Any]] = {}
+    captured: Mapping[str, Mapping[str, Any]] = {}
     why_none = ""
     if names:
         wanted = {
@@ -81,17 +87,22 @@ def write(
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            found = capture(wanted, folder.resolve())
+            captured = capture(wanted, folder.resolve())
         except MnistbenchError as error:
             why_none = f"its calls could not be captured: {error}"
         except OSError as error:
             why_none = f"{folder} cannot be written ({error.strerror})"
         except KeyboardInterrupt:
             why_none = "interrupted"
-    by_key = {finding.screened.quantity.key: name for name, finding in names.items()}
+    name_of_key = {finding.screened.quantity.key: name for name, finding in names.items()}
     return tuple(
         _reproducer(
-            gate, finding, by_key.get(finding.screened.quantity.key, ""), found, folder, why_none
+            gate,
+            finding,
+            name_of_key.get(finding.screened.quantity.key, ""),
+            captured,
+            folder,
+            why_none,
         )
         for finding in findings
     )
@@ -110,7 +121,10 @@ def _rows(quantity: Quantity, side: str) -> list[list[str]]:
     """Return what is captured on a side: of a replaced operation those that the side calls."""
     if not quantity.replaced:
         return [list(key) for key in quantity.members]
-    times = {one.key: {BASE: one.base_ns, HEAD: one.head_ns}[side] for one in quantity.replaced}
+    times = {
+        operation.key: operation.base_ns if side == BASE else operation.head_ns
+        for operation in quantity.replaced
+    }
     return [list(key) for key, ns in times.items() if ns is not None]
 
 
@@ -118,7 +132,7 @@ def _reproducer(
     gate: GateHeader,
     finding: Finding,
     name: str,
-    found: Mapping[str, Mapping[str, Any]],
+    captured: Mapping[str, Mapping[str, Any]],
     folder: Path,
     why_none: str,
 ) -> Reproducer:
@@ -126,24 +140,24 @@ def _reproducer(
     if why_not := _NO_OPERATION if quantity.kind == OUTSIDE_KIND else why_none:
         return Reproducer(quantity.key, "", why_not)
     base, head = (
-        found[side].get(name, {"rows": (), "why_not": "its test did not run again"})
+        captured[side].get(name, {"rows": (), "why_not": "its test did not run again"})
         for side in (BASE, HEAD)
     )
-    for side, captured in ((BASE, base), (HEAD, head)):
+    for side, side_captured in ((BASE, base), (HEAD, head)):
         # Whose operations the base need not have.
-        if not captured["rows"] and not (side == BASE and quantity.kind == ADDED):
+        if not side_captured["rows"] and not (side == BASE and quantity.kind == ADDED):
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
-            return Reproducer(quantity.key, "", f"{captured['why_not']}{where}")
-    has_two = differ(base["rows"], head["rows"])
+            return Reproducer(quantity.key, "", f"{side_captured['why_not']}{where}")
+    needs_base = not make_same_calls(base["rows"], head["rows"])
     text = script(
-        _origin(gate, finding, head["threads"]), head["rows"], base["rows"] if has_two else None
+        _origin(gate, finding, head["threads"]), head["rows"], base["rows"] if needs_base else None
     )
     path = folder / f"{name}.py"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         return Reproducer(quantity.key, "", f"{path} cannot be written ({error.strerror})")
-    if not has_two:
+    if not needs_base:
         with contextlib.suppress(OSError):
             (folder / f"{name}{VALUES[BASE]}").unlink(missing_ok=True)
     return Reproducer(quantity.key, str(path), "")

@@ -28,8 +28,8 @@ from mnistbench.measuring.profiling import marked, profile
 
 def captured(run, *names):
     """The rows of operations outside all marks, by name."""
-    found = capture(run, nullcontext(), {(name, "", NO_MODULE) for name in names})
-    return {key[0]: row for key, row in found.items()}
+    rows = capture(run, nullcontext(), {(name, "", NO_MODULE) for name in names})
+    return {key[0]: row for key, row in rows.items()}
 
 
 def only_call(run, name):
@@ -55,10 +55,10 @@ def test_calls_of_forward_and_backward_are_tied_to_their_module(step):
         ("aten::addmm", "forward", "out"),
         ("aten::mm", "backward", "out"),
     }
-    found = capture(step, marked(step), wanted)
+    rows = capture(step, marked(step), wanted)
     shapes = {
         key: [[arg["tensor"]["shape"] for arg in call.args] for call in row.calls]
-        for key, row in found.items()
+        for key, row in rows.items()
     }
     assert shapes["aten::addmm", "forward", "hidden"] == [[[8], [4, 16], [16, 8]]]
     assert shapes["aten::addmm", "forward", "out"] == [[[3], [4, 8], [8, 3]]]
@@ -69,9 +69,9 @@ def test_calls_of_forward_and_backward_are_tied_to_their_module(step):
 
 def test_every_row_of_operations_of_the_table_is_found_or_has_a_reason(step):
     keys = {row.key for row in profile(step, iterations=1).rows}
-    found = capture(step, marked(step), keys)
-    assert found.keys() == keys
-    without = {key[0] for key, row in found.items() if not row.calls}
+    rows = capture(step, marked(step), keys)
+    assert rows.keys() == keys
+    without = {key[0] for key, row in rows.items() if not row.calls}
     assert {
         "aten::addmm",
         "aten::mm",
@@ -79,8 +79,8 @@ def test_every_row_of_operations_of_the_table_is_found_or_has_a_reason(step):
         "aten::nll_loss_backward",
         "aten::add_",
     }.isdisjoint(without)
-    assert all(bool(row.calls) != bool(row.why_not) for row in found.values())
-    assert found[
+    assert all(bool(row.calls) != bool(row.why_not) for row in rows.values())
+    assert rows[
         "autograd::engine::evaluate_function: AddmmBackward0", "backward", "out"
     ].why_not == (
         "autograd::engine::evaluate_function: AddmmBackward0 is not a call of an operation, nor a "
@@ -92,9 +92,13 @@ def test_an_operation_that_the_mode_does_not_see_is_found_by_the_call_around_it(
     net = nn.Conv2d(2, 4, 3)
     images = torch.randn(2, 2, 8, 8)
     row = captured(lambda: net(images), "aten::mkldnn_convolution", "aten::_convolution")
-    for name, found in row.items():
-        [call] = found.calls
-        assert (call.name, call.overload, found.number) == ("aten::convolution", "default", 1), name
+    for name, captured_row in row.items():
+        [call] = captured_row.calls
+        assert (call.name, call.overload, captured_row.number) == (
+            "aten::convolution",
+            "default",
+            1,
+        ), name
         assert call.args[3:] == [[1, 1], [0, 0], [1, 1], False, [0, 0], 1]
     assert row["aten::_convolution"].self_share < row["aten::mkldnn_convolution"].self_share < 1
 
@@ -148,10 +152,10 @@ def test_calls_of_a_program_that_changes_are_not_described():
 
 def test_a_view_has_no_elements_because_it_reads_none():
     a = torch.randn(10, 20)
-    found = captured(
+    rows = captured(
         lambda: (a.t(), a.sin(), torch.empty_like(a)), "aten::t", "aten::sin", "aten::empty_like"
     )
-    assert {name: row.elements for name, row in found.items()} == {
+    assert {name: row.elements for name, row in rows.items()} == {
         "aten::t": 0,
         "aten::sin": 200,
         "aten::empty_like": 0,
@@ -169,12 +173,12 @@ def test_the_time_between_calls_is_that_of_the_calls_between_them():
         a.sin_()
         a.sin_()
 
-    found = captured(run, "aten::sin_", "aten::mm")
+    rows = captured(run, "aten::sin_", "aten::mm")
     before, after, at_once = (
-        call.args[0]["tensor"]["since_ns"] for call in found["aten::sin_"].calls
+        call.args[0]["tensor"]["since_ns"] for call in rows["aten::sin_"].calls
     )
     # Before the first call, there was an iteration of each side.
-    assert found["aten::mm"].whole_ns <= after < before / 2
+    assert rows["aten::mm"].whole_ns <= after < before / 2
     assert at_once == 0
 
 
@@ -187,7 +191,7 @@ def test_a_row_that_does_not_occur_has_no_calls():
 def test_what_a_description_computes_itself_is_not_part_of_a_row():
     ones = torch.randn(3)
     row = captured(ones.sin, "aten::isfinite", "aten::mean")
-    assert {name: found.calls for name, found in row.items()} == {
+    assert {name: captured_row.calls for name, captured_row in row.items()} == {
         "aten::isfinite": (),
         "aten::mean": (),
     }
@@ -210,10 +214,10 @@ def test_scalars_lists_and_types_are_plain_json():
         None,
         {"float": "inf"},
     ]
-    made = only_call(
+    call = only_call(
         lambda: torch.empty(2, device="cpu", memory_format=torch.contiguous_format), "aten::empty"
     )
-    assert made.kwargs["memory_format"] == {"memory_format": "contiguous_format"}
+    assert call.kwargs["memory_format"] == {"memory_format": "contiguous_format"}
 
 
 def test_one_tensor_that_is_given_twice_is_one_tensor():
@@ -225,7 +229,7 @@ def test_tensor_lists_are_described_and_changed_tensors_are_numbered():
     weights = [torch.randn(3), torch.randn(2, 2)]
     grads = [torch.randn(3), torch.randn(2, 2)]
     call = only_call(lambda: torch._foreach_add_(weights, grads, alpha=2.0), "aten::_foreach_add_")
-    assert [[one["tensor"]["shape"] for one in arg] for arg in call.args] == [
+    assert [[tensor["tensor"]["shape"] for tensor in arg] for arg in call.args] == [
         [[3], [2, 2]],
         [[3], [2, 2]],
     ]
@@ -268,9 +272,9 @@ def described(tensor, **options):
 
 def test_the_place_in_memory_is_described():
     base = torch.randn(100)
-    found, _ = described(base[3:].as_strided((4, 5), (10, 2)))
+    stored, _ = described(base[3:].as_strided((4, 5), (10, 2)))
     assert {
-        name: found[name] for name in ("shape", "stride", "offset", "elements", "dtype", "device")
+        name: stored[name] for name in ("shape", "stride", "offset", "elements", "dtype", "device")
     } == {
         "shape": [4, 5],
         "stride": [10, 2],
@@ -311,9 +315,9 @@ def test_of_a_large_tensor_the_first_rows_are_saved():
 def test_distributions():
     torch.manual_seed(0)
     normal = torch.randn(10_000) * 2 + 1
-    found = distribution(normal)
-    assert found["kind"] == "normal"
-    assert (found["mean"], found["std"]) == pytest.approx((1, 2), abs=0.1)
+    values = distribution(normal)
+    assert values["kind"] == "normal"
+    assert (values["mean"], values["std"]) == pytest.approx((1, 2), abs=0.1)
     relu = distribution(normal.relu())
     assert relu["kind"] == "lognormal"
     assert relu["zeros"] == pytest.approx(0.31, abs=0.02)
@@ -349,11 +353,11 @@ def test_the_bytes_that_are_used_after_a_tensor_are_counted_once():
         torch.add(a, a.clone())
 
     names = ("aten::cat", "aten::neg_", "aten::dot", "aten::add")
-    found = captured(run, *names)
-    cat, neg, dot, add = (found[name].calls for name in names)
+    rows = captured(run, *names)
+    cat, neg, dot, add = (rows[name].calls for name in names)
     iteration = 4 * (10 + 100 + 1_000 + 1_110 + 1 + 10 + 10)
     # One of each side.
-    assert [one["tensor"]["since"] for one in cat[0].args[0]] == [2 * iteration] * 3
+    assert [tensor["tensor"]["since"] for tensor in cat[0].args[0]] == [2 * iteration] * 3
     assert [since(call) for call in neg] == [[4 * (1_000 + 1_110)], [0]]
     assert since(dot[0]) == [0, 4 * (100 + 1_000 + 1_110)]
     assert since(add[0]) == [4 * 10, 0]
@@ -368,8 +372,8 @@ def test_the_bytes_that_are_used_after_the_memory_of_a_result_are_counted():
         a.exp().cos_()  # the result of the first is freed, and its block taken again
         a.add_(1)
 
-    found = captured(run, "aten::sin", "aten::exp", "aten::cos_", "aten::add_")
-    calls = {name: row.calls[0].since[0] for name, row in found.items()}
+    rows = captured(run, "aten::sin", "aten::exp", "aten::cos_", "aten::add_")
+    calls = {name: row.calls[0].since[0] for name, row in rows.items()}
     # They have no new result.
     assert calls["aten::sin"] == calls["aten::cos_"] == calls["aten::add_"] == 0
     everything = 2 * 3 * 400_000  # of both sides, as it was not used before in this iteration

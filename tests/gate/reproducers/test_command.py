@@ -34,11 +34,11 @@ def write(tmp_path, monkeypatch):
 @pytest.fixture
 def measured(monkeypatch):
     """Stand in for the processes: keep how each script would run, and show 12 % more."""
-    found = []
+    measurements = []
 
     def measure(file, origin, pythons, variables, *, launches, progress):
         progress.step(f"launch 1 of {launches}")
-        found.append(
+        measurements.append(
             SimpleNamespace(
                 file=file, pythons=dict(pythons), variables=variables, launches=launches
             )
@@ -46,17 +46,17 @@ def measured(monkeypatch):
         return [0.12] * launches
 
     monkeypatch.setattr("mnistbench.gate.reproducers.command.measure", measure)
-    return found
+    return measurements
 
 
 def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(
     write, measured, capsys
 ):
     assert cli.main(["reproduce", write(base=[ROW])]) == 0
-    [found] = measured
-    assert (found.file, found.launches) == (Path("x.py"), 10)
-    assert found.pythons == {"base": sys.executable, "head": sys.executable}
-    assert found.variables == {"base": {}, "head": {}}
+    [measurement] = measured
+    assert (measurement.file, measurement.launches) == (Path("x.py"), 10)
+    assert measurement.pythons == {"base": sys.executable, "head": sys.executable}
+    assert measurement.variables == {"base": {}, "head": {}}
     out, err = capsys.readouterr()
     assert out == (
         "aten::mm, backward fc1 (step convnet-b16-cpu on digits): reproduced: +12.0 % (the gate: "
@@ -68,14 +68,14 @@ def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(
 def test_options_of_the_sides_and_launches_are_used(write, measured, monkeypatch):
     @contextmanager
     def held(wanted, say):
-        yield SimpleNamespace(python=f"/made/{wanted.asked[0]}")
+        yield SimpleNamespace(python=f"/environments/{wanted.asked[0]}")
 
     monkeypatch.setattr("mnistbench.gate.environments.interpreters.held", held)
     options = ["--base-with", "torch==2.13.0", "--head-env", "C=4", "--launches", "7"]
     assert cli.main(["reproduce", write(), *options]) == 0
-    [found] = measured
-    assert found.pythons == {"base": "/made/torch==2.13.0", "head": sys.executable}
-    assert (found.variables, found.launches) == ({"base": {}, "head": {"C": "4"}}, 7)
+    [measurement] = measured
+    assert measurement.pythons == {"base": "/environments/torch==2.13.0", "head": sys.executable}
+    assert (measurement.variables, measurement.launches) == ({"base": {}, "head": {"C": "4"}}, 7)
 
 
 def test_variables_of_the_gate_make_the_sides_differ(write, measured):
@@ -87,13 +87,13 @@ def test_a_script_whose_sides_are_alike_has_an_answer_without_a_measurement(
     write, measured, capsys
 ):
     assert cli.main(["reproduce", write("a.py"), write("b.py", base=[ROW])]) == 0
-    alike, other = capsys.readouterr().out.splitlines()
+    alike, measured_line = capsys.readouterr().out.splitlines()
     assert alike.startswith(
         "aten::mm, backward fc1 (step convnet-b16-cpu on digits): does not show by itself: both "
         "sides make the same"
     )
-    assert "reproduced" in other
-    assert [found.file for found in measured] == [Path("b.py")]
+    assert "reproduced" in measured_line
+    assert [measurement.file for measurement in measured] == [Path("b.py")]
 
 
 def test_each_script_has_a_line(write, measured, capsys):

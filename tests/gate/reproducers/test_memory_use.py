@@ -33,8 +33,8 @@ def test_memory_that_a_call_has_freed_is_warm_if_most_of_the_new_block_was_in_it
         (HostBlock(5_400, 1_201), False),
         (A, False),
     ):
-        [[found]] = before_calls([[], [new]], [[workspace], []], {0: 1_000})[1:]
-        assert (found == (0, 0)) is is_warm, new
+        [[use]] = before_calls([[], [new]], [[workspace], []], {0: 1_000})[1:]
+        assert (use == (0, 0)) is is_warm, new
 
 
 def test_nothing_is_between_a_call_and_no_block():
@@ -57,8 +57,8 @@ def test_memory_inside_an_operation_belongs_to_its_call():
         with record_function("call:7"):
             output = torch.nn.functional.conv2d(images, kernels)
         torch.ones(10_000)
-    found = allocated(recorded, "call:")
-    assert list(found) == [7]
-    assert HostBlock(output.data_ptr(), output.nbytes) in found[7]
+    blocks = allocated(recorded, "call:")
+    assert list(blocks) == [7]
+    assert HostBlock(output.data_ptr(), output.nbytes) in blocks[7]
     matrix = 3 * 5 * 5 * 16 * 16 * 8  # the pixels under the kernel, for each position
-    assert max(block.n_bytes for block in found[7]) == matrix
+    assert max(block.n_bytes for block in blocks[7]) == matrix

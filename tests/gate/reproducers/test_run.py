@@ -9,11 +9,13 @@ import os
 import signal
 import sys
 import textwrap
+import time
 
 import pytest
 import reproducer_builders as builders
 import scipy.stats
 
+from mnistbench.core.child import ChildError
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.reproducers.run import LEVEL, measure, overall, sentence
 from mnistbench.showing.progress import Progress
@@ -153,6 +155,39 @@ def test_an_interpreter_that_cannot_be_started_is_named(run):
         run(seconds(1.0, 1.0), pythons={**HERE, "base": "/nowhere"})
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_process_that_starts_while_another_launch_fails_is_stopped(run, monkeypatch):
+    attempts = []
+    running = []
+
+    class SlowChild:
+        """Stands in for a process: the first cannot be started, others take a while to start."""
+
+        def __init__(self, command, environ):
+            attempts.append(self)
+            if len(attempts) == 1:
+                raise ChildError("cannot be started")
+            time.sleep(0.2)
+            running.append(self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            running.remove(self)
+
+        def tell(self, line):
+            pass
+
+        def next_line(self, timeout_s):
+            raise ChildError("was stopped")
+
+    monkeypatch.setattr("mnistbench.gate.reproducers.run.Child", SlowChild)
+    with pytest.raises(MnistbenchError, match="cannot be started"):
+        run("")
+    assert running == []
+
+
 HIDDEN = "; the cause is in its surroundings (layout of its input, allocator, cache)"
 REST = "; the rest needs the program around the operation (layout of its input, allocator, cache)"
 LARGER = "; the surroundings hide a part of it (cache, other operations of the program)"
@@ -215,12 +250,10 @@ def test_what_is_said(change, low, high, said):
 @pytest.mark.parametrize("change", [-0.01, 0.06, 0.3])
 def test_a_script_that_makes_few_of_the_calls_says_so(change):
     few, most = (
-        sentence([change] * 10, builders.header(low=0.12, high=0.15, made_share=made))
-        for made in (0.163, 0.6)
+        sentence([change] * 10, builders.header(low=0.12, high=0.15, made_share=share))
+        for share in (0.163, 0.6)
     )
-    assert few.endswith(
-        "; the script makes calls with 16.3 % of the time, since the others do not fit into it"
-    )
+    assert few.endswith("; the script makes only the largest calls, with 16.3 % of the time")
     assert few.partition(";")[0] == most.partition(";")[0]
     assert most.endswith(("cache)", "program)"))
 

@@ -18,7 +18,7 @@ import reproducer_builders
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.launcher import LaunchError, capture
 from mnistbench.gate.options import Thresholds
-from mnistbench.gate.reproducers.script import read
+from mnistbench.gate.reproducers.script import VALUES, read
 from mnistbench.gate.reproducers.write import slower_operations, write
 from mnistbench.gate.statistics.decision import Finding, decide
 from mnistbench.gate.statistics.quantities import Replaced, quantities_of_stages
@@ -64,10 +64,11 @@ class Described:
         assert folder.is_absolute()
         self.wanted = wanted
         for side in (BASE, HEAD):
-            for one in wanted[side]:
-                (folder / f"{one['script']}{'.base.pt' if side == BASE else '.pt'}").touch()
+            for wanted_script in wanted[side]:
+                (folder / f"{wanted_script['script']}{VALUES[side]}").touch()
         return {
-            side: {one["script"]: described() for one in wanted[side]} | self.sides[side]
+            side: {wanted_script["script"]: described() for wanted_script in wanted[side]}
+            | self.sides[side]
             for side in (BASE, HEAD)
         }
 
@@ -80,11 +81,11 @@ def written(folder, *findings, describe=None, launches=(), **header):
 
 def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
     describe = Described()
-    [found] = written(
+    [reproducer] = written(
         tmp_path / "scripts", finding(), describe=describe, packages={"torch": ["2.14.0", "2.15.0"]}
     )
     path = tmp_path / "scripts" / "aten_mm-forward-fc1.py"
-    assert (found.key, found.script, found.why_not) == (
+    assert (reproducer.key, reproducer.script, reproducer.why_not) == (
         (CASE, OPERATION, "aten::mm, forward fc1"),
         str(path),
         "",
@@ -106,7 +107,7 @@ def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
         }
     ]
     assert describe.wanted == {BASE: wanted, HEAD: wanted}
-    assert sorted(each.name for each in path.parent.iterdir()) == [
+    assert sorted(file.name for file in path.parent.iterdir()) == [
         "aten_mm-forward-fc1.pt",
         path.name,
     ]
@@ -145,46 +146,57 @@ def test_of_a_replaced_operation_each_side_describes_its_own(tmp_path):
     clone = gate_builders.CLONE
     replaced = (Replaced(mm, 5.0, None), Replaced(gemm, None, 6.0), Replaced(clone, 1.0, 2.0))
     describe = Described()
-    [found] = written(
+    [reproducer] = written(
         tmp_path,
-        finding(kind=REPLACED, replaced=replaced, members=[one.key for one in replaced]),
+        finding(
+            kind=REPLACED, replaced=replaced, members=[operation.key for operation in replaced]
+        ),
         describe=describe,
     )
     rows = {side: describe.wanted[side][0]["rows"] for side in (BASE, HEAD)}
     assert rows == {BASE: [list(mm), list(clone)], HEAD: [list(gemm), list(clone)]}
-    assert Path(found.script).name == "aten_mm-aten_clone-aten__scaled_mm-aten_clone-forward-fc1.py"
+    assert (
+        Path(reproducer.script).name
+        == "aten_mm-aten_clone-aten__scaled_mm-aten_clone-forward-fc1.py"
+    )
 
 
 def test_an_operation_of_two_cases_has_two_scripts(tmp_path):
-    other = CASE.replace("b16", "b64")
-    found = written(
-        tmp_path, finding(), finding(case=other), labels={CASE: "step b16", other: "step b64"}
+    other_case = CASE.replace("b16", "b64")
+    reproducers = written(
+        tmp_path,
+        finding(),
+        finding(case=other_case),
+        labels={CASE: "step b16", other_case: "step b64"},
     )
-    assert [Path(one.script).name for one in found] == [
+    assert [Path(reproducer.script).name for reproducer in reproducers] == [
         f"aten_mm-forward-fc1-step-{size}.py" for size in ("b16", "b64")
     ]
-    assert [read(Path(one.script)).case for one in found] == ["step b16", "step b64"]
+    assert [read(Path(reproducer.script)).case for reproducer in reproducers] == [
+        "step b16",
+        "step b64",
+    ]
 
 
 def test_time_outside_operations_has_a_reason_and_no_process_starts(tmp_path):
-    [found] = written(
+    [reproducer] = written(
         tmp_path / "scripts",
         finding(kind=OUTSIDE_KIND, members=((OUTSIDE, "", ""),)),
         describe=None,
     )
-    assert found.script == ""
-    assert found.why_not.startswith("it is no operation")
+    assert reproducer.script == ""
+    assert reproducer.why_not.startswith("it is no operation")
     assert not (tmp_path / "scripts").exists()
 
 
 def test_a_group_of_small_operations_has_a_script(tmp_path):
     describe = Described()
-    [found] = written(
+    [reproducer] = written(
         tmp_path,
         finding(kind=OTHER, name="other", members=(gate_builders.TINY, gate_builders.ADD)),
         describe=describe,
     )
-    assert Path(found.script).name == "other.py"
+    assert Path(reproducer.script).name == "other.py"
     assert describe.wanted[BASE][0]["rows"] == [list(gate_builders.TINY), list(gate_builders.ADD)]
 
 
@@ -200,11 +212,11 @@ def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
     )
     name = "nothing-aten_clone-forward-fc1"
     describe = Described(base={name: described([])})
-    [found] = written(tmp_path, added, describe=describe)
+    [reproducer] = written(tmp_path, added, describe=describe)
     assert describe.wanted[BASE][0]["rows"] == []
-    text = Path(found.script).read_text()
-    assert "\ndef base(): return (lambda: None), [], []\n" in text
-    assert read(Path(found.script)).case_ns == 300_000
+    text = Path(reproducer.script).read_text()
+    assert "\ndef base():\n\n    def call():\n        pass\n" in text
+    assert read(Path(reproducer.script)).case_ns == 300_000
 
 
 @pytest.mark.parametrize(
@@ -221,8 +233,10 @@ def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
 )
 def test_without_calls_on_both_sides_there_is_a_reason(tmp_path, base, head, said):
     name = "aten_mm-forward-fc1"
-    [found] = written(tmp_path, finding(), describe=Described(base={name: base}, head={name: head}))
-    assert (found.script, found.why_not) == ("", said)
+    [reproducer] = written(
+        tmp_path, finding(), describe=Described(base={name: base}, head={name: head})
+    )
+    assert (reproducer.script, reproducer.why_not) == ("", said)
     assert list(tmp_path.glob("*.py")) == []
 
 
@@ -237,14 +251,16 @@ def test_an_error_while_calls_are_described_is_the_reason(tmp_path, error, said)
     def describe(wanted, folder):
         raise error
 
-    [found] = written(tmp_path, finding(), describe=describe)
-    assert (found.script, found.why_not) == ("", said)
+    [reproducer] = written(tmp_path, finding(), describe=describe)
+    assert (reproducer.script, reproducer.why_not) == ("", said)
 
 
 def test_a_folder_that_cannot_be_written_is_the_reason(tmp_path):
     (tmp_path / "file").touch()
-    [found] = written(tmp_path / "file" / "scripts", finding())
-    assert found.why_not == f"{tmp_path / 'file' / 'scripts'} cannot be written (Not a directory)"
+    [reproducer] = written(tmp_path / "file" / "scripts", finding())
+    assert (
+        reproducer.why_not == f"{tmp_path / 'file' / 'scripts'} cannot be written (Not a directory)"
+    )
 
 
 def decided(launches):
@@ -260,17 +276,17 @@ def test_only_confirmed_slowdowns_of_operations_have_scripts():
     slower = gate_builders.Measured(factor=1.2, operations=operations)
     first = gate_builders.series(slower, count=10)
     fresh = gate_builders.series(slower, count=8, stage=2, seed=2)
-    [finding_of_conv] = slower_operations(decided([*first, *fresh]))
-    assert finding_of_conv.screened.quantity.name == "aten::mkldnn_convolution, forward conv2"
+    [slower] = slower_operations(decided([*first, *fresh]))
+    assert slower.screened.quantity.name == "aten::mkldnn_convolution, forward conv2"
     assert slower_operations(decided(first)) == []
 
 
 def test_the_scripts_are_in_the_file_of_raw_samples(tmp_path):
-    found = written(tmp_path, finding(), finding(kind=OTHER))
+    reproducers = written(tmp_path, finding(), finding(kind=OTHER))
     path = tmp_path / "raw.jsonl.gz"
     append(path, gate_builders.header().line())
-    append(path, End(reproducers=found).line())
-    assert load(path).end.reproducers == found
+    append(path, End(reproducers=reproducers).line())
+    assert load(path).end.reproducers == reproducers
 
 
 # ---- The processes -------------------------------------------------------------------------------
@@ -343,14 +359,14 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
             for name, iterations in (("few", 4), ("many", 9))
         ),
     ]
-    found = capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
+    captured = capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
     for side, size in ((BASE, 4), (HEAD, 5)):
-        [mm] = found[side]["mm"]["rows"]
+        [mm] = captured[side]["mm"]["rows"]
         assert [arg["tensor"]["shape"] for arg in mm["calls"][0]["args"]] == [[size, 4], [4, 8]]
-        assert found[side]["gone"] == {"rows": [], "why_not": "was not called", "threads": 1}
-        [plain] = found[side]["plain"]["rows"]
+        assert captured[side]["gone"] == {"rows": [], "why_not": "was not called", "threads": 1}
+        [plain] = captured[side]["plain"]["rows"]
         assert plain["calls"][0]["args"][0]["tensor"]["shape"] == [size]
-        [few], [many] = (found[side][name]["rows"] for name in ("few", "many"))
+        [few], [many] = (captured[side][name]["rows"] for name in ("few", "many"))
         few, many = (row["calls"][0]["args"][0]["tensor"]["values"]["value"] for row in (few, many))
         assert many - few == 9 - 4  # each iteration has other values
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["loss.base.pt", "loss.pt"]
@@ -366,7 +382,7 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
     )
     # The targets, second argument of the first call of the first row.
     assert done.stdout.strip() == "{'0.0.1': [4]}"
-    assert json.loads(json.dumps(found)) == found
+    assert json.loads(json.dumps(captured)) == captured
 
 
 def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
