@@ -72,7 +72,15 @@ FIGURE_LENGTH = 400
 
 #: Packages that are prepared unless others are named: pure Python, a few megabytes together. Those
 #: that the machine has in a version that pyproject.toml allows are not installed.
-PACKAGES = ("jinja2", "packaging", "platformdirs", "pytest-benchmark", "tabulate", "tensorboard")
+PACKAGES = (
+    "jinja2",
+    "msgspec",
+    "packaging",
+    "platformdirs",
+    "pytest-benchmark",
+    "tabulate",
+    "tensorboard",
+)
 
 #: Versions of manylinux whose wheels are accepted; pip matches each exactly.
 PLATFORMS = (
