@@ -13,12 +13,16 @@ from mnistbench.showing.table import Column, Table
 from mnistbench.showing.terminal import draw
 
 _COLUMNS = (
-    Column[MadeEnvironment]("packages", lambda made: ", ".join(made.asked)),
-    Column[MadeEnvironment]("python", lambda made: made.version),
-    Column[MadeEnvironment]("created (UTC)", lambda made: made.created[:16].replace("T", " ")),
-    Column[MadeEnvironment]("last used (UTC)", lambda made: made.last_used[:16].replace("T", " ")),
-    Column[MadeEnvironment]("size", lambda made: made.size_bytes, size),
-    Column[MadeEnvironment]("folder", lambda made: shown(Path(made.folder))),
+    Column[MadeEnvironment]("packages", lambda environment: ", ".join(environment.asked)),
+    Column[MadeEnvironment]("python", lambda environment: environment.version),
+    Column[MadeEnvironment](
+        "created (UTC)", lambda environment: environment.created[:16].replace("T", " ")
+    ),
+    Column[MadeEnvironment](
+        "last used (UTC)", lambda environment: environment.last_used[:16].replace("T", " ")
+    ),
+    Column[MadeEnvironment]("size", lambda environment: environment.size_bytes, size),
+    Column[MadeEnvironment]("folder", lambda environment: shown(Path(environment.folder))),
 )
 
 
@@ -51,15 +55,15 @@ def run(settings: Settings) -> int:
 
 
 def _prune() -> None:
-    found = remove_all()
-    sizes = [each for each in found.values() if each]
+    sizes_of_folders = remove_all()
+    sizes = [folder_sizes for folder_sizes in sizes_of_folders.values() if folder_sizes]
     freed = sum(own for _, own in sizes)
-    shared = sum(of_all - own for of_all, own in sizes)
+    shared = sum(total - own for total, own in sizes)
     rest = f"; uv's cache keeps the other {size(shared)}: uv cache clean" if shared else ""
     if sizes:
         print(f"removed {counted(len(sizes), 'environment')}; freed {size(freed)}{rest}")
-    elif not found:
+    elif not sizes_of_folders:
         print("no environments to remove")
-    for folder, removed in found.items():
-        if removed is None:
+    for folder, folder_sizes in sizes_of_folders.items():
+        if folder_sizes is None:
             print(f"not removed, because a gate uses it: {shown(folder)}")

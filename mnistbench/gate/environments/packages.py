@@ -74,7 +74,7 @@ def installed(
 
     Of two with one name, Python imports the first.
     """
-    found: dict[str, Installed] = {}
+    packages: dict[str, Installed] = {}
     for distribution in (
         importlib.metadata.distributions() if distributions is None else distributions
     ):
@@ -89,8 +89,8 @@ def installed(
             is_editable,
             sum(file.size or 0 for file in distribution.files or ()),
         )
-        found.setdefault(package.key, package)
-    return [found[key] for key in sorted(found)]
+        packages.setdefault(package.key, package)
+    return [packages[key] for key in sorted(packages)]
 
 
 def _source(text: str) -> tuple[str, bool]:
@@ -115,15 +115,15 @@ def _source(text: str) -> tuple[str, bool]:
 def requirement(text: str) -> Requirement:
     """Return a requirement that changes the version of an installed package."""
     try:
-        found = Requirement(text)
+        change = Requirement(text)
     except InvalidRequirement:
         raise ValueError(
             "is not a requirement; give NAME==VERSION, such as torch==2.13.0"
         ) from None
-    if not found.specifier and not found.url:
-        raise ValueError(f"names no version; give NAME==VERSION, such as {found.name}==1.0")
-    check_can_be_changed(found)
-    return found
+    if not change.specifier and not change.url:
+        raise ValueError(f"names no version; give NAME==VERSION, such as {change.name}==1.0")
+    check_can_be_changed(change)
+    return change
 
 
 def check_can_be_changed(change: Requirement) -> None:
@@ -141,9 +141,9 @@ def check_can_be_changed(change: Requirement) -> None:
             f"names {change.name}, which is not installed; name an installed package"
         ) from None
     exact = [
-        each.version
-        for each in change.specifier
-        if each.operator == "==" and not each.version.endswith(".*")
+        clause.version
+        for clause in change.specifier
+        if clause.operator == "==" and not clause.version.endswith(".*")
     ]
     if canonicalize_name(change.name) == "torch" and any(
         Version(version) < Version(OLDEST_TORCH) for version in exact
@@ -171,7 +171,7 @@ def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wan
     new version requires is not known here. torch 2.15 requires ``sympy>=1.13.3``, and torch 2.6
     ``sympy==1.13.1``.
     """
-    asked_for = sorted(changes, key=lambda each: canonicalize_name(each.name))
+    asked_for = sorted(changes, key=lambda change: canonicalize_name(change.name))
     resolution = _Resolution(asked_for, packages)
     size_bytes = sum(package.size_bytes for package in packages if package.line)
     return Wanted(tuple(map(str, asked_for)), resolution.lines(), size_bytes, resolution.loose())
@@ -197,24 +197,26 @@ class _Resolution:
             pass
 
     def lines(self) -> tuple[str, ...]:
-        found = {str(requirement) for requirement in self._asked.values()}
+        lines = {str(requirement) for requirement in self._asked.values()}
         for key, package in self._packages.items():
             if key in self._unpinned:
-                found.add(package.name)
+                lines.add(package.name)
             elif not self._moves(key) and package.line:
-                found.add(package.line)
-        return tuple(sorted(found, key=lambda line: (line.lower(), line)))
+                lines.add(package.line)
+        return tuple(sorted(lines, key=lambda line: (line.lower(), line)))
 
     def loose(self) -> tuple[str, ...]:
-        found: set[str] = set()
+        required: set[str] = set()
         waiting = [key for key in self._packages if self._moves(key)]
         while waiting:
             needed = {
                 canonicalize_name(need.name) for need in self._needs(waiting.pop())
-            } & self._packages.keys() - found
+            } & self._packages.keys() - required
             waiting += needed
-            found |= needed
-        kept = [self._packages[key] for key in found - self._asked.keys() if not self._moves(key)]
+            required |= needed
+        kept = [
+            self._packages[key] for key in required - self._asked.keys() if not self._moves(key)
+        ]
         return tuple(sorted(package.line for package in kept if package.line and not package.url))
 
     def _is_met(self, key: str, change: Requirement) -> bool:
@@ -261,7 +263,7 @@ class _Resolution:
         if not self._moves(key):
             return False
         versions = (
-            [each.version for each in self._changes[key].specifier if each.operator == "=="]
+            [clause.version for clause in self._changes[key].specifier if clause.operator == "=="]
             if key in self._changes
             else []
         )
@@ -276,9 +278,11 @@ class _Resolution:
         if self._packages[key].url:
             return False
         dependents = (
-            other
-            for other in self._packages
-            if any(canonicalize_name(each.name) == key for each in self._needs(other))
+            dependent
+            for dependent in self._packages
+            if any(
+                canonicalize_name(dependency.name) == key for dependency in self._needs(dependent)
+            )
         )
         return _has(need, _PINNING) or (_has(need, _LIMITING) and all(map(self._moves, dependents)))
 
@@ -287,7 +291,7 @@ class _Resolution:
 
         With the extras that changed packages ask for.
         """
-        found = []
+        needs = []
         for text in self._packages[key].requires:
             try:
                 need = Requirement(text)
@@ -295,9 +299,9 @@ class _Resolution:
                 continue
             extras = {"", *self._extras.get(key, ())}
             if not need.marker or any(need.marker.evaluate({"extra": extra}) for extra in extras):
-                found.append(need)
-        return found
+                needs.append(need)
+        return needs
 
 
 def _has(need: Requirement, operators: set[str]) -> bool:
-    return any(each.operator in operators for each in need.specifier)
+    return any(clause.operator in operators for clause in need.specifier)

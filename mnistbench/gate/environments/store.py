@@ -81,8 +81,8 @@ def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[MadeEnvironment
         ) from None
     while True:  # another process may remove it after it was made and before it is used
         with _locked(folder, fcntl.LOCK_SH, say):
-            if found := _load(folder):
-                used = replace(found, last_used=_now())
+            if environment := _load(folder):
+                used = replace(environment, last_used=_now())
                 with contextlib.suppress(OSError):  # a full disk does not prevent its use
                     _write(used)
                 yield used
@@ -103,8 +103,9 @@ def listed() -> tuple[list[MadeEnvironment], int]:
     Incomplete, or being made.
     """
     folders = _folders()
-    found = [environment for folder in folders if (environment := _load(folder))]
-    return sorted(found, key=lambda each: (each.created, each.folder)), len(folders) - len(found)
+    complete = [environment for folder in folders if (environment := _load(folder))]
+    complete.sort(key=lambda environment: (environment.created, environment.folder))
+    return complete, len(folders) - len(complete)
 
 
 def remove_all() -> dict[Path, tuple[int, int] | None]:
@@ -114,19 +115,19 @@ def remove_all() -> dict[Path, tuple[int, int] | None]:
         Folder -> bytes of its files, and of those without a hard link in uv's cache; None if it is
         used, and so not removed.
     """
-    found: dict[Path, tuple[int, int] | None] = {}
+    removed: dict[Path, tuple[int, int] | None] = {}
     for folder in _folders():
         try:
             with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 sizes = _sizes(folder)
                 _remove(folder)
                 folder.with_suffix(".lock").unlink()
-            found[folder] = sizes
+            removed[folder] = sizes
         except BlockingIOError:
-            found[folder] = None
+            removed[folder] = None
         except OSError as error:
             raise UsageError(f"{folder} cannot be removed ({error.strerror})") from None
-    return found
+    return removed
 
 
 def shown(folder: Path) -> str:
@@ -171,9 +172,9 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
         )
         places = [str(path) for path in folder.glob("lib/python*/site-packages")]
         packages = {
-            each.name: each.version
-            for each in importlib.metadata.distributions(path=places)
-            if each.name
+            distribution.name: distribution.version
+            for distribution in importlib.metadata.distributions(path=places)
+            if distribution.name
         }
         now = _now()
         _write(
@@ -253,14 +254,17 @@ def _folders() -> list[Path]:
 def _load(folder: Path) -> MadeEnvironment | None:
     """Return an environment if it is complete, in its place, and its interpreter still exists."""
     try:
-        found = Reader(json.loads((folder / _MANIFEST).read_bytes())).read(MadeEnvironment)
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        environment = Reader(manifest).read(MadeEnvironment)
     except (OSError, ValueError, RecordError):
         return None
-    return found if found.folder == str(folder) and os.access(found.python, os.X_OK) else None
+    is_usable = environment.folder == str(folder) and os.access(environment.python, os.X_OK)
+    return environment if is_usable else None
 
 
-def _write(made: MadeEnvironment) -> None:
-    replace_file(Path(made.folder, _MANIFEST), json.dumps(asdict(made), indent=1).encode())
+def _write(environment: MadeEnvironment) -> None:
+    manifest = json.dumps(asdict(environment), indent=1)
+    replace_file(Path(environment.folder, _MANIFEST), manifest.encode())
 
 
 def _remove(folder: Path) -> None:

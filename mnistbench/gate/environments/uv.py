@@ -58,19 +58,19 @@ def settings() -> list[Any]:
         Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "uv"),
     ]
     files = [Path(part) for value in variables.values() for part in value.split()]
-    found: list[Any] = [variables, *(contents_of(path) for path in files)]
+    contents: list[Any] = [variables, *(contents_of(path) for path in files)]
     for folder in folders:
-        found.append(contents_of(folder.expanduser() / "uv.toml"))
+        contents.append(contents_of(folder.expanduser() / "uv.toml"))
         # uv itself says what is wrong with it.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            found.append(
+            contents.append(
                 repr(
                     tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
                         "uv"
                     ]
                 )
             )
-    return found
+    return contents
 
 
 def find() -> str:
@@ -83,8 +83,8 @@ def find() -> str:
         return str(import_module("uv").find_uv_bin())
     except (ImportError, FileNotFoundError):
         pass
-    if found := shutil.which("uv"):
-        return found
+    if program := shutil.which("uv"):
+        return program
     raise UsageError(
         "uv makes the environments, and it is not installed; install it with: pip install uv"
     )
@@ -144,8 +144,7 @@ def reason(text: str) -> str:
     why = [cause for cause in causes if cause.startswith("Because")] or list(
         dict.fromkeys([*causes[:1], *causes[-1:]])
     )
-    found = ": ".join(cause.rstrip(":") for cause in why)
-    return units.cut(found, _LONGEST)
+    return units.cut(": ".join(cause.rstrip(":") for cause in why), _LONGEST)
 
 
 # ---- Releases ------------------------------------------------------------------------------------
@@ -169,12 +168,12 @@ def release_range(text: str) -> Range:
     if not match:
         raise ValueError(wrong)
     try:
-        found = Requirement(match[1])
+        package = Requirement(match[1])
         first = Version(match[2])
         last = Version(match[3])
     except (InvalidRequirement, InvalidVersion):
         raise ValueError(wrong) from None
-    if str(found) != found.name:  # extras, a marker, another version
+    if str(package) != package.name:  # extras, a marker, another version
         raise ValueError(wrong)
     for version in (first, last):
         if version.local:
@@ -187,8 +186,8 @@ def release_range(text: str) -> Range:
             f"has {first}, which is not older than {last}; give NAME==FIRST..LAST with the older "
             "release first"
         )
-    check_can_be_changed(Requirement(f"{found.name}=={first}"))
-    return Range(found.name, str(first), str(last))
+    check_can_be_changed(Requirement(f"{package.name}=={first}"))
+    return Range(package.name, str(first), str(last))
 
 
 def releases(wanted: Range) -> tuple[str, ...]:
@@ -235,8 +234,8 @@ def releases(wanted: Range) -> tuple[str, ...]:
         except UsageError as error:
             raise UsageError(f"{name} {end} is not available: {error}") from None
     oldest = ends[0]
-    found = ends[1:]
-    while found[-1] != oldest:
-        others = "".join(f",!={Version(release).public}" for release in found)
-        found.append(newest(f">={first},<={last}{others}"))
-    return tuple(reversed(found))
+    newest_first = ends[1:]
+    while newest_first[-1] != oldest:
+        known = "".join(f",!={Version(release).public}" for release in newest_first)
+        newest_first.append(newest(f">={first},<={last}{known}"))
+    return tuple(reversed(newest_first))

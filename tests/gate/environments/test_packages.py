@@ -75,8 +75,8 @@ def test_a_package_that_nothing_is_pinned_to_changes_alone():
 
 
 def test_what_is_pinned_to_a_changed_package_is_left_to_uv():
-    found = set(lines("tqdm==4.70.1")) - set(lines("torch==2.13.0"))
-    assert found == {
+    changed_lines = set(lines("tqdm==4.70.1")) - set(lines("torch==2.13.0"))
+    assert changed_lines == {
         "torch==2.15.0",
         "triton==3.9.0",
         "toolkit==13.2.2",
@@ -172,7 +172,7 @@ class Distribution:
 
 
 def test_installed_distributions_are_read_by_name_and_the_first_of_each_counts():
-    found = installed(
+    packages = installed(
         [
             Distribution("b", "1", sizes=[3, None, 4]),
             Distribution("A.x", "2", requires=["b"]),
@@ -180,7 +180,7 @@ def test_installed_distributions_are_read_by_name_and_the_first_of_each_counts()
             Distribution(None, None),
         ]
     )
-    assert found == [Installed("A.x", "2", ("b",)), Installed("b", "1", size_bytes=7)]
+    assert packages == [Installed("A.x", "2", ("b",)), Installed("b", "1", size_bytes=7)]
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ else:
     places = requirements.parent / "lib" / "python3" / "site-packages"
     for line in requirements.read_text().split():
         name, _, version = line.partition("==")
-        found = places / f"{{name}}-{{version}}.dist-info"
-        found.mkdir(parents=True)
+        distribution = places / f"{{name}}-{{version}}.dist-info"
+        distribution.mkdir(parents=True)
         metadata = f"Metadata-Version: 2.1\\nName: {{name}}\\nVersion: {{version}}\\n"
-        (found / "METADATA").write_text(metadata)
+        (distribution / "METADATA").write_text(metadata)
 """
 
 TQDM = Wanted(("tqdm==4.66.2",), ("numpy==2.0", "tqdm==4.66.2"), 3 << 20)
@@ -82,9 +82,9 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def uv(home, monkeypatch):
-    made = Uv(home)
-    monkeypatch.setattr("mnistbench.gate.environments.uv.find", lambda: str(made.path))
-    return made
+    program = Uv(home)
+    monkeypatch.setattr("mnistbench.gate.environments.uv.find", lambda: str(program.path))
+    return program
 
 
 def silent(text):
@@ -94,6 +94,11 @@ def silent(text):
 def make(wanted=TQDM, say=lambda _: None):
     with held(wanted, say) as environment:
         return environment
+
+
+def name_of(wanted):
+    """Make an environment and return the name of its folder, which identifies it."""
+    return Path(make(wanted).folder).name
 
 
 def left(home):
@@ -140,7 +145,6 @@ def test_an_environment_is_announced_and_made(uv, home):
 
 def test_versions_that_may_change_are_installed_first(uv):
     loose = Wanted(TQDM.asked, TQDM.lines, 0, ("numpy==2.0",))
-    assert store._name(loose) != store._name(TQDM)
     folder = Path(make(loose).folder)
     assert (folder / "loose.txt").read_text(encoding="utf-8") == "numpy==2.0\n"
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == "numpy\ntqdm==4.66.2\n"
@@ -149,6 +153,7 @@ def test_versions_that_may_change_are_installed_first(uv):
         [*install, "--no-deps", "--requirements", f"{folder}/loose.txt"],
         [*install, "--requirements", f"{folder}/requirements.txt"],
     ]
+    assert name_of(TQDM) != folder.name
 
 
 def test_a_complete_environment_is_used_again(uv, monkeypatch):
@@ -171,17 +176,17 @@ def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again
     local = Wanted(("tqdm @ file",), (f"tqdm @ {wheel.as_uri()}",), 0)
     wheel.write_text("1", encoding="utf-8")
     names = [
-        store._name(TQDM),
-        store._name(Wanted(("tqdm==4.66.2",), ("tqdm==4.66.2",), 3 << 20)),
-        store._name(local),
+        name_of(TQDM),
+        name_of(Wanted(("tqdm==4.66.2",), ("tqdm==4.66.2",), 3 << 20)),
+        name_of(local),
     ]
     wheel.write_text("12", encoding="utf-8")
-    names.append(store._name(local))
-    monkeypatch.setattr(sys, "version", "3.99.0")
-    names.append(store._name(TQDM))
+    names.append(name_of(local))
+    monkeypatch.setattr(sys, "version", f"3.99.0 {sys.version.partition(' ')[2]}")
+    names.append(name_of(TQDM))
     assert len(set(names)) == 5
     # An estimate identifies nothing.
-    assert store._name(TQDM) == store._name(Wanted(TQDM.asked, TQDM.lines, 0))
+    assert name_of(TQDM) == name_of(Wanted(TQDM.asked, TQDM.lines, 0))
 
 
 def test_a_changed_folder_gives_another_environment_and_uv_builds_it_again(uv, home):
@@ -196,9 +201,9 @@ def test_a_changed_folder_gives_another_environment_and_uv_builds_it_again(uv, h
     def name_with(path, text):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        return store._name(local)
+        return name_of(local)
 
-    first = store._name(local)
+    first = name_of(local)
     os.utime(source, (1, 1))
     assert name_with(folder / "run.log", "1") == first  # neither times nor what git ignores
     # Written by uv's own build.
@@ -207,19 +212,19 @@ def test_a_changed_folder_gives_another_environment_and_uv_builds_it_again(uv, h
     assert second != first
     assert name_with(folder / "kernels" / "new.py", "2") not in (first, second)
     source.unlink()
-    assert store._name(local) not in (first, second)
+    assert name_of(local) not in (first, second)
     make(local)
     assert uv.calls[1][2:6] == [uv.calls[1][2], uv.calls[1][3], "--refresh-package", "kernels"]
 
 
 def test_a_folder_outside_a_repository_is_read_without_caches(uv, home):
     local = Wanted((), (f"kernels @ {(home / 'package').as_uri()}",), 0)
-    names = [store._name(local)]  # removed: uv says so
+    names = [name_of(local)]  # removed: uv says so
     for name in ("code.py", "__pycache__/code.pyc", "build/lib/code.py", "link"):
         path = home / "package" / name
         path.parent.mkdir(exist_ok=True, parents=True)
         path.symlink_to("nowhere") if name == "link" else path.write_text(name, encoding="utf-8")
-        names.append(store._name(local))
+        names.append(name_of(local))
     assert names[0] != names[1]
     assert len(set(names[1:])) == 1
 
@@ -238,9 +243,9 @@ def test_a_folder_outside_a_repository_is_read_without_caches(uv, home):
 def test_variables_of_uv_that_decide_what_is_installed_give_another_environment(
     uv, home, monkeypatch, name, value, matters
 ):
-    before = store._name(TQDM)
+    before = name_of(TQDM)
     monkeypatch.setenv(name, value)
-    assert (store._name(TQDM) != before) == matters
+    assert (name_of(TQDM) != before) == matters
 
 
 @pytest.mark.parametrize(
@@ -252,11 +257,11 @@ def test_a_changed_configuration_of_uv_gives_another_environment(uv, home, monke
     monkeypatch.setenv("UV_CONSTRAINT", f"{home}/none.txt {home}/constraints.txt")
     monkeypatch.setenv("UV_FIND_LINKS", "../links")
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    names = [store._name(TQDM)]
+    names = [name_of(TQDM)]
     for text in ("1", "2"):
         (home / place).parent.mkdir(exist_ok=True, parents=True)
         (home / place).write_text(text, encoding="utf-8")
-        names.append(store._name(TQDM))
+        names.append(name_of(TQDM))
     assert len(set(names)) == 3
 
 
@@ -264,7 +269,7 @@ def test_only_the_part_of_uv_in_the_configuration_of_a_project_gives_another_env
     uv, home, monkeypatch
 ):
     monkeypatch.chdir(home)
-    names = [store._name(TQDM)]
+    names = [name_of(TQDM)]
     for text in (
         '[project]\nversion = "1"',
         '[project]\nversion = "2"',
@@ -273,7 +278,7 @@ def test_only_the_part_of_uv_in_the_configuration_of_a_project_gives_another_env
         "[tool.uv]\nx = 1",
     ):
         Path("pyproject.toml").write_text(text, encoding="utf-8")
-        names.append(store._name(TQDM))
+        names.append(name_of(TQDM))
     assert len(set(names[:4])) == 1
     assert len(set(names)) == 3
 
@@ -413,7 +418,7 @@ def test_uv_keeps_the_lock_after_its_parent_was_killed(home, tmp_path):
 def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
     numpy = Wanted(("numpy==2.1",), ("numpy==2.1",), 0)
     first = Path(make().folder)
-    other = Path(make(numpy).folder)
+    held_folder = Path(make(numpy).folder)
     incomplete = first.parent / "incomplete"
     incomplete.mkdir()
     shared = home / "in the cache of uv"
@@ -421,12 +426,12 @@ def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
     (first / "shared").hardlink_to(shared)
     with held(numpy, silent):
         removed = remove_all()
-    assert removed.keys() == {first, incomplete, other}
-    assert (removed[incomplete], removed[other]) == ((0, 0), None)
+    assert removed.keys() == {first, incomplete, held_folder}
+    assert (removed[incomplete], removed[held_folder]) == ((0, 0), None)
     of_all, of_own = removed[first]
     assert of_all - of_own == 1000
-    assert left(home) == [other]
-    assert remove_all().keys() == {other}
+    assert left(home) == [held_folder]
+    assert remove_all().keys() == {held_folder}
     assert left(home) == []
     assert remove_all() == {}
     assert Path(make().folder) == first
@@ -530,11 +535,11 @@ def test_the_real_uv_makes_environments_and_changes_a_loose_version_only_if_anot
         ("large", "2.0", "tiny"),
     ):
         write_wheel(tmp_path, *wheel)
-    for version, found in (("1.0", "1.0"), ("2.0", "2.0")):
+    for version, tiny in (("1.0", "1.0"), ("2.0", "2.0")):
         environment = make(
             Wanted((f"large=={version}",), (f"large=={version}", "tiny==2.0"), 1000, ("tiny==2.0",))
         )
-        assert environment.packages == {"large": version, "tiny": found}
+        assert environment.packages == {"large": version, "tiny": tiny}
     environment = make(
         Wanted(("own==1.0",), (f"own @ {write_wheel(home, 'own', '1.0').as_uri()}",), 1000)
     )

@@ -106,7 +106,7 @@ def test_what_cannot_be_started_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("torch==2.11.0..2.15.0", Range("torch", "2.11.0", "2.15.0")),
         (" torch == 2.11 .. 2.15.0 ", Range("torch", "2.11", "2.15.0")),
@@ -114,8 +114,8 @@ def test_what_cannot_be_started_is_an_error(tmp_path):
         ("Typing.Extensions==4..4.12.0", Range("Typing.Extensions", "4", "4.12.0")),
     ],
 )
-def test_a_range_has_a_name_and_two_releases(text, found):
-    assert release_range(text) == found
+def test_a_range_has_a_name_and_two_releases(text, expected):
+    assert release_range(text) == expected
 
 
 NO_RANGE = "is not a range of releases; give NAME==FIRST..LAST, such as torch==2.13.0..2.15.0"
@@ -177,7 +177,9 @@ class Index:
         requirement = Requirement(text.strip())
         pre = arguments[arguments.index("--prerelease") + 1] == "allow"
         fitting = [
-            each for each in self.available if requirement.specifier.contains(each, prereleases=pre)
+            release
+            for release in self.available
+            if requirement.specifier.contains(release, prereleases=pre)
         ]
         if not fitting:
             raise UsageError(f"uv: Because there is no version of {requirement}")
@@ -186,10 +188,12 @@ class Index:
 
 @pytest.fixture
 def index(monkeypatch):
-    made = Index("2.10", "2.11.0", "2.11.1", "2.12.0rc1", "2.12.0", "2.12.0.post1", "2.13.0")
+    package_index = Index(
+        "2.10", "2.11.0", "2.11.1", "2.12.0rc1", "2.12.0", "2.12.0.post1", "2.13.0"
+    )
     monkeypatch.setattr("mnistbench.gate.environments.uv.find", lambda: "uv")
-    monkeypatch.setattr("mnistbench.gate.environments.uv.run", made.run)
-    return made
+    monkeypatch.setattr("mnistbench.gate.environments.uv.run", package_index.run)
+    return package_index
 
 
 def test_releases_are_listed_from_the_first_to_the_last(index):
@@ -211,14 +215,14 @@ def test_releases_are_those_for_this_interpreter(index):
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "found"),
+    ("first", "last", "expected"),
     [
         ("2.12.0rc1", "2.12.0.post1", ("2.12.0rc1", "2.12.0", "2.12.0.post1")),
         ("2.11.1", "2.12.0rc1", ("2.11.1", "2.12.0rc1")),
     ],
 )
-def test_pre_releases_are_listed_if_an_end_is_one(index, first, last, found):
-    assert releases(Range("torch", first, last)) == found
+def test_pre_releases_are_listed_if_an_end_is_one(index, first, last, expected):
+    assert releases(Range("torch", first, last)) == expected
 
 
 def test_the_build_that_uv_selects_is_kept(index):
