@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mnistbench.core.params import Params
-from mnistbench.profile.first_call import Job, calls_of_process
+from mnistbench.profile.first_call import FirstCallJob, calls_of_process
 
 PARAMS = Params(
     workload="convnet",
@@ -39,7 +39,7 @@ def main():
     ways = {"fresh": False, "forked": True}
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "weights.pt"
-        calls_of_process(Job(PARAMS, None, weights, trained=False), forks=False)
+        calls_of_process(FirstCallJob(PARAMS, None, weights, trained=False), forks=False)
         found = {}
         print(
             "| case | time, ms: median (minimum; IQR) | fresh | forked | ratio of medians |",
@@ -53,7 +53,7 @@ def main():
         ]
         for _ in range(pairs):
             for params in random.sample(cases, len(cases)):
-                job = Job(params, None, weights, trained=True)
+                job = FirstCallJob(params, None, weights, trained=True)
                 for way in random.sample(sorted(ways), 2):
                     (call,) = calls_of_process(job, forks=ways[way])
                     found.setdefault(params, {}).setdefault(way, []).append(call)

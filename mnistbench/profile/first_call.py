@@ -45,7 +45,7 @@ _PRELOADED = "mnistbench.profile.preloaded"
 
 
 @dataclass(frozen=True)
-class Job:
+class FirstCallJob:
     """What a process measures."""
 
     params: Params  # of a case of a built-in workload
@@ -62,12 +62,12 @@ def cold_calls(params: Params, data_dir: str | Path | None = None) -> tuple[Cold
     """
     with tempfile.TemporaryDirectory(prefix="mnistbench-cold-") as folder:
         weights = Path(folder) / "weights.pt"
-        untrained = calls_of_process(Job(params, data_dir, weights, trained=False))
-        trained = calls_of_process(Job(params, data_dir, weights, trained=True))
+        untrained = calls_of_process(FirstCallJob(params, data_dir, weights, trained=False))
+        trained = calls_of_process(FirstCallJob(params, data_dir, weights, trained=True))
     return (*untrained, *trained)
 
 
-def calls_of_process(job: Job, *, forks: bool = True) -> list[ColdCall]:
+def calls_of_process(job: FirstCallJob, *, forks: bool = True) -> list[ColdCall]:
     """Return the iterations of a job, measured in a new process.
 
     Forked from the fork server if ``forks`` and where that is possible, else started.
@@ -85,7 +85,7 @@ def calls_of_process(job: Job, *, forks: bool = True) -> list[ColdCall]:
 
 
 def _measured(
-    context: BaseContext, job: Job, variables: Mapping[str, str]
+    context: BaseContext, job: FirstCallJob, variables: Mapping[str, str]
 ) -> list[ColdCall] | None:
     """Run a job in a new process; None if it is a fork whose first iteration would differ."""
     receiving, sending = context.Pipe(duplex=False)
@@ -141,7 +141,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 # ---- The process ---------------------------------------------------------------------------------
 
 
-def _serve(job: Job, sending: Connection, is_fork: bool) -> None:  # by position
+def _serve(job: FirstCallJob, sending: Connection, is_fork: bool) -> None:  # by position
     """Send the iterations of a job, the message of an error, or None for an unfit fork."""
     os.dup2(2, 1)  # the standard output is the report of the command
     if is_fork and not _is_like_a_started_process():
@@ -171,7 +171,7 @@ def _is_like_a_started_process() -> bool:
     )
 
 
-def _calls(job: Job) -> list[ColdCall]:
+def _calls(job: FirstCallJob) -> list[ColdCall]:
     from mnistbench.measuring.torch_import import import_torch
 
     import_torch()

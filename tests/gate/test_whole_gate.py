@@ -60,6 +60,13 @@ def commit(repository):
     git(repository.path, "commit", "--quiet", "--message", "change")
 
 
+def write_plain_test(repository, text):
+    """Replace the project's test and its model, so that nothing imports torch."""
+    (repository.path / "conftest.py").unlink()
+    repository.write("test_bench.py", text)
+    commit(repository)
+
+
 def gate(repository, *options):
     """Run a gate of the working tree against its commit; no user ever sees a traceback."""
     done = forks.run(
@@ -75,8 +82,7 @@ def raw_samples(repository):
 
 
 def test_the_same_code_passes(repository):
-    repository.write("test_bench.py", PLAIN)
-    commit(repository)
+    write_plain_test(repository, PLAIN)
     done = gate(repository, "--launches=8", *GENEROUS)
     assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("passed: no regression of ")
@@ -93,12 +99,10 @@ def test_a_slower_operation_is_a_regression_with_a_script_that_runs(repository):
     assert done.returncode == EXIT_REGRESSED, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("regressed: ")
     assert re.search(r"^regressed: .*aten::addmm, forward", done.stdout, re.MULTILINE)
-    scripts = list((repository.path / ".benchmarks").rglob("*.py"))
-    assert scripts
-    for script in scripts:
-        ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, ran.stderr
-        assert re.match(r"[\d.,]+ (ns|us|ms|s)\n", ran.stdout)
+    script = next((repository.path / ".benchmarks").rglob("*addmm*.py"))
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert re.match(r"[\d.,]+ (ns|us|ms|s)\n", ran.stdout)
 
 
 def lives(process_id):
@@ -119,8 +123,7 @@ def wait_until(condition):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(repository, tmp_path):
-    repository.write("test_bench.py", PLAIN.replace('"pids"', repr(str(tmp_path / "pids"))))
-    commit(repository)
+    write_plain_test(repository, PLAIN.replace('"pids"', repr(str(tmp_path / "pids"))))
     command = [sys.executable, "-m", "mnistbench", "gate", "--base=HEAD", "--launches=200"]
     with subprocess.Popen(
         [*command, "--", "test_bench.py"],

@@ -20,17 +20,17 @@ from torch_builders import CPU, tiny_params
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.profile import first_call, preloaded
-from mnistbench.profile.first_call import Job, calls_of_process
+from mnistbench.profile.first_call import FirstCallJob, calls_of_process
 from mnistbench.profile.result import ColdCall
 
 pytestmark = pytest.mark.versions
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
 
-def job(folder: Path, **changes: Any) -> Job:
+def job(folder: Path, **changes: Any) -> FirstCallJob:
     """Return a job that takes seconds."""
     params = tiny_params(workload="lenet5", phase="forward", batch_size=1, dataset="digits")
-    return Job(
+    return FirstCallJob(
         **{
             "params": params,
             "data_dir": None,
@@ -72,7 +72,7 @@ def test_where_a_fork_would_differ_a_process_is_started(
 ) -> None:
     methods = []
 
-    def measured(context: Any, job: Job, _: object) -> list[ColdCall] | None:
+    def measured(context: Any, job: FirstCallJob, _: object) -> list[ColdCall] | None:
         methods.append((job.params.device, context.get_start_method()))
         return None if methods[-1][1] == "forkserver" else []
 
@@ -125,7 +125,7 @@ from mnistbench.core.params import Params
 from mnistbench.profile import first_call
 
 params = Params("lenet5", "forward", 1, "cpu", "float32", 1, False, 1, "mnist")
-job = first_call.Job(params, sys.argv[1], Path(sys.argv[1], "weights.pt"), trained=False)
+job = first_call.FirstCallJob(params, sys.argv[1], Path(sys.argv[1], "weights.pt"), trained=False)
 try:
     first_call.calls_of_process(job)
 except UsageError as error:

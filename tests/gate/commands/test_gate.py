@@ -473,7 +473,10 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         ),
         (
             ["--base", "HEAD", "--accept", "step:*"],
-            "--accept: 'step:*' needs a reason for the report; add --reason TEXT",
+            (
+                "--accept: 'step:*' has no limit; give the largest slowdown that is intended: "
+                "--accept 'step:*:5%'"
+            ),
         ),
         (
             ["--base", "HEAD", "--threshold", "0.05%"],

@@ -12,13 +12,16 @@ import pytest
 #: The command with launches that are made up: the time of a call is what the tree's file says.
 GATE = textwrap.dedent("""
     import contextlib, random, sys
-    from pathlib import Path
 
     from mnistbench.cli import main
-    from mnistbench.gate import flow
-    from mnistbench.gate.launcher import LaunchError, ListedCase, Listing
+    from mnistbench.gate import rounds, surveying
+    from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
+    from mnistbench.gate.listing import ListedCase, Listing, Listings
+    from mnistbench.gate.messages import Efforts, Spent
+    from mnistbench.gate.sides.stray import Imports
 
-    CASES = {"bench.py::test_step": ListedCase("step", {"device": "cpu", "threads": 1})}
+    CASE = "bench.py::test_step"
+    LISTING = Listing({CASE: ListedCase("step", {"device": "cpu", "threads": 1})})
 
     def speeds(plan):
         return {
@@ -28,11 +31,13 @@ GATE = textwrap.dedent("""
     def survey(plan, seed, folder, log):
         if "broken" in speeds(plan).values():
             raise LaunchError("head: speed.txt cannot be measured")
-        return plan, {side: Listing(CASES) for side in plan.trees}
+        imports = {side: Imports(str(tree.root)) for side, tree in plan.trees.items()}
+        return plan, Surveys(Listings(LISTING, LISTING), imports)
 
     class Launch:
         def __init__(self, plan, seed):
-            self.us, self.noise = speeds(plan), random.Random(seed)
+            self.speeds_us = speeds(plan)
+            self.noise = random.Random(seed)
 
         def ready(self):
             pass
@@ -43,7 +48,7 @@ GATE = textwrap.dedent("""
                     round(1000 * float(us) * (1 + self.noise.gauss(0, spread))) for _ in range(5)
                 ]
 
-            sides = {
+            build = {
                 side: {
                     "wall_ns": sample(us),
                     "cpu_ns": [],
@@ -56,17 +61,20 @@ GATE = textwrap.dedent("""
                     "kernels": [[]],
                     "self_ns": [sample(us, 0.01)],
                 }
-                for side, us in self.us.items()
+                for side, us in self.speeds_us.items()
             }
-            cases = {"bench.py::test_step": [{"sides": sides}]}
-            of_case = {
-                "case_seconds": {"bench.py::test_step": 1.0},
-                "efforts": {"bench.py::test_step": [1, 1, 0, 0]},
-            }
-            return {"cases": cases, **of_case, "seconds": 1.0}
+            return LaunchResult(
+                cases={CASE: [build]},
+                seconds=1.0,
+                once={},
+                unmeasurable={},
+                spent={CASE: Spent(1.0, Efforts(1, 1), 0, 0)},
+            )
 
-    flow.survey = survey
-    flow.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(Launch(plan, seed))
+    surveying.survey = survey
+    rounds.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(
+        Launch(plan, seed)
+    )
     sys.exit(main())
 """)
 

@@ -1186,7 +1186,7 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
 
 def test_the_code_of_the_gate_that_a_plain_suite_loads_has_no_torch(tmp_path):
     program = (
-        "import sys; from mnistbench.gate import launcher, run; from mnistbench.gate.sides import "
+        "import sys; from mnistbench.gate import launcher, flow; from mnistbench.gate.sides import "
         "worker; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -499,10 +499,10 @@ def look(bare, tmp_path):
     ],
 )
 def test_each_side_imports_its_own_copy_of_an_installed_project(look, layout, way, variables):
-    _, listings = look(layout, way, **variables)
-    for listing in listings.values():
-        assert listing.outside == {}
-        assert listing.files["pkgown.part"] == os.path.normpath(f"{layout}/pkgown/part.py")
+    _, surveys = look(layout, way, **variables)
+    for imports in surveys.imports.values():
+        assert imports.outside == {}
+        assert imports.files["pkgown.part"] == os.path.normpath(f"{layout}/pkgown/part.py")
 
 
 @pytest.mark.parametrize(
