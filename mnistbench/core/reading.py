@@ -2,10 +2,11 @@
 
 An error names the place of the value: ``tables[0].view: needs ...``.
 
-``read``, ``read_text`` and ``member`` do it with msgspec, for saved runs. A field with a default
-may be missing there. What a type hint cannot say, ``__post_init__`` checks with a ValueError.
-msgspec is imported when it is used: a side of the gate loads this module and has pytest and torch
-alone.
+``read``, ``read_text`` and ``member`` do it with msgspec. A field with a default may be missing.
+What a type hint cannot say, ``__post_init__`` checks with a ValueError. A class that is saved in
+another form has a classmethod ``from_saved``, which makes it of that.
+
+A side of the gate does not load this module: it has pytest and torch alone.
 
 :class:`Reader` does it for all other files. What a type hint may be for it:
 
@@ -33,6 +34,9 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from mnistbench.core.errors import MnistbenchError, RecordError
 from mnistbench.core.units import LARGEST
@@ -65,14 +69,15 @@ class Members(NamedTuple):
 #: The field may be missing; it then has its default.
 OPTIONAL = "optional"
 
-Nanoseconds = Annotated[int, Within(0, LARGEST, "a time of at least 0 ns")]
-Positive = Annotated[int, Within(1, LARGEST, "at least 1")]
+Nanoseconds = Annotated[int, Meta(ge=0, le=LARGEST), Within(0, LARGEST, "a time of at least 0 ns")]
+Positive = Annotated[int, Meta(ge=1, le=LARGEST), Within(1, LARGEST, "at least 1")]
 
 
-class FieldError(RecordError):
+class FieldError(RecordError, ValueError):
     """A value that is not what its type hint needs.
 
-    ``path`` grows from the value outwards while the error is raised.
+    ``path`` grows from the value outwards while the error is raised. It is a ValueError, too, so
+    that msgspec adds the place of a record whose ``__post_init__`` raises it.
     """
 
     def __init__(self, complaint: str, path: str = "") -> None:
@@ -123,12 +128,12 @@ def read(data: object, hint: Any, path: str = "") -> Any:
     Raises:
         FieldError: names the place of the value below ``path``.
     """
-    import msgspec
-
     try:
         return msgspec.convert(data, hint, dec_hook=_unpack)
     except (msgspec.ValidationError, MnistbenchError) as error:
         raise _field_error(error, path) from None
+    except RecursionError:
+        raise FieldError("is nested too deeply", path) from None
 
 
 @typing.overload
@@ -141,8 +146,6 @@ def read_text(text: str | bytes, hint: Any, path: str = "") -> Any:
     Raises:
         FieldError: names the place of the value below ``path``, or the place in the text.
     """
-    import msgspec
-
     try:
         return _decoder(hint).decode(text)
     except (msgspec.ValidationError, MnistbenchError) as error:
@@ -150,11 +153,28 @@ def read_text(text: str | bytes, hint: Any, path: str = "") -> Any:
     except (msgspec.DecodeError, UnicodeError):
         pass
     # Python's own parser reads half a surrogate pair, and says what is wrong with the rest.
+    return read(parsed(text, path), hint, path)
+
+
+def parsed(
+    text: str | bytes,
+    path: str = "",
+    object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> Any:
+    """Return the value of JSON, whose numbers are finite; the hook is that of ``json.loads``.
+
+    Raises:
+        FieldError: it is no JSON.
+    """
     try:
-        data = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        return json.loads(
+            text,
+            parse_constant=_no_number,
+            parse_float=_finite,
+            object_pairs_hook=object_pairs_hook,
+        )
     except (ValueError, RecursionError) as error:
         raise FieldError(f"is not JSON ({error})", path) from None
-    return read(data, hint, path)
 
 
 def _no_number(name: str) -> float:
@@ -168,8 +188,6 @@ def _finite(text: str) -> float:
 
 @functools.cache
 def _decoder(hint: Any) -> Any:
-    import msgspec
-
     return msgspec.json.Decoder(hint, dec_hook=_unpack)
 
 
@@ -186,14 +204,12 @@ def member(data: object, name: str, hint: Any, path: str = "") -> Any:
     return read(data[name], hint, f"{path}.{name}" if path else name)
 
 
-def _unpack(hint: Any, value: object) -> Any:
+def _unpack(hint: Any, saved: object) -> Any:
     """Return a value of a type that msgspec does not know."""
-    from_text = getattr(typing.get_origin(hint), "from_text", None)
-    if from_text is None:
+    from_saved = getattr(typing.get_origin(hint) or hint, "from_saved", None)
+    if from_saved is None:
         raise NotImplementedError(f"{hint} cannot be read from JSON")
-    if not isinstance(value, str):
-        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")  # noqa: TRY004  # msgspec
-    return from_text(value, *typing.get_args(hint))
+    return from_saved(saved, *typing.get_args(hint))
 
 
 #: msgspec's error where a member is not there; it does not have the member in its path.
@@ -203,10 +219,12 @@ _MISSING = re.compile(r"Object missing required field `(.+)`")
 def _field_error(error: Exception, path: str) -> FieldError:
     """Return msgspec's error with our path, which it ends in: ``at `$.tables[0]```."""
     complaint, _, inside = str(error).partition(" - at `$")
-    field_error = FieldError(complaint, inside.removesuffix("`").removeprefix("."))
-    if missing := _MISSING.fullmatch(complaint):
+    field_error = FieldError(complaint)
+    if isinstance(cause := error.__cause__, FieldError):
+        field_error = FieldError(cause.complaint, cause.path)
+    elif missing := _MISSING.fullmatch(complaint):
         field_error = FieldError("is missing", missing[1])
-        field_error.enter(inside.removesuffix("`").removeprefix("."))
+    field_error.enter(inside.removesuffix("`").removeprefix("."))
     field_error.enter(path)
     return field_error
 

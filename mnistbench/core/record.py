@@ -59,6 +59,13 @@ class Packed(Generic[_T]):
         packed._hint = hint  # noqa: SLF001
         return packed
 
+    @classmethod
+    def from_saved(cls, saved: object, hint: type[_T]) -> Packed[_T]:
+        """Return the value of what a file has."""
+        from mnistbench.core.reading import read
+
+        return cls.from_text(read(saved, str), hint)
+
     @property
     def value(self) -> _T:
         """The value.
@@ -633,6 +640,8 @@ class CaseRecord:
             )
             # A value that cannot be read back is an error now.
             return CaseRecord.from_json(merged.to_json(), self.timing)
+        except RecordError:
+            raise
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise RecordError(
                 f"{', '.join(sorted(map(str, attachments)))}: not JSON ({error})"
