@@ -403,13 +403,6 @@ class OpTable:
             busy_ns=divided(self.busy_ns),
         )
 
-    @classmethod
-    def from_stored(cls, stored: Any) -> OpTable:
-        """Read the result of :meth:`to_json`."""
-        from mnistbench.core.reading import read
-
-        return read(stored, cls).checked()
-
     def to_json(self) -> dict[str, str]:
         """Return the table as it is saved."""
         assert self.samples is not None, "read with its samples"
