@@ -59,6 +59,13 @@ class Packed(Generic[_T]):
         packed._hint = hint  # noqa: SLF001
         return packed
 
+    @classmethod
+    def from_saved(cls, saved: object, hint: type[_T]) -> Packed[_T]:
+        """Return the value of what a file has."""
+        from mnistbench.core.reading import read
+
+        return cls.from_text(read(saved, str), hint)
+
     @property
     def value(self) -> _T:
         """The value.
@@ -396,13 +403,6 @@ class OpTable:
             busy_ns=divided(self.busy_ns),
         )
 
-    @classmethod
-    def from_stored(cls, stored: Any) -> OpTable:
-        """Read the result of :meth:`to_json`."""
-        from mnistbench.core.reading import read
-
-        return read(stored, cls).checked()
-
     def to_json(self) -> dict[str, str]:
         """Return the table as it is saved."""
         assert self.samples is not None, "read with its samples"
@@ -633,6 +633,8 @@ class CaseRecord:
             )
             # A value that cannot be read back is an error now.
             return CaseRecord.from_json(merged.to_json(), self.timing)
+        except RecordError:
+            raise
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise RecordError(
                 f"{', '.join(sorted(map(str, attachments)))}: not JSON ({error})"

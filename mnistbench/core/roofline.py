@@ -8,15 +8,15 @@ bytes.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from mnistbench.core.operation import OpKey
-from mnistbench.core.reading import Within
+from msgspec import Meta
 
-_Rate = Annotated[float, Within(sys.float_info.min, sys.float_info.max, "a rate above 0")]
+from mnistbench.core.operation import OpKey
+
+_Rate = Annotated[float, Meta(gt=0)]
 
 
 @dataclass(frozen=True)

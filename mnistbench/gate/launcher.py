@@ -20,7 +20,7 @@ import mnistbench
 from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.files import DIGITS_VARIABLE, digits_file
-from mnistbench.core.reading import Reader
+from mnistbench.core.reading import member, read_text
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
@@ -469,7 +469,7 @@ class _SideProcess:
                 self.begins(message["case"])
             if key in message:
                 try:
-                    return Reader(message)[key].read(message_type)
+                    return member(message, key, message_type)
                 except RecordError as error:
                     raise LaunchError(f"a launch's message cannot be used: {error}") from None
 
@@ -482,8 +482,8 @@ class _SideProcess:
             except ChildError as error:
                 raise LaunchError(self._ended(str(error))) from None
         try:
-            message: dict[str, Any] = json.loads(line)
-        except (ValueError, RecursionError):
+            message = read_text(line, dict[str, Any])
+        except RecordError:
             if self.child.ended(1.0):  # usually it was killed while it wrote
                 raise LaunchError(self._ended(self.child.why_ended())) from None
             raise LaunchError(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import TOUCHED_BYTES, available_bytes, own_cores
-from mnistbench.core.reading import Reader
 from mnistbench.gate.budget import Budget
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
 from mnistbench.gate.listing import Listings
@@ -188,7 +187,7 @@ class Rounds:
         """
         line = result.line(stage.number)
         try:
-            launch = Reader(line).read(Launch)
+            launch = Launch.from_line(line)
         except RecordError as error:
             raise LaunchError(f"the result of a launch cannot be used: {error}") from None
         self.measured.launches.append(launch)

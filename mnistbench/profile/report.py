@@ -18,7 +18,7 @@ from mnistbench.core.operation import (
 from mnistbench.core.params import device_label
 from mnistbench.core.record import OpTable, as_data, median_ns, quartiles_ns
 from mnistbench.core.roofline import Cost, OperationSum, total_cost
-from mnistbench.profile.result import SORTS, Layer, Profiled, Settings
+from mnistbench.profile.result import SORTS, Layer, OperationCosts, Profiled, Settings
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_columns
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide
@@ -44,7 +44,7 @@ def profile_report(cases: Sequence[Profiled], shown: Settings) -> Report:
     """Return the report of profiled cases."""
     data = [
         {
-            **as_data(replace(case, costs={})),  # operations have them
+            **as_data(replace(case, costs=OperationCosts())),  # operations have them
             "operations": _csv([case], shown).records(),
         }
         for case in cases

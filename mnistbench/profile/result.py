@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from mnistbench.core import options
 from mnistbench.core.operation import OpKey
 from mnistbench.core.options import one_of, option, share, switch
 from mnistbench.core.params import Params
-from mnistbench.core.reading import Members, Nanoseconds, Reader
+from mnistbench.core.reading import Nanoseconds, place, read
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings, Cost
 
@@ -32,9 +32,22 @@ SORTS = {
     "calls": "calls",
 }
 
-_COST = Annotated[
-    tuple[str, str, str, int | None, int], Members("operation, phase, module, FLOPs and bytes")
-]
+
+class OperationCosts(dict[OpKey, Cost]):
+    """The work of each operation of one iteration."""
+
+    @classmethod
+    def from_saved(cls, saved: object) -> OperationCosts:
+        """Read the result of :meth:`to_json`."""
+        rows = read(saved, tuple[tuple[str, str, str, int | None, int], ...])
+        return cls(
+            ((name, phase, module), Cost(flops, n_bytes))
+            for name, phase, module, flops, n_bytes in rows
+        )
+
+    def to_json(self) -> list[tuple[str, str, str, int | None, int]]:
+        """Return the costs as they are saved: operation, phase, module, FLOPs and bytes."""
+        return [(*key, cost.flops, cost.n_bytes) for key, cost in self.items()]
 
 
 def _trace_file(text: str) -> Path:
@@ -173,6 +186,10 @@ class ColdCall:
     first: bool  # first iteration of its process
     table: OpTable
 
+    def __post_init__(self) -> None:
+        with place("table"):
+            self.table.checked()
+
     @property
     def ns(self) -> int:
         """Wall time in nanoseconds, profiler overhead included."""
@@ -189,12 +206,17 @@ class Profiled:
     # Wall time of single iterations without the profiler; empty if they were not timed.
     calls_ns: tuple[Nanoseconds, ...]
     tables: tuple[OpTable, ...]  # warm: a host table, and a device table if there is an accelerator
-    costs: Mapping[OpKey, Cost] = field(default_factory=dict)
+    costs: OperationCosts = field(default_factory=OperationCosts)
     ceilings: Ceilings | None = None  # None if they could not be measured
     layers: tuple[Layer, ...] = ()
     cold: tuple[ColdCall, ...] = ()
     trained_steps: int = 0  # training steps between the cold iterations
     ranks: RankTimes | None = None  # of several ranks, of which this is number 0; None: one process
+
+    def __post_init__(self) -> None:
+        for position, table in enumerate(self.tables):
+            with place(f"tables[{position}]"):
+                table.checked()
 
     def table(self, view: str) -> OpTable | None:
         """Return the warm table of a view."""
@@ -248,23 +270,6 @@ class Profiled:
         return max(0.0, 1 - statistics.median(self.busy_ns) / self.call_ns)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields for JSON, for :meth:`from_stored`.
-
-        Records in them are left as they are.
-        """
-        costs = [[*key, cost.flops, cost.n_bytes] for key, cost in self.costs.items()]
-        return {**{field.name: getattr(self, field.name) for field in fields(self)}, "costs": costs}
-
-    @classmethod
-    def from_stored(cls, stored: Any) -> Profiled:
-        """Read the result of :meth:`to_json`.
-
-        Raises:
-            RecordError: names the field that is missing or wrong.
-        """
-        case = Reader(stored)
-        costs = {cells[:3]: Cost(*cells[3:]) for cells in case["costs"].read(tuple[_COST, ...])}
-        return cls(
-            **case.members(cls, [field.name for field in fields(cls) if field.name != "costs"]),
-            costs=costs,
-        )
+        """Return the fields for JSON; records in them are left as they are."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "costs": self.costs.to_json()}

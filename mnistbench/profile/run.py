@@ -16,7 +16,7 @@ from mnistbench.measuring.passes import time_calls, time_steps
 from mnistbench.measuring.profiling import profile_warm, views_of
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.profile.counting import layers, operation_costs
-from mnistbench.profile.result import Profiled, RankTimes
+from mnistbench.profile.result import OperationCosts, Profiled, RankTimes
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.ranks import Ranks
 from mnistbench.workloads.step import Step
@@ -103,7 +103,7 @@ def profile_case(
             samples=len(case.inputs),
             calls_ns=calls_ns,
             tables=tuple(tables),
-            costs=costs,
+            costs=OperationCosts(costs),
             ceilings=peaks,
             layers=layer_costs,
             ranks=of_ranks,

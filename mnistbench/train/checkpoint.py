@@ -17,7 +17,7 @@ from torch import nn
 
 from mnistbench.core.errors import RecordError, UsageError, first_line
 from mnistbench.core.files import replace_file
-from mnistbench.core.reading import Reader
+from mnistbench.core.reading import member
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
 from mnistbench.workloads.adadelta import Optimizer
 
@@ -77,10 +77,10 @@ def load(directory: Path) -> Checkpoint:
                 f"--resume: {path} has version {schema}, and this mnistbench reads {SCHEMA}; "
                 "train anew"
             )
-        records = Reader({name: values.pop(name) for name in ("settings", "epochs", "points")})
-        settings = Settings(**records["settings"].read(Mapping[str, Any]))
-        epochs = records["epochs"].read(tuple[EpochResult, ...])
-        points = records["points"].read(tuple[Point, ...])
+        records = {name: values.pop(name) for name in ("settings", "epochs", "points")}
+        settings = Settings(**member(records, "settings", Mapping[str, Any]))
+        epochs = member(records, "epochs", tuple[EpochResult, ...])
+        points = member(records, "points", tuple[Point, ...])
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
         raise UsageError(

@@ -1414,7 +1414,7 @@ def test_a_launch_that_makes_no_sense_spoils_no_file(gate, launches, tmp_path):
     measured = gate()
     assert (
         measured.end.cut_short
-        == "the result of a launch cannot be used: seconds: needs a finite number, found 'long'"
+        == "the result of a launch cannot be used: seconds: Expected `float`, got `str`"
     )
     [path] = (tmp_path / "storage/gate").iterdir()
     assert len(raw_samples.load(path).launches) == 2

@@ -643,7 +643,10 @@ surveyed()
         ("say(selected={})", "a launch's message cannot be used: selected.arguments: is missing"),
         (
             "select()\nsurveyed(cases=[])",
-            "a launch's message cannot be used: surveyed.listing.cases: needs an object, found []",
+            (
+                "a launch's message cannot be used: surveyed.listing.cases: "
+                "Expected `object`, got `array`"
+            ),
         ),
         (
             "select()\nsys.stdout.write('{\"surv')\nsys.exit(3)",

@@ -12,7 +12,7 @@ from typing import Any
 
 from builders import environment
 
-from mnistbench.core.operation import OUTSIDE, OpKey
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.params import Params
 from mnistbench.core.record import OpRow, OpTable
 from mnistbench.core.roofline import Ceilings, Cost
@@ -24,7 +24,7 @@ from mnistbench.course.lab.lab_file import (
     Training,
     WarmTime,
 )
-from mnistbench.profile.result import ColdCall, Layer, Profiled
+from mnistbench.profile.result import ColdCall, Layer, OperationCosts, Profiled
 from mnistbench.train.result import EpochResult, Point
 
 SIZES = (1, 16, 64)
@@ -43,7 +43,6 @@ LAYERS = (
 
 
 #: (FLOPs, bytes) of operations.
-Costs = Mapping[OpKey, Cost]
 
 
 def row(
@@ -82,12 +81,16 @@ def step_rows(conv_ns: int, addmm_ns: int, small_ns: int) -> tuple[OpRow, ...]:
     )
 
 
-def costs(size: int) -> Costs:
+def costs(size: int) -> OperationCosts:
     """FLOPs are 9 times as many in the convolution; bytes of addmm hardly depend on the batch."""
-    return {
-        ("aten::mkldnn_convolution", "forward", "conv2"): Cost(21_233_664 * size, 300_000 * size),
-        ("aten::addmm", "forward", "fc1"): Cost(2_359_296 * size, 4_800_000 + 37_000 * size),
-    }
+    convolution = ("aten::mkldnn_convolution", "forward", "conv2")
+    addmm = ("aten::addmm", "forward", "fc1")
+    return OperationCosts(
+        {
+            convolution: Cost(21_233_664 * size, 300_000 * size),
+            addmm: Cost(2_359_296 * size, 4_800_000 + 37_000 * size),
+        }
+    )
 
 
 def table(rows: tuple[OpRow, ...], view: str = "host", busy_ns: int | None = None) -> OpTable:

@@ -12,7 +12,7 @@ from builders import op_row, op_table, params
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.record import OpTable
 from mnistbench.core.roofline import Ceilings, Cost
-from mnistbench.profile.result import ColdCall, Layer, Profiled, RankTimes
+from mnistbench.profile.result import ColdCall, Layer, OperationCosts, Profiled, RankTimes
 
 CONV = ("aten::mkldnn_convolution", "forward", "conv2")
 RELU = ("aten::clamp_min", "forward", "relu2")
@@ -87,11 +87,13 @@ def profiled(batch_size: int = 1, **changes: Any) -> Profiled:
         "samples": batch_size,
         "calls_ns": tuple((950_000 + step) * batch_size for step in (0, 1_000, 2_000, 40_000)),
         "tables": (table(batch_size),),
-        "costs": {
-            CONV: Cost(21_233_664 * batch_size, 240_000 * batch_size),
-            RELU: Cost(None, 294_912 * batch_size),
-            FC: Cost(2_359_296 * batch_size, 4_719_000 + 37_000 * batch_size),
-        },
+        "costs": OperationCosts(
+            {
+                CONV: Cost(21_233_664 * batch_size, 240_000 * batch_size),
+                RELU: Cost(None, 294_912 * batch_size),
+                FC: Cost(2_359_296 * batch_size, 4_719_000 + 37_000 * batch_size),
+            }
+        ),
         "ceilings": CEILINGS,
         "layers": LAYERS,
     }

@@ -14,13 +14,14 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.reading import Members, Nanoseconds, Positive
+from mnistbench.core.reading import Nanoseconds, Positive, read
 from mnistbench.core.record import Environment
 from mnistbench.course.lab.lab_file import SCHEMA, read_file
 from mnistbench.course.lab.predict.predictions import TextFile
@@ -64,11 +65,16 @@ def make_step(model):
 """
 
 
+#: Number format of a step.
+Precision = Literal["float32", "bfloat16"]
+
+
 class RefusedError(MnistbenchError):
     """There is no score; the message says why, without a subject."""
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True)
+class Answer:
     """What a side computed in a turn."""
 
     losses: tuple[float, ...]  # of each step, from before its update
@@ -99,11 +105,11 @@ class Score:
     text: str  # of the file
     batch_size: Positive
     # The least precise format that was allowed.
-    dtype: Annotated[str, Literal["float32", "bfloat16"]]
+    dtype: Precision
     environment: Environment
     floor_ns: Positive  # least time of a step by the roofline
     accuracies: tuple[float, float]  # of the reference and of the student after an epoch
-    launches: Annotated[tuple[ScoreLaunch, ...], Members("at least one")]
+    launches: Annotated[tuple[ScoreLaunch, ...], Meta(min_length=1)]
 
     @property
     def logs(self) -> list[float]:
@@ -261,8 +267,8 @@ def read_score(file: TextFile, machine: Environment | None, *, is_quiet: bool = 
     A self-test, ``is_quiet``, is only compared with its times: see :attr:`Score.disturbed`.
     """
     content = read_file(file)
-    score = content.read(Score)
-    if {"schema": SCHEMA, **score.content} != content.value:
+    score = read(content, Score)
+    if {"schema": SCHEMA, **score.content} != content:
         raise RefusedError("the file was edited; measure it again")
     if machine and (difference := other_machine(score.environment, machine)):
         raise RefusedError(

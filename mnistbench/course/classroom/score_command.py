@@ -24,7 +24,7 @@ from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import own_cores
 from mnistbench.core.options import argument, number, option, path, whole
-from mnistbench.core.reading import Reader
+from mnistbench.core.reading import member, read_text
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
 from mnistbench.course.lab.lab_file import DIRECTORY, FILE, SCORE, Findings, write_file
@@ -59,7 +59,9 @@ class Settings:
         "DIR",
     )
     batch_size: int = options.batch_size()
-    dtype: str = options.dtype(text="least precise number format that is allowed")
+    dtype: scores.Precision = options.dtype(  # noqa: RUF009  # a field, as all options
+        text="least precise number format that is allowed"
+    )
     launches: int = option(
         "--launches",
         whole(4, scores.MOST_LAUNCHES),
@@ -169,16 +171,16 @@ class ScoredSide(Child):
         """
         self.tell(json.dumps({"do": do, **arguments}))
         try:
-            answer = Reader(json.loads(line := self.next_line(PATIENCE_S)))
-            if "error" not in answer.read(Mapping[str, Any]):
-                return answer["value"].read(hint)
+            answer = read_text(line := self.next_line(PATIENCE_S), Mapping[str, Any])
+            if "error" not in answer:
+                return member(answer, "value", hint)
         except ChildError as error:
             raise UsageError(f"the process of the step {error}") from None
-        except (ValueError, RecordError, RecursionError):
+        except RecordError:
             raise scores.RefusedError(
                 f"its process answered {line[:60]!r}, which is no result"
             ) from None
-        raise UsageError(f"the step fails: {answer['error'].value}")
+        raise UsageError(f"the step fails: {answer['error']}")
 
     @property
     def cpu_ns(self) -> int:

@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mnistbench.core.errors import MnistbenchError, RecordError
-from mnistbench.core.reading import FieldError, Reader, wrong
+from mnistbench.core.reading import FieldError, member, wrong
+from mnistbench.core.reading import read as read_value
 from mnistbench.core.units import cut
 from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
 from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, Findings, read_file, write_file
@@ -98,7 +99,7 @@ class Submission:
     @cached_property
     def findings(self) -> Findings | None:
         """The lab, with the predictions as they were when it began."""
-        return self._read(FILE, lambda file: read_file(file).read(Findings))
+        return self._read(FILE, lambda file: read_value(read_file(file), Findings))
 
     @cached_property
     def score(self) -> Score | None:
@@ -117,12 +118,7 @@ class Submission:
     @cached_property
     def explanations(self) -> Mapping[str, str]:
         """Question -> the student's explanation of a prediction that failed."""
-        return (
-            self._read(
-                EXPLANATIONS, lambda file: Reader(predictions.load(file)).read(Mapping[str, str])
-            )
-            or {}
-        )
+        return self._read(EXPLANATIONS, predictions.read_explanations) or {}
 
     @cached_property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -137,7 +133,7 @@ class Submission:
                 f"{FILE}: its measurements contradict each other ({type(error).__name__})"
             ) from None
 
-    def file(self, name: str) -> Reader | None:
+    def file(self, name: str) -> dict[str, Any] | None:
         """Return the content of a JSON file; None if there is none."""
         return self._read(name, read_file)
 
@@ -182,7 +178,9 @@ def read(path: Path) -> Submission:
     text = _text(path)
     try:
         content = read_file(SubmittedFile(str(path), text))
-        return Submission(content["student"].read(str), content["files"].read(Mapping[str, str]))
+        return Submission(
+            member(content, "student", str), member(content, "files", Mapping[str, str])
+        )
     except RecordError as error:
         raise RecordError(f"{path}: {error}; write it again with mnistbench lab check") from None
 

@@ -15,11 +15,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
+from msgspec import Meta
+
 from mnistbench.core import options
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import option, whole
-from mnistbench.core.reading import OPTIONAL, Members, Nanoseconds, Positive, Reader
+from mnistbench.core.reading import FieldError, Nanoseconds, Positive, member, parsed, read, wrong
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings
 from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile
@@ -58,9 +60,9 @@ class LabSettings:
 
     dataset: str = options.dataset()
     # Ascending.
-    batch_sizes: Annotated[tuple[Positive, ...], Members("at least one")] = options.batch_sizes()
+    batch_sizes: Annotated[tuple[Positive, ...], Meta(min_length=1)] = options.batch_sizes()
     # Of a lab: names in torch, the CPU first.
-    devices: Annotated[tuple[str, ...], Members("at least one")] = options.devices()
+    devices: Annotated[tuple[str, ...], Meta(min_length=1)] = options.devices()
     epochs: int = option(
         "--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N"
     )
@@ -92,7 +94,7 @@ class WarmTime:
     threads: Positive
     phase: str
     batch_size: Positive
-    times_ns: Annotated[tuple[Nanoseconds, ...], Members("at least one")]  # of each timed iteration
+    times_ns: Annotated[tuple[Nanoseconds, ...], Meta(min_length=1)]  # of each timed iteration
     samples: Positive  # in one timed iteration; a timed pass may cover a part of the set
     whole_set: Positive  # samples of the whole set, or of the batch
 
@@ -181,7 +183,12 @@ class Findings:
     studies: tuple[StudyTable, ...]  # of the appendix
     traces: tuple[str, ...] = ()  # files, relative to the report
     notes: tuple[str, ...] = ()  # what could not be measured, and why
-    predictions: Annotated[Predictions | None, OPTIONAL] = None  # made before the lab began
+    predictions: Predictions | None = None  # made before the lab began
+
+    def __post_init__(self) -> None:
+        # Its default depends on the dataset: the option alone has none.
+        if self.settings.epochs is None:
+            raise FieldError("is missing", "settings.epochs")
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -220,7 +227,7 @@ class Findings:
                 and the field.
         """
         try:
-            return read_file(directory / FILE).read(cls)
+            return read(read_file(directory / FILE), cls)
         except OSError as error:
             problem = f"cannot be read ({error.strerror}); run mnistbench lab -o {directory} first"
         except RecordError as error:
@@ -239,7 +246,7 @@ def write_file(path: Path, content: Mapping[str, Any]) -> None:
     replace_file(path, text.encode())
 
 
-def read_file(path: TextFile) -> Reader:
+def read_file(path: TextFile) -> dict[str, Any]:
     """Return the content of a file of a lab.
 
     Raises:
@@ -247,11 +254,12 @@ def read_file(path: TextFile) -> Reader:
         RecordError: it is damaged, or has an unknown schema; names the field.
     """
     try:
-        content = Reader(json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once))
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"is not JSON ({error})") from None
-    if (schema := content["schema"]).read(int) != SCHEMA:
-        raise schema.wrong(f"{SCHEMA}, which this mnistbench reads")
+        text = path.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise FieldError(f"is not JSON ({error})") from None
+    content: dict[str, Any] = read(parsed(text, object_pairs_hook=_once), dict[str, Any])
+    if (schema := member(content, "schema", int)) != SCHEMA:
+        raise wrong(schema, f"{SCHEMA}, which this mnistbench reads", "schema")
     return content
 
 

@@ -24,7 +24,7 @@ from typing import Any, TextIO
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.params import default_step
-from mnistbench.core.reading import Reader
+from mnistbench.core.reading import member
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.lab.lab_file import (
@@ -79,36 +79,38 @@ class LabStep:
     files: tuple[str, ...] = ()  # written beside its result
 
 
-def unlike_steps(findings: Findings, read: Callable[[str], Reader | None]) -> list[str]:
+def unlike_steps(
+    findings: Findings, content_of: Callable[[str], Mapping[str, Any] | None]
+) -> list[str]:
     """Return the fields of findings that do not follow from the files of their steps.
 
-    ``read`` returns them by name.
+    ``content_of`` returns their contents by name.
 
     Raises:
         RecordError: such a file is damaged.
     """
     measured: dict[str, list[Any]] = {}
     for step in LabPlan(findings.settings, findings.environment).steps():
-        content = read(f"{STEPS.name}/{step.name}.json")
+        content = content_of(f"{STEPS.name}/{step.name}.json")
         measured.setdefault(step.field, []).extend(items_of(content, step) if content else ())
     unlike = [name for name, items in measured.items() if getattr(findings, name) != tuple(items)]
-    begun = read(BEGUN.as_posix())
+    begun = content_of(BEGUN.as_posix())
     if findings.predictions != (_predictions_of(begun) if begun else None):
         unlike.append("predictions")
     return unlike
 
 
-def _predictions_of(begun: Reader) -> Predictions | None:
+def _predictions_of(begun: Mapping[str, Any]) -> Predictions | None:
     """Return the predictions in the content of :data:`BEGUN`; None if there were none."""
-    stored_predictions = begun.read(Mapping[str, Any]).get("predictions")
-    return Reader(stored_predictions, "predictions").read(Predictions | None)
+    content = {"predictions": None, **begun}
+    predictions: Predictions | None = member(content, "predictions", Predictions | None)
+    return predictions
 
 
-def items_of(content: Reader, step: LabStep) -> tuple[Any, ...]:
+def items_of(content: Mapping[str, Any], step: LabStep) -> tuple[Any, ...]:
     """Return the items of a step from the content of its file."""
-    items: tuple[Any, ...] = content["items"].read(
-        typing.get_type_hints(Findings, include_extras=True)[step.field]
-    )
+    hint = typing.get_type_hints(Findings, include_extras=True)[step.field]
+    items: tuple[Any, ...] = member(content, "items", hint)
     return items
 
 
@@ -341,10 +343,10 @@ class Lab:
             return None
         try:
             kept = read_file(path)
-            if kept["what"].value != json.loads(json.dumps(step.what)):
+            if member(kept, "what", Any) != json.loads(json.dumps(step.what)):
                 return None
             items = items_of(kept, step)
-            notes = kept["notes"].read(tuple[str, ...])
+            notes = member(kept, "notes", tuple[str, ...])
         except (OSError, RecordError) as error:
             progress.say(f"mnistbench: {path} is damaged ({error}); measuring it again")
             return None
@@ -415,8 +417,8 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
     try:
         begun = read_file(path)
         predicted = _predictions_of(begun)
-        before = begun["settings"].read(Mapping[str, Any])
-        begun_on = begun["environment"].read(Environment)
+        before = member(begun, "settings", Mapping[str, Any])
+        begun_on = member(begun, "environment", Environment)
     except (OSError, RecordError) as error:
         raise UsageError(
             f"--output: {path} cannot be read ({error}); name another directory"

@@ -22,14 +22,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 import platformdirs
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
-from mnistbench.core.reading import Reader, Within
+from mnistbench.core.reading import read_text
 from mnistbench.core.units import size
 from mnistbench.gate.environments import uv
 from mnistbench.gate.environments.packages import Wanted
@@ -38,7 +38,7 @@ from mnistbench.gate.trees import contents_of
 #: The manifest, which marks an environment as complete.
 _MANIFEST = "mnistbench.json"
 #: The version of the manifest.
-SCHEMA = 1
+SCHEMA: Final = 1
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MadeEnvironment:
     last_used: str  # the same
     packages: Mapping[str, str]  # installed distribution -> version
     size_bytes: int  # of its files, also those that it shares with uv's cache
-    schema: Annotated[int, Within(SCHEMA, SCHEMA, "the version of this mnistbench")] = SCHEMA
+    schema: Literal[1] = SCHEMA
 
     @property
     def python(self) -> str:
@@ -254,9 +254,8 @@ def _folders() -> list[Path]:
 def _load(folder: Path) -> MadeEnvironment | None:
     """Return an environment if it is complete, in its place, and its interpreter still exists."""
     try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
-        environment = Reader(manifest).read(MadeEnvironment)
-    except (OSError, ValueError, RecordError):
+        environment = read_text((folder / _MANIFEST).read_bytes(), MadeEnvironment)
+    except (OSError, RecordError):
         return None
     is_usable = environment.folder == str(folder) and os.access(environment.python, os.X_OK)
     return environment if is_usable else None

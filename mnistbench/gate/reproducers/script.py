@@ -16,11 +16,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.core.reading import Reader, Within
 from mnistbench.gate.words import BASE, HEAD
 
 #: Longest line of a script that makes tensors or calls, in characters.
@@ -59,7 +58,7 @@ _MOST_PACKAGES = 5
 #: The comment of a script that holds its :class:`ScriptOrigin`.
 _MARK = "# mnistbench: "
 #: The version of the JSON in this comment.
-SCHEMA = 1
+SCHEMA: Final = 1
 
 #: Side -> ending of the file of saved values beside a script, a dictionary: ``ROW.CALL.TENSOR``,
 #: all numbers -> tensor.
@@ -99,7 +98,7 @@ class ScriptOrigin:
     # Whether the script has the arguments of the base, too: the sides make different calls.
     has_base: bool = False
     made_share: float = 1.0  # of the time of the head's calls, those that the script makes
-    schema: Annotated[int, Within(SCHEMA, SCHEMA, "the version of this mnistbench")] = SCHEMA
+    schema: Literal[1] = SCHEMA
 
 
 def read(script: Path) -> ScriptOrigin:
@@ -108,19 +107,22 @@ def read(script: Path) -> ScriptOrigin:
     Raises:
         RecordError: the file cannot be read, or is not a reproducer.
     """
+    from mnistbench.core.reading import read_text
+
     try:
         lines = script.read_text(encoding="utf-8").splitlines()
-        stored = next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), "")
-        return Reader(json.loads(stored)).read(ScriptOrigin)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise RecordError(f"{script}: cannot be read ({reason})") from None
-    except RecordError as error:
-        raise RecordError(f"{script}: {error}") from None
-    except ValueError:  # no such line, or no JSON
+    stored = next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), None)
+    if stored is None:
         raise RecordError(
             f"{script}: is not a reproducer; name a script that mnistbench gate has written"
-        ) from None
+        )
+    try:
+        return read_text(stored, ScriptOrigin)
+    except RecordError as error:
+        raise RecordError(f"{script}: {error}") from None
 
 
 def file_name(title: str) -> str:

@@ -18,21 +18,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
 
 from mnistbench import __version__
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.operation import (
-    OpKey,
-)
+from mnistbench.core.operation import OpKey
 from mnistbench.core.reading import (
-    OPTIONAL,
     FieldError,
-    Members,
     Nanoseconds,
     Positive,
-    Reader,
-    Within,
+    member,
+    read,
+    read_text,
     wrong,
 )
 from mnistbench.gate.listing import Listings
@@ -41,10 +40,7 @@ from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
 #: Version of the file. 2: the header has the listings of both sides. 1 was never released.
 SCHEMA = 2
 _Times = tuple[Nanoseconds, ...]
-_Key = Annotated[OpKey, Members("an operation, its phase and its module")]
-_Versions = Annotated[tuple[str, str], Members("the versions of both sides")]
-_Types = Annotated[tuple[str, str], Members("the types of both sides")]
-_Outcome = Annotated[tuple[str, float | None], Members("a hash and a number")]  # None: not finite
+_Outcome = tuple[str, float | None]  # hash, and a number; None: not finite
 
 #: Stage of launches of a qualification in which each iteration of the head is made longer.
 LONGER = 3
@@ -76,13 +72,9 @@ class SideSample(NamedTuple):
     iterations: int = 0  # untraced; repeated calls count
 
     @classmethod
-    def from_stored(cls, stored: _StoredSide) -> SideSample:
+    def of_columns(cls, stored: _StoredSide) -> SideSample:
         """Return a side of a build from the form in which it is saved."""
         times = {WALL: stored.wall_ns, CPU: stored.cpu_ns, DEVICE: stored.device_ns}
-        for name in ("queued_ns", *(("cpu_ns",) if stored.block_ns else ())):
-            column = getattr(stored, name)
-            if column and len(column) != len(stored.wall_ns):
-                raise wrong(list(column), f"{len(stored.wall_ns)} times", name)
         if stored.queued_ns:
             times[WALL] = _without_queue(stored.wall_ns, stored.queued_ns, stored.cpu_ns)
         busy_ns = {BUSY: stored.busy_ns} if stored.busy_ns else {}
@@ -103,7 +95,8 @@ class SideSample(NamedTuple):
         )
 
 
-class _StoredSide(NamedTuple):
+@dataclass(frozen=True)
+class _StoredSide:
     """A side of a build as a file has it.
 
     The columns of operations are missing if nothing was profiled.
@@ -114,20 +107,23 @@ class _StoredSide(NamedTuple):
     device_ns: _Times
     outcome: _Outcome
     parameters: int
-    queued_ns: Annotated[_Times, OPTIONAL] = ()
-    block_ns: Annotated[_Times, OPTIONAL] = ()
-    busy_ns: Annotated[_Times, OPTIONAL] = ()
-    loops: Annotated[int, OPTIONAL] = 1
-    by_share: Annotated[bool, OPTIONAL] = True
-    iterations: Annotated[int, OPTIONAL] = 0
-    keys: Annotated[tuple[_Key, ...], OPTIONAL] = ()
-    self_ns: Annotated[tuple[_Times, ...], OPTIONAL] = ()
-    calls: Annotated[tuple[float, ...], OPTIONAL] = ()
-    memory_bytes: Annotated[tuple[int, ...], OPTIONAL] = ()
-    kernels: Annotated[tuple[tuple[str, ...], ...], OPTIONAL] = ()
+    queued_ns: _Times = ()
+    block_ns: _Times = ()
+    busy_ns: _Times = ()
+    loops: int = 1
+    by_share: bool = True
+    iterations: int = 0
+    keys: tuple[OpKey, ...] = ()
+    self_ns: tuple[_Times, ...] = ()
+    calls: tuple[float, ...] = ()
+    memory_bytes: tuple[int, ...] = ()
+    kernels: tuple[tuple[str, ...], ...] = ()
 
-    def operations(self) -> dict[OpKey, Operation]:
-        """Return the rows of the table of operations."""
+    def __post_init__(self) -> None:
+        for name in ("queued_ns", *(("cpu_ns",) if self.block_ns else ())):
+            column = getattr(self, name)
+            if column and len(column) != len(self.wall_ns):
+                raise wrong(list(column), f"{len(self.wall_ns)} times", name)
         columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels)
         if {len(self.keys)} != set(map(len, columns)):
             raise FieldError("has columns of different length")
@@ -135,7 +131,22 @@ class _StoredSide(NamedTuple):
         for position, times in enumerate(self.self_ns):
             if len(times) != iterations:
                 raise wrong(list(times), f"{iterations} times", f"self_ns[{position}]")
+
+    def operations(self) -> dict[OpKey, Operation]:
+        """Return the rows of the table of operations."""
+        columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels)
         return dict(zip(self.keys, map(Operation, *columns), strict=True))
+
+
+@dataclass(frozen=True)
+class _StoredBuild:
+    """A build of a case as a file has it."""
+
+    base: _StoredSide
+    head: _StoredSide
+
+
+_StoredBuilds = Annotated[tuple[_StoredBuild, ...], Meta(min_length=1)]
 
 
 def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times:
@@ -164,33 +175,34 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch with both sides, or one pair of launches with a side each."""
 
-    # 1: all cases. 2: candidates measured again. LONGER: of a qualification,
-    # with time added to the head
-    stage: Annotated[int, Within(1, LONGER, "1, 2 or 3")]
+    # 1: all cases. 2: candidates measured again. 3, LONGER: of a qualification, with time added to
+    # the head
+    stage: Literal[1, 2, 3]
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
     # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
-    once: Annotated[Mapping[str, Mapping[str, Mapping[str, Nanoseconds]]], OPTIONAL] = field(
-        default_factory=dict
-    )
+    once: Mapping[str, Mapping[str, Mapping[str, Nanoseconds]]] = field(default_factory=dict)
     # Node id of a missing case -> why.
-    unmeasurable: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    unmeasurable: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_stored(cls, stored: Any) -> Launch:
-        """Read a line of a file."""
-        line = Reader(stored)
-        cases = {}
-        for case in line["cases"].read(Mapping[str, Any]):
-            builds = line["cases"][case]
-            read = [
-                {side: build[side].read(SideSample) for side in (BASE, HEAD)}
-                for build in builds.items()
+    def from_line(cls, line: Mapping[str, Any]) -> Launch:
+        """Return the launch of a line of a file.
+
+        Raises:
+            FieldError: names the field that is missing or wrong.
+        """
+        cases = {
+            node_id: [
+                {
+                    BASE: SideSample.of_columns(build.base),
+                    HEAD: SideSample.of_columns(build.head),
+                }
+                for build in read(builds, _StoredBuilds, f"cases.{node_id}")
             ]
-            if not read:
-                raise builds.wrong("a build or more")
-            cases[case] = read
-        return cls(cases=cases, **line.members(cls, ("stage", "seconds", "once", "unmeasurable")))
+            for node_id, builds in member(line, "cases", Mapping[str, Any]).items()
+        }
+        return replace(read({**line, "cases": {}}, cls), cases=cases)
 
 
 @dataclass(frozen=True)
@@ -203,7 +215,7 @@ class Shard:
     number: Positive
     of: Positive
     # Node ids of all tests that either side has, sorted.
-    tests: Annotated[tuple[str, ...], OPTIONAL] = ()
+    tests: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the value of ``--shard``."""
@@ -281,8 +293,7 @@ class GateHeader:
 class Reproducer:
     """The script of an operation that was found slower, or why there is none."""
 
-    # Of its quantity; the case is a node id.
-    key: Annotated[tuple[str, str, str], Members("case, kind and name of a quantity")]
+    key: tuple[str, str, str]  # case (a node id), kind and name of its quantity
     script: str  # path; empty if there is none
     why_not: str
 
@@ -295,11 +306,11 @@ class End:
     broken_off: bool = False  # by an error or a user, not by a time limit
     elapsed_s: float = 0.0  # from start to finish, in seconds
     # What most of it went to -> seconds.
-    parts_s: Annotated[Mapping[str, float], OPTIONAL] = field(default_factory=dict)
+    parts_s: Mapping[str, float] = field(default_factory=dict)
     # Of the operations that were found slower.
-    reproducers: Annotated[tuple[Reproducer, ...], OPTIONAL] = ()
+    reproducers: tuple[Reproducer, ...] = ()
     # What a machine finds; empty if none.
-    qualification: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)
+    qualification: Mapping[str, Any] = field(default_factory=dict)
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
@@ -395,16 +406,20 @@ def load(path: Path) -> Recorded:
         RecordError: the file is not one of :func:`append`, or a line is damaged.
     """
     try:
-        first, *others = [Reader(_parsed(line)) for line in _lines(path)]
-        if (schema := first["schema"].read(int)) != SCHEMA:
+        first, *rest = [
+            read_text(line, Mapping[str, Any], f"line {number}")
+            for number, line in enumerate(_lines(path), 1)
+        ]
+        if (schema := member(first, "schema", int)) != SCHEMA:
             raise RecordError(  # noqa: TRY301
                 f"schema: {schema} is not known to this version, which reads {SCHEMA}; update "
                 "mnistbench"
             )
-        header = first.read(GateHeader)
-        ended = bool(others) and isinstance(others[-1].value, dict) and "end" in others[-1].value
-        end = others.pop()["end"].read(End) if ended else NO_END
-        launches = [line.read(Launch) for line in others]
+        header = read(first, GateHeader)
+        end = NO_END
+        if rest and "end" in rest[-1]:
+            end = member(rest.pop(), "end", End)
+        launches = [Launch.from_line(line) for line in rest]
         if unknown := [
             case for launch in launches for case in launch.cases if case not in header.labels
         ]:
@@ -446,10 +461,3 @@ def _lines(path: Path) -> list[str]:
 
 
 _NAME_ONE = "name a file that mnistbench gate has written"
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        raise RecordError("has a line that is not JSON") from None

@@ -15,12 +15,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.options import plain
 from mnistbench.core.ranks import own_rank
-from mnistbench.core.reading import Reader
+from mnistbench.core.reading import member, read_text
 from mnistbench.core.record import Environment
 from mnistbench.showing.output import EXIT_STOPPED, check, deliver
 from mnistbench.showing.progress import Progress
@@ -111,14 +112,14 @@ def measured(settings: Settings) -> Scaling:
             ) as child:
                 try:
                     child.output(math.inf)
-                    times = Reader(json.loads(path.read_text(encoding="utf-8")))
+                    times = read_text(path.read_bytes(), Mapping[str, Any])
                 except ChildError as error:
                     reason = reason_of_ranks(child.errors())
                     raise ChildError(reason or f"the launch of {shown} {error}") from None
-                except (OSError, ValueError):
+                except (OSError, RecordError):
                     raise ChildError(f"the launch of {shown} ended without a result") from None
-            launches.append(times["launch"].read(Launched))
-            environment = times["environment"].read(Environment)
+            launches.append(member(times, "launch", Launched))
+            environment = member(times, "environment", Environment)
             progress.advance()
     assert environment is not None, "at least one number of ranks"
     return Scaling(settings, environment, tuple(launches))

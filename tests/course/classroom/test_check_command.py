@@ -278,7 +278,7 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
             "--gradescope: a.txt/b cannot be written (Not a directory); name another file",
         ),
         ([".", "--classroom50", "result.json"], "--classroom50: needs CLASSROOM, ASSIGNMENT"),
-        (["a.txt"], "a.txt: is not JSON"),
+        (["a.txt"], "a.txt: file: is not JSON"),
     ],
 )
 def test_a_mistake_is_one_line(words, said, tmp_path, monkeypatch, capsys):

@@ -28,13 +28,26 @@ def test_a_lab_is_read_as_it_was_written(tmp_path, machine):
         (lambda data: data.pop("cases"), "cases: is missing"),
         (
             lambda data: data["iteration_times"][0].update(batch_size=0),
-            "iteration_times[0].batch_size: needs at least 1",
+            "iteration_times[0].batch_size: Expected `int` >= 1",
         ),
         (
             lambda data: data["cases"][0]["costs"][0].pop(),
-            "cases[0].costs[0]: needs operation, phase, module, FLOPs and bytes",
+            "cases[0].costs[0]: Expected `array` of length 5, got 4",
         ),
-        (lambda data: data["settings"].update(devices=[]), "settings.devices: needs at least one"),
+        (
+            lambda data: data["cases"][0]["tables"][0].update(times="{"),
+            "cases[0].tables[0].times: is not JSON",
+        ),
+        (
+            lambda data: data["first_iterations"][0]["cold"]["table"].update(samples="[]"),
+            "first_iterations[0].cold.table.samples: Expected `object`, got `array`",
+        ),
+        (lambda data: data["cases"][0].update(ceilings={"flops_per_s": 0}), "cases[0].ceilings"),
+        (lambda data: data["settings"].pop("epochs"), "settings.epochs: is missing"),
+        (
+            lambda data: data["settings"].update(devices=[]),
+            "settings.devices: Expected `array` of length >= 1",
+        ),
         (
             lambda data: data.update(schema=2),
             "schema: needs 1, which this mnistbench reads, found 2",
@@ -61,7 +74,7 @@ def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
         Findings.from_directory(tmp_path)
     for content in (b"{", b"[" * 100_000, "\ufeff{}".encode(), b"\xff\xfe\x00"):
         (tmp_path / FILE).write_bytes(content)
-        with pytest.raises(RecordError, match=r"lab\.json: is not JSON"):
+        with pytest.raises(RecordError, match=r"lab\.json: file: is not JSON"):
             Findings.from_directory(tmp_path)
 
 

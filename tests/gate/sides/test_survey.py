@@ -15,7 +15,7 @@ import projects
 import pytest
 
 from mnistbench import __version__
-from mnistbench.core.reading import Reader
+from mnistbench.core.reading import member
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.listing import Listing
 from mnistbench.gate.sides import survey
@@ -220,7 +220,7 @@ def read(folder, tree, arguments="bench"):
 
 
 def listing(folder, tree):
-    return Reader(read(folder, tree)["surveyed"]["listing"]).read(Listing)
+    return member(read(folder, tree)["surveyed"], "listing", Listing)
 
 
 def cases_of(said):

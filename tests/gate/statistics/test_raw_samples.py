@@ -137,19 +137,22 @@ def test_a_torn_last_line_is_left_out(tmp_path, kept):
             "is not gzip; name a file that mnistbench gate has written",
         ),
         (gzipped(b"\xff\xfe"), "is not text"),
-        (gzipped("{"), "has a line that is not JSON"),
-        (gzipped(json.dumps(header().line()) + "\n", "{\n"), "has a line that is not JSON"),
-        (gzipped("[]"), "file: needs an object, found []"),
+        (gzipped("{"), "line 1: is not JSON ("),
+        (gzipped(json.dumps(header().line()) + "\n", "{\n"), "line 2: is not JSON ("),
+        (gzipped("[]"), "line 1: Expected `object`, got `array`"),
         (gzipped("{}"), "schema: is missing"),
         (
             gzipped('{"schema": 3}'),
             "schema: 3 is not known to this version, which reads 2; update mnistbench",
         ),
-        (gzipped(json.dumps(header().line()) + "\n", "7\n"), "file: needs an object, found 7"),
+        (
+            gzipped(json.dumps(header().line()) + "\n", "7\n"),
+            "line 2: Expected `object`, got `int`",
+        ),
     ],
 )
 def test_a_file_that_is_none_of_ours_is_refused_in_one_line(tmp_path, data, expected):
-    assert refusal(spoiled_file(tmp_path, data)) == expected
+    assert refusal(spoiled_file(tmp_path, data)).startswith(expected)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
@@ -177,33 +180,33 @@ def changed(document, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("stage",), 4, "stage: needs 1, 2 or 3, found 4"),
-        (("cases",), [], "cases: needs an object, found []"),
-        (("once",), {"base": {"import": 5}}, "once.base.import: needs an object, found 5"),
+        (("stage",), 4, "stage: Invalid enum value 4"),
+        (("cases",), [], "cases: Expected `object`, got `array`"),
+        (("once",), {"base": {"import": 5}}, "once[...][...]: Expected `object`, got `int`"),
         (
             ("once",),
             {"base": {"import": {"x": -5}}},
-            "once.base.import.x: needs a time of at least 0 ns, found -5",
+            "once[...][...][...]: Expected `int` >= 0",
         ),
-        (("cases", CASE), [], f"cases.{CASE}: needs a build or more, found []"),
+        (("cases", CASE), [], f"cases.{CASE}: Expected `array` of length >= 1"),
         (("cases", CASE, 0, "base"), ..., f"{IN_CASE}: is missing"),
         ((*SIDE_PATH, "wall_ns"), ..., f"{IN_CASE}.wall_ns: is missing"),
         (
             (*SIDE_PATH, "wall_ns", 2),
             -1,
-            f"{IN_CASE}.wall_ns[2]: needs a time of at least 0 ns, found -1",
+            f"{IN_CASE}.wall_ns[2]: Expected `int` >= 0",
         ),
         ((*SIDE_PATH, "queued_ns"), [1], f"{IN_CASE}.queued_ns: needs 5 times, found [1]"),
         (
             (*SIDE_PATH, "outcome"),
             ["ffff"],
-            f"{IN_CASE}.outcome: needs a hash and a number, found ",
+            f"{IN_CASE}.outcome: Expected `array` of length 2",
         ),
         ((*SIDE_PATH, "keys"), [], f"{IN_CASE}: has columns of different length"),
         (
             (*SIDE_PATH, "keys", 0),
             ["aten::mm", "forward"],
-            f"{IN_CASE}.keys[0]: needs an operation, its phase and its module",
+            f"{IN_CASE}.keys[0]: Expected `array` of length 3",
         ),
     ],
     ids=lambda value: ".".join(map(str, value[-2:])) if isinstance(value, tuple) else "",
@@ -323,23 +326,23 @@ def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("base",), None, "base: needs text, found None"),
-        (("seed",), -1, "seed: needs "),
+        (("base",), None, "base: Expected `str`, got `null`"),
+        (("seed",), -1, "seed: Expected `int` >= 0"),
         (("sides", "head"), ..., "sides.head: is missing"),
         (
             ("sides", "head", "cases", CASE, "label"),
             None,
-            f"sides.head.cases.{CASE}.label: needs text, found None",
+            "sides.head.cases[...].label: Expected `str`, got `null`",
         ),
         (
             ("sides", "base", "packages"),
             {"torch": 2},
-            "sides.base.packages.torch: needs text, found 2",
+            "sides.base.packages[...]: Expected `str`, got `int`",
         ),
         (
             ("sides", "base", "resident"),
             "x",
-            "sides.base.resident: needs a whole number, found 'x'",
+            "sides.base.resident: Expected `int`, got `str`",
         ),
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",

@@ -7,7 +7,7 @@ import json
 import pytest
 from scale_builders import launched, scaling
 
-from mnistbench.core.reading import Reader
+from mnistbench.core.reading import read_text
 from mnistbench.train.scale.result import Launched
 
 
@@ -74,4 +74,4 @@ def test_without_one_rank_there_is_no_efficiency() -> None:
 
 def test_a_launch_is_read_back() -> None:
     launch = launched(2, 50, 45)
-    assert Reader(json.loads(json.dumps(vars(launch)))).read(Launched) == launch
+    assert read_text(json.dumps(vars(launch)), Launched) == launch

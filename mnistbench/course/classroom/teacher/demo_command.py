@@ -130,7 +130,7 @@ class DemoStudent:
         begun = self.lab.file(BEGUN.as_posix())
         assert begun and findings.predictions, "checked"  # noqa: PT018
         first = {
-            **begun.read(Any),
+            **begun,
             "environment": findings.environment,
             "predictions": findings.predictions,
         }

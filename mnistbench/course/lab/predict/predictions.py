@@ -11,12 +11,12 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.reading import FieldError, Reader, wrong
+from mnistbench.core.reading import FieldError, member, place, wrong
+from mnistbench.core.reading import read as read_value
 
 #: File in the directory of a lab with the predictions.
 PREDICTIONS = "predictions.toml"
@@ -222,12 +222,25 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
             "not the same"
         )
     try:
-        predictions = Reader({**content, **(known or {})}).read(Predictions)
+        answers = {
+            key: read_value(answer, Answer, f"answers.{key}")
+            for key, answer in member(content, "answers", Mapping[str, Any]).items()
+        }
+        predictions = read_value({**content, **(known or {}), "answers": answers}, Predictions)
         for key, answer in predictions.answers.items():
-            Reader(answer, f"answers.{key}").convert(partial(check, key))
+            with place(f"answers.{key}"):
+                check(key, answer)
     except RecordError as error:
         raise UsageError(f"{path}: {error}") from None
     return predictions
+
+
+def read_explanations(path: TextFile) -> dict[str, str]:
+    """Return the student's explanations: question -> text.
+
+    UsageError if the file cannot be read, FieldError if an explanation is no text.
+    """
+    return {key: read_value(text, str, key) for key, text in load(path).items()}
 
 
 def toml(predictions: Predictions, questions: Mapping[str, str]) -> str:

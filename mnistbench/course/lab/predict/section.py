@@ -11,9 +11,14 @@ from pathlib import Path
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import replace_file
-from mnistbench.core.reading import Reader
 from mnistbench.course.lab.lab_file import Findings
-from mnistbench.course.lab.predict.predictions import ASKED, EXPLANATIONS, OPERATION, PERCENT, load
+from mnistbench.course.lab.predict.predictions import (
+    ASKED,
+    EXPLANATIONS,
+    OPERATION,
+    PERCENT,
+    read_explanations,
+)
 from mnistbench.course.lab.predict.questions import Outcome, Question
 from mnistbench.course.lab.sheets import CitedNumber, Sheet, Sheets, ratio
 from mnistbench.course.lab.texts import Texts
@@ -94,10 +99,9 @@ def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[s
     """
     if path.exists():
         try:
-            explanations: Mapping[str, str] = Reader(load(path)).read(Mapping[str, str])
+            return read_explanations(path)
         except RecordError as error:
             raise UsageError(f"{path}: {error}") from None
-        return explanations
     if failed:
         lines = [f'# {asked(question, texts)}\n{question.key} = ""' for question in failed]
         content = "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode()

@@ -268,7 +268,7 @@ def test_the_time_is_that_of_the_command_not_of_the_file(said, tmp_path):
         (("--student", "s1", "--lang", "de"), "--lang: 'de' is not known; choose en or zh"),
         (
             ("--student", "s1", "--from", "wrong.toml"),
-            "wrong.toml: answers.image: needs a list, found 3",
+            "wrong.toml: answers.image: Expected `array`, got `int`",
         ),
         (
             ("--student", "s1", "-o", "wrong.toml"),

@@ -104,13 +104,13 @@ def test_any_text_is_predictions_or_one_line(folder, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("answers = 1", "answers: needs an object, found 1"),
+        ("answers = 1", "answers: Expected `object`, got `int`"),
         ("", "answers: is missing"),
         (
             "[answers]\nimages = [1, 2, 3]",
             f"answers.images: is no question; choose of {', '.join(ASKED)}",
         ),
-        ("[answers]\nimage = 3", "answers.image: needs a list, found 3"),
+        ("[answers]\nimage = 3", "answers.image: Expected `array`, got `int`"),
         ("[answers]\nimage = [5, 3, 12]", f"answers.image: {NEEDED}, found [5, 3, 12]"),
         ("[answers]\nimage = [1, 2]", f"answers.image: {NEEDED}, found [1, 2]"),
         (
