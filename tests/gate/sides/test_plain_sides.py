@@ -4,7 +4,6 @@ None of these projects has torch.
 """
 
 import contextlib
-import importlib.util
 import itertools
 import json
 import os
@@ -1030,9 +1029,8 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
 
 
 def test_options_of_other_plugins_do_not_matter(plan, tmp_path):
-    of_xdist = ("-n2",) if importlib.util.find_spec("xdist") else ()
     arguments = (
-        *of_xdist,
+        "-n2",  # of pytest-xdist, which is among the dependencies of the tests
         "--benchmark-only",
         "--benchmark-autosave",
         "test_own.py",
