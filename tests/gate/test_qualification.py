@@ -478,7 +478,7 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
         if reasons
         else "this runner is qualified: it rules out "
     )
-    assert (sum(one.stage == LONGER for one in found.launches), found.header.torch) == (
+    assert (sum(one.stage == LONGER for one in found.launches), found.header.sides.torch) == (
         LIVE_LAUNCHES,
         "",
     )
