@@ -10,16 +10,24 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture
-def golden(request):
-    """Compare text with a file in golden/; with UPDATE_GOLDEN=1 write the file instead."""
+def golden():
+    """Compare text with a file in golden/.
+
+    With UPDATE_GOLDEN=1 write the file if it differs, and let the test end in an error.
+    """
+    updated = []
 
     def check(text, name):
         path = GOLDEN / name
-        if os.environ.get("UPDATE_GOLDEN"):
+        if not os.environ.get("UPDATE_GOLDEN"):
+            assert text == path.read_text(encoding="utf-8")
+        elif not path.exists() or text != path.read_text(encoding="utf-8"):
             path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8")
+            updated.append(name)
 
-    return check
+    yield check
+    if updated:  # not earlier, so that all files of a test are written
+        pytest.fail(f"updated in tests/golden: {', '.join(updated)}; read the difference")
 
 
 def pytest_sessionstart():

@@ -23,7 +23,6 @@ import reproducer_builders
 import trace_builders
 from projects import git
 
-import mnistbench
 from mnistbench import cli
 from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
@@ -349,11 +348,6 @@ def test_every_dependency_says_why():
     dependencies = lines[start + 1 : lines.index("]", start)]
     assert dependencies
     assert [line for line in dependencies if "#" not in line] == []
-
-
-def test_the_changelog_has_a_place_for_what_is_new():
-    changelog = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert "## [Unreleased]" in changelog or f"## [{mnistbench.__version__}]" in changelog
 
 
 def test_the_oldest_python_is_the_one_that_readme_names():

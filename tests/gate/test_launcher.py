@@ -18,6 +18,7 @@ from pathlib import Path
 import gate_builders
 import pytest
 
+from mnistbench.core.child import Child
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import (
@@ -761,13 +762,21 @@ def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
     )
 
 
-@pytest.mark.parametrize("seed", [0, 1])  # one of them starts the half that can be started first
-def test_where_one_half_cannot_be_started_the_other_is_ended(start, plan, seed):
-    both = replace(plan, pythons={BASE: sys.executable, HEAD: "/nowhere/python"})
-    with pytest.raises(UsageError), start("ready()\ntime.sleep(60)", plan=both, seed=seed):
-        pass
-    time.sleep(0.2)  # it may not even hold its lock yet
-    assert nobody_lives(plan)
+def test_where_one_side_cannot_be_started_the_other_is_ended(start, plan, monkeypatch):
+    started = []
+
+    class NotedChild(Child):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    monkeypatch.setattr(launcher, "Child", NotedChild)
+    only_base = replace(plan, pythons={BASE: sys.executable, HEAD: "/nowhere/python"})
+    for seed in range(6):  # which side is started first is drawn
+        with pytest.raises(UsageError), start("time.sleep(60)", plan=only_base, seed=seed):
+            pass
+    assert 0 < len(started) < 6
+    assert {child.ended(5) for child in started} == {-signal.SIGKILL}
 
 
 # ---- What a launch runs with ---------------------------------------------------------------------

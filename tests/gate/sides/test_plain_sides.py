@@ -4,7 +4,6 @@ None of these projects has torch.
 """
 
 import contextlib
-import importlib.util
 import itertools
 import json
 import os
@@ -1001,14 +1000,12 @@ def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
             HANGING.format(calls=3_000 if side == HEAD else 10**9)
         )
     plan = replace(plan, limit_s=5.0)
-    began = time.monotonic()
     with launching(plan, seed, None, tmp_path / "log") as launch:
         launch.ready()
         with pytest.raises(LaunchError) as raised:
             launch.measure()
     said = "was stopped because it printed nothing for 5 s; select smaller cases with -- -k"
     assert str(raised.value) == f"head: test_own.py::test_sums, its calls: {said}"
-    assert time.monotonic() - began < 40
 
 
 def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
@@ -1030,9 +1027,8 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
 
 
 def test_options_of_other_plugins_do_not_matter(plan, tmp_path):
-    of_xdist = ("-n2",) if importlib.util.find_spec("xdist") else ()
     arguments = (
-        *of_xdist,
+        "-n2",  # of pytest-xdist, which is among the dependencies of the tests
         "--benchmark-only",
         "--benchmark-autosave",
         "test_own.py",
