@@ -39,6 +39,9 @@ def test_work(benchmark):
     benchmark(lambda: sum(range(WIDTH)))
 """
 
+#: Launches after which a gate is killed.
+FEWEST_LAUNCHES = 10
+
 #: Longest wait for a process that was started or killed, in seconds.
 PATIENCE_S = 60.0
 
@@ -131,8 +134,9 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
         stderr=subprocess.PIPE,
         text=True,
     ) as running:
-        for line in running.stderr:
-            if line.startswith("launch 10 "):
+        for line in running.stderr:  # the second line of 200 launches comes after 20
+            number = re.match(r"launch (\d+) of 200", line)
+            if number and int(number[1]) >= FEWEST_LAUNCHES:
                 break
         os.kill(running.pid, signal.SIGKILL)
     sides = {int(line) for line in (tmp_path / "pids").read_text().split()}
@@ -141,5 +145,6 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
 
     judged = forks.run("mnistbench", "judge", raw_samples(repository), cwd=repository.path)
     assert (judged.returncode, judged.stderr) == (EXIT_UNJUDGED, "")
-    assert judged.stdout.splitlines()[-1] == f"inconclusive: {NO_END.cut_short}"
-    assert re.search(r"^measured: 1 case, [89] launches", judged.stdout, re.MULTILINE)
+    assert judged.stdout.splitlines()[-1].startswith(f"inconclusive: {NO_END.cut_short}")
+    measured = re.search(r"^measured: 1 case, (\d+) launches", judged.stdout, re.MULTILINE)
+    assert int(measured[1]) >= FEWEST_LAUNCHES
