@@ -7,6 +7,7 @@ in nanoseconds is exact.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
@@ -146,8 +147,7 @@ class _Reading:
                 self._left_out[_without_category(raw)] += 1
                 return
             category = self._legacy_category(raw)
-        of_device = device_kind(category) or _EARLIER_DEVICE_KINDS.get(category)
-        kind = of_device or host_kind(category) or _EARLIER_HOST_KINDS.get(category)
+        kind, runs_on_device = _kind_of(category)
         if kind is None:
             if category not in NO_WORK:
                 self._left_out[f"the category {category}"] += 1
@@ -165,7 +165,7 @@ class _Reading:
         end = start + duration
         args = raw.get("args")
         args = args if type(args) is dict else {}
-        if of_device:
+        if runs_on_device:
             self._device.append(_device_event(name, kind, raw, start, end, args))
             return
         if kind is OPERATION and name.startswith(_RANGES):
@@ -304,6 +304,15 @@ def _device_event(
         process=process if type(process) in (int, str) else "",
         rank=_whole(args.get("rank")),
     )
+
+
+@functools.lru_cache(maxsize=1024)  # a file has a few categories, and asks for each event
+def _kind_of(category: str) -> tuple[str | None, bool]:
+    """Return the kind of a category of events, None for others, and whether a device has them."""
+    on_device = device_kind(category) or _EARLIER_DEVICE_KINDS.get(category)
+    if on_device:
+        return on_device, True
+    return host_kind(category) or _EARLIER_HOST_KINDS.get(category), False
 
 
 def _whole(value: object) -> int | None:
