@@ -25,7 +25,7 @@ from mnistbench.events import from_file, from_profiler, model
 from mnistbench.events.links import link
 from mnistbench.events.model import Trace, steps_of
 from mnistbench.events.table import tables
-from mnistbench.measuring.profiling import MODEL
+from mnistbench.measuring.profiling import MODEL, started
 
 pytestmark = pytest.mark.versions
 
@@ -519,7 +519,8 @@ class TestViews:
 
 
 def test_real_events_have_the_methods_that_the_fakes_have() -> None:
-    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiler:
+    profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU])
+    with started(profiler):
         tiny_model()(tiny_batch(2, CPU, torch.Generator())[0])
     real = profiler.profiler.kineto_results.events()[0]
     fake = KinetoEvent(**event("fake", 0, 1).kineto)

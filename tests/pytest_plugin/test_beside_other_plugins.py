@@ -10,8 +10,6 @@ from projects import records
 
 from mnistbench.core.record import CaseRecord
 
-pytestmark = pytest.mark.versions
-
 BOTH = """
 def test_forward(op_benchmark):
     op_benchmark("forward")
@@ -46,6 +44,7 @@ def operations(saved):
     }
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("distribution", "options", "conftest"),
     [

@@ -168,6 +168,7 @@ def _fresh_dynamo():
 
 @pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.versions
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`")  # of torch 2.11 itself
 @pytest.mark.skipif(bool(missing_compiler("cpu")), reason="there is no C++ compiler")
 def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
     # Do not test the vector instructions: nine compilations, half the time.
