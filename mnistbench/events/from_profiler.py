@@ -84,7 +84,7 @@ class _ProfileReading:
             name = event.name()
             if name == MEMORY:
                 self._memory.append(_memory_record(event))
-            elif name in LEFT_OUT or event.is_hidden_event():
+            elif name in LEFT_OUT or _is_hidden(event):
                 continue
             elif event.device_type().value == _CPU:
                 self._add_host(event, name)
@@ -120,6 +120,11 @@ class _ProfileReading:
         elif kind == RUNTIME:
             call = _runtime_call(event, name, thread)
             (self._overhead if category == OVERHEAD else self._host).append(call)
+
+
+def _is_hidden(event: Any) -> bool:
+    """Whether torch shows the event to nobody. torch 2.6 has no such events."""
+    return hasattr(event, "is_hidden_event") and bool(event.is_hidden_event())
 
 
 def _operation(event: Any, name: str, thread: int) -> ThreadEvent:
