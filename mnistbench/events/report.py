@@ -234,7 +234,9 @@ def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
                 for name, value in as_data(replace(trace, costs=Costs())).items()
                 if name not in _IN_OPERATIONS
             },
-            "timelines": [{**asdict(each), "idle_ns": each.idle_ns} for each in trace.timelines],
+            "timelines": [
+                {**asdict(timeline), "idle_ns": timeline.idle_ns} for timeline in trace.timelines
+            ],
             "outside_collectives_ns": trace.outside_collectives_ns,
             "peaks": asdict(peaks),
             "operations": _csv([(trace, peaks, rows)]).records(),
@@ -271,7 +273,7 @@ def _step_table(trace: Analysis, top: int) -> Table:
             else ""
         )
         lines.append(f"Busy: time in which the accelerator ran what the step launched{longer}.")
-    if len(trace.steps) > 1 and any(each.unlinked for each in trace.timelines):
+    if len(trace.steps) > 1 and any(timeline.unlinked for timeline in trace.timelines):
         lines.append(
             "Kernels and copies without a launch count to the step in which they ran, the "
             "earliest to the first step."
@@ -340,15 +342,15 @@ _TIMES = (
 
 def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Table:
     def times(name: str) -> Iterator[str]:
-        for each in timelines:
-            ns = getattr(each, f"{name.replace(' ', '_')}_ns")
+        for timeline in timelines:
+            ns = getattr(timeline, f"{name.replace(' ', '_')}_ns")
             yield units.duration(ns)
-            yield units.percent(ns / each.span_ns) if each.span_ns else units.MISSING
+            yield units.percent(ns / timeline.span_ns) if timeline.span_ns else units.MISSING
 
     numbers = {
-        "kernels": [each.kernels for each in timelines],
-        "copies and fills": [each.copies for each in timelines],
-        "launches": [each.launches for each in timelines],
+        "kernels": [timeline.kernels for timeline in timelines],
+        "copies and fills": [timeline.copies for timeline in timelines],
+        "launches": [timeline.launches for timeline in timelines],
     }
     lines = [
         (
@@ -357,14 +359,16 @@ def _timeline_table(timelines: Sequence[Timeline], impossible: Impossible) -> Ta
         ),
         "Starved: idle while no launched kernel was waiting.",
     ]
-    if unlinked := sum(each.unlinked for each in timelines):
-        ns = sum(each.unlinked_ns for each in timelines)
+    if unlinked := sum(timeline.unlinked for timeline in timelines):
+        ns = sum(timeline.unlinked_ns for timeline in timelines)
         lines.append(
             f"Kernels and copies without a launch in the trace: {units.count(unlinked)}, "
             f"{units.duration(ns)}. They may have been waiting in time that counts as starved."
         )
     lines += _impossible_on_device(impossible)
-    names = [units.printable(f"{each.device} {each.name}".strip()) for each in timelines]
+    names = [
+        units.printable(f"{timeline.device} {timeline.name}".strip()) for timeline in timelines
+    ]
     return text_table(
         title="accelerators, from the first to the last event",
         headings=("", *(head for name in names for head in (name, "of span"))),
@@ -594,12 +598,12 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
         (
             units.cut(units.printable(name), _NAME_LENGTH),
             units.printable(operation),
-            units.count(count := sum(each.count for each in kernels)),
-            units.duration(ns := sum(each.ns for each in kernels)),
+            units.count(count := sum(kernel.count for kernel in kernels)),
+            units.duration(ns := sum(kernel.ns for kernel in kernels)),
             units.percent(ns / whole) if whole else units.MISSING,
             units.duration(ns / count),
-            units.duration(min(each.least_ns for each in kernels)),
-            units.duration(max(each.most_ns for each in kernels)),
+            units.duration(min(kernel.least_ns for kernel in kernels)),
+            units.duration(max(kernel.most_ns for kernel in kernels)),
         )
         for (name, operation), kernels in ordered[:top]
     ]
@@ -607,8 +611,8 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
     other = (
         f"other ({len(ordered) - top})",
         "",
-        units.count(sum(each.count for each in rest)),
-        units.duration(rest_ns := sum(each.ns for each in rest)),
+        units.count(sum(kernel.count for kernel in rest)),
+        units.duration(rest_ns := sum(kernel.ns for kernel in rest)),
         units.percent(rest_ns / whole) if whole else units.MISSING,
         "",
         "",

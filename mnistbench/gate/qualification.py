@@ -96,25 +96,29 @@ class Pool:
         logs = self._logs[:, drawn % self.launches] * (
             self._draw.choice([-1.0, 1.0], size) if start is None else 1.0
         )
-        for row, one in enumerate(self.quantities):
+        for row, quantity in enumerate(self.quantities):
             if hit and (
-                one.key == hit.key or (one.is_case and one.case == hit.case and not hit.is_once)
+                quantity.key == hit.key
+                or (quantity.is_case and quantity.case == hit.case and not hit.is_once)
             ):
-                part = hit.share if one.is_case and not hit.is_case else 1
-                part = hit.base_ns / (hit.base_ns + LEAST_ONCE_NS) if one.kind == ONCE else part
+                part = hit.share if quantity.is_case and not hit.is_case else 1
+                part = (
+                    hit.base_ns / (hit.base_ns + LEAST_ONCE_NS) if quantity.kind == ONCE else part
+                )
                 logs[row] += math.log1p(change * part)
         taken = [
-            replace(one, logs=tuple(row)) for one, row in zip(self.quantities, logs, strict=True)
+            replace(quantity, logs=tuple(row))
+            for quantity, row in zip(self.quantities, logs, strict=True)
         ]
-        first = [replace(one, logs=one.logs[:launches]) for one in taken]
+        first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in taken]
         flagged = decision.candidates(first, limits, self._seed)
         found = decision.decide(first, [], limits, self._seed)
         cases = {estimate.quantity.case for estimate in flagged}
         for look in [look for look in LOOKS if cases and look >= decision.least_fresh(launches)]:
             fresh = [
-                replace(one, logs=one.logs[launches : launches + look])
-                for one in taken
-                if {one.case, ALL_CASES} & cases
+                replace(quantity, logs=quantity.logs[launches : launches + look])
+                for quantity in taken
+                if {quantity.case, ALL_CASES} & cases
             ]
             found = decision.decide(first, fresh, limits, self._seed)
             if decision.is_settled(found, limits):
@@ -128,8 +132,9 @@ def is_found(found: Decision, hit: Quantity) -> bool:
         finding.screened.quantity for finding in found.findings if finding.verdict == REGRESSED
     ]
     return any(
-        (one.case, one.is_case) == (hit.case, hit.is_case) and (hit.is_case or one.name == hit.name)
-        for one in regressed
+        (regressed_quantity.case, regressed_quantity.is_case) == (hit.case, hit.is_case)
+        and (hit.is_case or regressed_quantity.name == hit.name)
+        for regressed_quantity in regressed
     )
 
 
@@ -161,16 +166,20 @@ def qualify(
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
     same, live = (
-        quantities.quantities([one for one in measured.launches if one.stage == stage])
+        quantities.quantities([launch for launch in measured.launches if launch.stage == stage])
         for stage in (1, LONGER)
     )
     # CPU if it has both.
     of_live = {
-        one.case: one.logs for one in live if one.kind == ITERATION and one.clock in (WALL, CPU)
+        quantity.case: quantity.logs
+        for quantity in live
+        if quantity.kind == ITERATION and quantity.clock in (WALL, CPU)
     }
-    hits = [one for one in same if (one.kind, one.clock) == (ITERATION, WALL)]
+    hits = [quantity for quantity in same if (quantity.kind, quantity.clock) == (ITERATION, WALL)]
     hits = [
-        one for one in hits if np.isfinite([*one.logs, *of_live.get(one.case, (math.nan,))]).all()
+        quantity
+        for quantity in hits
+        if np.isfinite([*quantity.logs, *of_live.get(quantity.case, (math.nan,))]).all()
     ]
     if not hits:
         return {}
@@ -192,7 +201,10 @@ def qualify(
         [logs.mean(axis=1), *simultaneous_bounds(logs, measured.header.seed)]
     ).T.tolist()
     highs = [
-        {(one.quantity.case, one.quantity.kind, one.quantity.clock): one.high for one in gate.cases}
+        {
+            (estimate.quantity.case, estimate.quantity.kind, estimate.quantity.clock): estimate.high
+            for estimate in gate.cases
+        }
         for gate in gates
     ]
     cases = [
@@ -215,8 +227,8 @@ def qualify(
         "windows_regressed": windows.count(REGRESSED),
         "other_programs": statistics.fmean(
             side.queued
-            for one in measured.launches
-            for case in one.cases.values()
+            for launch in measured.launches
+            for case in launch.cases.values()
             for build in case
             for side in build.values()
         ),

@@ -290,7 +290,9 @@ def _notes(verdict: Verdict) -> Iterable[str]:
     )
     found = verdict.decision.findings
     unconfirmed = [
-        one.screened.quantity for one in found if one.verdict == UNCONFIRMED and one.confirmed
+        finding.screened.quantity
+        for finding in found
+        if finding.verdict == UNCONFIRMED and finding.confirmed
     ]
     left_out |= verdict.unmeasurable
     yield from _said_once(
@@ -304,8 +306,8 @@ def _notes(verdict: Verdict) -> Iterable[str]:
             for case in header.sides.uncompared
         ),
         (
-            (case, f"the base returns {one} and the head {other}, {result}")
-            for case, (one, other) in verdict.returned.items()
+            (case, f"the base returns {base_result} and the head {head_result}, {result}")
+            for case, (base_result, head_result) in verdict.returned.items()
         ),
         (
             (case, f"the sides compute different numbers, {data}")
@@ -317,8 +319,8 @@ def _notes(verdict: Verdict) -> Iterable[str]:
             for case, sides in verdict.not_finite.items()
         ),
         (
-            (one.case, f"{one.title} was flagged, and {fresh} did not confirm it")
-            for one in unconfirmed
+            (quantity.case, f"{quantity.title} was flagged, and {fresh} did not confirm it")
+            for quantity in unconfirmed
         ),
     ):
         yield from _said_once(said, verdict)
@@ -333,7 +335,8 @@ def _found(verdict: Verdict) -> list[str]:
     """
     found: dict[tuple[object, ...], list[Finding]] = {}
     for finding in sorted(
-        _without_echoes(verdict.decision.findings), key=lambda one: _FOUND.index(one.verdict)
+        _without_echoes(verdict.decision.findings),
+        key=lambda finding: _FOUND.index(finding.verdict),
     ):
         of = finding.screened.quantity
         if finding.verdict != UNCONFIRMED or not finding.confirmed:
@@ -414,14 +417,14 @@ def _reproducers(verdict: Verdict) -> Iterable[str]:
         finding.screened.quantity.key: finding.screened.quantity.title
         for finding in verdict.decision.findings
     }
-    for one in verdict.end.reproducers:
-        node_id, kind, name = one.key
+    for reproducer in verdict.end.reproducers:
+        node_id, kind, name = reproducer.key
         case = verdict.header.name(node_id)
         name = f"{titles.get((case, kind, name), name)} ({case})"
         yield (
-            f"reproducer: {one.script} for {name}"
-            if one.script
-            else f"no reproducer for {name}: {one.why_not}"
+            f"reproducer: {reproducer.script} for {name}"
+            if reproducer.script
+            else f"no reproducer for {name}: {reproducer.why_not}"
         )
 
 
@@ -459,11 +462,13 @@ def _replacements(verdict: Verdict) -> Iterable[str]:
     The sides call other operations there.
     """
     found = _verdicts(verdict)
-    for one in sorted(verdict.decision.operations, key=lambda operation: -operation.quantity.share):
-        if one.quantity.replaced and one.quantity.key not in found:
+    for estimate in sorted(
+        verdict.decision.operations, key=lambda operation: -operation.quantity.share
+    ):
+        if estimate.quantity.replaced and estimate.quantity.key not in found:
             yield (
-                f"{one.quantity.how_replaced}: {one.quantity.title} ({one.quantity.case}), "
-                f"{_change(one)}"
+                f"{estimate.quantity.how_replaced}: {estimate.quantity.title} "
+                f"({estimate.quantity.case}), {_change(estimate)}"
             )
 
 
@@ -496,14 +501,20 @@ def _gone_elsewhere(finding: Finding, verdict: Verdict) -> str:
     if finding.verdict != REGRESSED or not quantity.replaced or quantity.how_replaced != "new":
         return ""
     replacements = [
-        one.quantity for one in verdict.decision.operations if one.quantity.case == quantity.case
+        estimate.quantity
+        for estimate in verdict.decision.operations
+        if estimate.quantity.case == quantity.case
     ]
-    gone = [other for other in replacements if other.replaced and other.how_replaced == "gone"]
+    gone = [
+        replacement
+        for replacement in replacements
+        if replacement.replaced and replacement.how_replaced == "gone"
+    ]
     if not gone:
         return ""
     titles = [
-        f"{other.title} ({units.duration(other.base_ns)})"
-        for other in sorted(gone, key=lambda other: -other.base_ns)
+        f"{replacement.title} ({units.duration(replacement.base_ns)})"
+        for replacement in sorted(gone, key=lambda replacement: -replacement.base_ns)
     ]
     more = [f"{len(titles) - NAMED} more"] if len(titles) > NAMED else []
     return (
@@ -521,10 +532,11 @@ def _is_more(sentence: str) -> bool:
 
 def _verdicts(verdict: Verdict) -> dict[tuple[str, str, str], str]:
     """Return the verdict of each quantity with a finding by its key, regressions first."""
-    findings = sorted(verdict.decision.findings, key=lambda one: _FOUND.index(one.verdict))
+    findings = sorted(verdict.decision.findings, key=lambda finding: _FOUND.index(finding.verdict))
     return {
-        one.screened.quantity.key: one.verdict + ", accepted" * (one in verdict.accepted)
-        for one in findings
+        finding.screened.quantity.key: finding.verdict
+        + ", accepted" * (finding in verdict.accepted)
+        for finding in findings
     }
 
 
@@ -535,12 +547,18 @@ def _notable(verdict: Verdict) -> dict[str, str]:
     """
     decision = verdict.decision
     found = dict[str, str]()
-    wide = [one for one in decision.cases if one.high > verdict.options.to_rule_out(one.quantity)]
-    unbounded = [one for one in decision.unbounded if one.quantity.share >= LARGE_SHARE]
+    wide = [
+        estimate
+        for estimate in decision.cases
+        if estimate.high > verdict.options.to_rule_out(estimate.quantity)
+    ]
+    unbounded = [
+        estimate for estimate in decision.unbounded if estimate.quantity.share >= LARGE_SHARE
+    ]
     for (case, _, _), text in _verdicts(verdict).items():
         found.setdefault(case, text)
-    for one in (*sorted(wide, key=lambda one: -one.high), *unbounded):
-        found.setdefault(one.quantity.case, "")
+    for estimate in (*sorted(wide, key=lambda estimate: -estimate.high), *unbounded):
+        found.setdefault(estimate.quantity.case, "")
     return found
 
 
@@ -554,15 +572,15 @@ def _cases(verdict: Verdict) -> Block:
     is_long = _is_long(verdict)
     rows: dict[str, Estimate] = {}  # case -> the median of its wall time
     highs: dict[tuple[str, str], float] = {}  # case and kind -> largest bound of all clocks
-    for one in decision.cases:
-        case = one.quantity.case
-        kind = one.quantity.kind
-        rows.setdefault(case, one)
-        highs[case, kind] = max(highs.get((case, kind), 0.0), one.high)
+    for estimate in decision.cases:
+        case = estimate.quantity.case
+        kind = estimate.quantity.kind
+        rows.setdefault(case, estimate)
+        highs[case, kind] = max(highs.get((case, kind), 0.0), estimate.high)
     changes = {
-        (one.quantity.case, one.quantity.clock): one.change
-        for one in decision.cases
-        if one.quantity.kind != MEAN
+        (estimate.quantity.case, estimate.quantity.clock): estimate.change
+        for estimate in decision.cases
+        if estimate.quantity.kind != MEAN
     }
     lines = []
     shown = [*rows.values()]
@@ -586,37 +604,43 @@ def _cases(verdict: Verdict) -> Block:
             lines.append(f"{more} in which a slowdown is not ruled out; {_SEE_ALL}")
 
     def by(clock: str) -> Column[Estimate]:
-        return Column(_CLOCKS[clock], lambda one: changes.get((one.quantity.case, clock)), signed)
+        return Column(
+            _CLOCKS[clock], lambda estimate: changes.get((estimate.quantity.case, clock)), signed
+        )
 
     tables = []
     if shown:
         columns = (
-            Column[Estimate]("case", lambda one: one.quantity.case),
-            Column[Estimate]("base", lambda one: one.quantity.base_ns, units.duration),
-            Column[Estimate]("head", lambda one: one.quantity.head_ns, units.duration),
+            Column[Estimate]("case", lambda estimate: estimate.quantity.case),
+            Column[Estimate]("base", lambda estimate: estimate.quantity.base_ns, units.duration),
+            Column[Estimate]("head", lambda estimate: estimate.quantity.head_ns, units.duration),
             *_columns_of_change(_scale(shown, verdict.options.case)),
             *(by(clock) for clock in _CLOCKS if any(clock == measured for _, measured in changes)),
             Column[Estimate](
                 "slowdown below",
-                lambda one: highs.get((one.quantity.case, ITERATION)),
+                lambda estimate: highs.get((estimate.quantity.case, ITERATION)),
                 units.percent_up,
             ),
             Column[Estimate](
-                "mean below", lambda one: highs.get((one.quantity.case, MEAN)), units.percent_up
+                "mean below",
+                lambda estimate: highs.get((estimate.quantity.case, MEAN)),
+                units.percent_up,
             ),
-            Column[Estimate]("verdict", lambda one: notable.get(one.quantity.case) or None),
+            Column[Estimate](
+                "verdict", lambda estimate: notable.get(estimate.quantity.case) or None
+            ),
         )
         title = f"cases: change of the median wall time, head relative to base; {_CONFIDENCE}"
         tables.append(Table(title, columns if decision.findings else columns[:-1], shown))
     found = _verdicts(verdict)
     if ranked := sorted(
-        (one for one in decision.once if not is_long or one.quantity.key in found),
-        key=lambda one: -one.high,
+        (estimate for estimate in decision.once if not is_long or estimate.quantity.key in found),
+        key=lambda estimate: -estimate.high,
     ):
         columns = (
-            Column[Estimate]("what", lambda one: one.quantity.title),
-            Column[Estimate]("case", lambda one: one.quantity.case),
-            Column[Estimate]("base -> head", lambda one: _amounts(one.quantity)),
+            Column[Estimate]("what", lambda estimate: estimate.quantity.title),
+            Column[Estimate]("case", lambda estimate: estimate.quantity.case),
+            Column[Estimate]("base -> head", lambda estimate: _amounts(estimate.quantity)),
             *_columns_of_change(_scale(ranked, verdict.options.once)),
             Column[Estimate]("growth below", _excluded),
         )
@@ -632,8 +656,8 @@ def _operations(verdict: Verdict) -> Block:
     """Return a table for each case; of many cases, for those with the largest findings."""
     found = _verdicts(verdict)
     cases: dict[str, list[Estimate]] = {}
-    for one in verdict.decision.operations:
-        cases.setdefault(one.quantity.case, []).append(one)
+    for estimate in verdict.decision.operations:
+        cases.setdefault(estimate.quantity.case, []).append(estimate)
     chosen = (
         [case for case in _notable(verdict) if case in cases][: verdict.options.top]
         if _is_long(verdict)
@@ -642,20 +666,22 @@ def _operations(verdict: Verdict) -> Block:
     tables = []
     for case in chosen:
         ranked = sorted(
-            cases[case], key=lambda one: (one.quantity.key not in found, -one.quantity.share)
+            cases[case],
+            key=lambda estimate: (estimate.quantity.key not in found, -estimate.quantity.share),
         )
         shown = [
-            one
-            for rank, one in enumerate(ranked)
-            if rank < verdict.options.top or one.quantity.key in found
+            estimate
+            for rank, estimate in enumerate(ranked)
+            if rank < verdict.options.top or estimate.quantity.key in found
         ]
         columns = (
-            Column[Estimate]("operation", lambda one: quantity(one.quantity)),
-            Column[Estimate]("base", lambda one: one.quantity.base_ns, units.duration),
-            Column[Estimate]("share", lambda one: one.quantity.share, units.percent),
+            Column[Estimate]("operation", lambda estimate: quantity(estimate.quantity)),
+            Column[Estimate]("base", lambda estimate: estimate.quantity.base_ns, units.duration),
+            Column[Estimate]("share", lambda estimate: estimate.quantity.share, units.percent),
             *_columns_of_change(_scale(shown, verdict.options.operation)),
             Column[Estimate](
-                "verdict", lambda one: found.get(one.quantity.key, f"below {_excluded(one)}")
+                "verdict",
+                lambda estimate: found.get(estimate.quantity.key, f"below {_excluded(estimate)}"),
             ),
         )
         title = (
@@ -679,11 +705,12 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
     edge = units.percent(scale)
     half = (WIDTH + 1) // 2
     return (
-        Column("change", lambda one: one.change, signed),
-        Column("from", lambda one: _bound(one, one.low), signed),
-        Column("to", lambda one: _bound(one, one.high), signed),
+        Column("change", lambda estimate: estimate.change, signed),
+        Column("from", lambda estimate: _bound(estimate, estimate.low), signed),
+        Column("to", lambda estimate: _bound(estimate, estimate.high), signed),
         Column(
-            f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half), lambda one: forest(one, scale)
+            f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half),
+            lambda estimate: forest(estimate, scale),
         ),
     )
 
@@ -754,12 +781,12 @@ def _bounds_of_once(verdict: Verdict) -> Iterable[str]:
         if finding.verdict == REGRESSED
     }
     bounded = (
-        one
-        for one in verdict.decision.once
-        if one.quantity.key not in regressed and one.high < math.inf
+        estimate
+        for estimate in verdict.decision.once
+        if estimate.quantity.key not in regressed and estimate.high < math.inf
     )
-    ranked = sorted(bounded, key=lambda one: one.high)
-    largest = {one.quantity.kind: f"{_excluded(one)} or more in" for one in ranked}
+    ranked = sorted(bounded, key=lambda estimate: estimate.high)
+    largest = {estimate.quantity.kind: f"{_excluded(estimate)} or more in" for estimate in ranked}
     told = (
         (ONCE, "slowdown of", "imports, fixtures, setup and first iterations"),
         (MEMORY, "growth of", "memory"),
@@ -785,24 +812,24 @@ def _far_launches(verdict: Verdict) -> Iterable[str]:
     0.6745.
     """
     told = set()
-    for one in verdict.decision.cases:
-        logs = one.quantity.logs
-        case = one.quantity.case
+    for estimate in verdict.decision.cases:
+        logs = estimate.quantity.logs
+        case = estimate.quantity.case
         middle = statistics.median(logs)
         deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
         limit = max(FAR * deviation, math.log1p(verdict.options.case))
         far = sorted(
             (log for log in logs if abs(log - middle) > limit), key=lambda log: -abs(log - middle)
         )
-        if far and one.quantity.kind != MEAN and case not in told:
+        if far and estimate.quantity.kind != MEAN and case not in told:
             told.add(case)
             shown = ", ".join(signed(change_of(log)) for log in far[:3]) + (
                 ", ..." if len(far) > 3 else ""
             )
             yield (
                 f"{case}: {len(far)} of {len(logs)} launches far from the others by "
-                f"{one.quantity.title} ({shown}; median {signed(change_of(middle))}), so single "
-                "processes may be slower or faster"
+                f"{estimate.quantity.title} ({shown}; median {signed(change_of(middle))}), so "
+                "single processes may be slower or faster"
             )
 
 
@@ -859,7 +886,9 @@ def _outcome(verdict: Verdict) -> str:
         bounds = decision.bound, decision.bound_of_means
         # Of the same result.
         found = [
-            one for one in decision.findings if one.screened.quantity.case not in verdict.returned
+            finding
+            for finding in decision.findings
+            if finding.screened.quantity.case not in verdict.returned
         ]
         improved = sum(finding.verdict == IMPROVED for finding in _without_echoes(found))
         better = f"; {improved} improved" if improved else ""
@@ -894,17 +923,19 @@ def _reached(verdict: Verdict) -> Iterable[str]:
     decision = verdict.decision
     limit = verdict.options.case
     widest = dict[str, Estimate]()
-    for one in decision.cases:
-        if one.quantity.kind == ITERATION:
-            widest[one.quantity.case] = max(
-                widest.get(one.quantity.case, one), one, key=lambda estimate: estimate.high
+    for estimate in decision.cases:
+        if estimate.quantity.kind == ITERATION:
+            widest[estimate.quantity.case] = max(
+                widest.get(estimate.quantity.case, estimate),
+                estimate,
+                key=lambda estimate: estimate.high,
             )
-    beyond = [one for one in widest.values() if one.high > limit]
+    beyond = [estimate for estimate in widest.values() if estimate.high > limit]
     if len(widest) > 1 and beyond:
         needed = [
             number
-            for one in beyond
-            if (number := launches_needed(one, limit)) <= _SUGGESTED * decision.launches
+            for estimate in beyond
+            if (number := launches_needed(estimate, limit)) <= _SUGGESTED * decision.launches
         ]
         time = units.duration(
             1e9 * verdict.end.elapsed_s * max(needed, default=0) / decision.launches
@@ -914,7 +945,7 @@ def _reached(verdict: Verdict) -> Iterable[str]:
             if needed
             else ""
         )
-        largest = units.percent_up(max(one.high for one in beyond))
+        largest = units.percent_up(max(estimate.high for estimate in beyond))
         yield (
             f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, "
             f"all of them {largest}{more}"
@@ -1036,19 +1067,20 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
                 **dict(
                     zip(
                         ("case", "kind", "name"),
-                        (header.name(one.key[0]), *one.key[1:]),
+                        (header.name(reproducer.key[0]), *reproducer.key[1:]),
                         strict=True,
                     )
                 ),
-                "script": one.script or None,
-                "why_not": one.why_not,
+                "script": reproducer.script or None,
+                "why_not": reproducer.why_not,
             }
-            for one in verdict.end.reproducers
+            for reproducer in verdict.end.reproducers
         ],
         "different": verdict.different,
         "not_finite": verdict.not_finite,
         "unbounded": [
-            {"case": one.quantity.case, "name": one.quantity.name} for one in decision.unbounded
+            {"case": estimate.quantity.case, "name": estimate.quantity.name}
+            for estimate in decision.unbounded
         ],
         "unmeasurable": verdict.unmeasurable,
         "unprofiled": verdict.unprofiled,
@@ -1062,8 +1094,8 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "clock": quantity.clock or "profiled",
         "members": quantity.members,
         "replaced": [
-            {"operation": one.key, "base_ns": one.base_ns, "head_ns": one.head_ns}
-            for one in quantity.replaced
+            {"operation": replaced.key, "base_ns": replaced.base_ns, "head_ns": replaced.head_ns}
+            for replaced in quantity.replaced
         ],
         **{
             f"{side}_{unit}": amount if (unit == "bytes") == (quantity.kind == MEMORY) else None

@@ -6,5 +6,5 @@ Question: how is one case measured? Input: a workload and ``Params`` (phase, bat
 dtype). Output: times in nanoseconds, operation tables, TensorBoard scalars, and the environment
 they were measured in.
 
-``timing``, ``calls``, ``command`` and ``torch_import`` do not import torch when they are imported.
+``timing``, ``calls``, ``env_command`` and ``torch_import`` do not import torch at their own import.
 """

@@ -26,7 +26,7 @@ from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.passes import measure
-from mnistbench.measuring.profiling import has_device_view, profile
+from mnistbench.measuring.profiling import profile, views_of
 from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.workload import Workload
@@ -169,16 +169,19 @@ class OpBenchmark:
 
         If there are none, add the standard attachments.
         """
-        item = self._request.node
-        hook = item.ihook.pytest_mnistbench_attach
+        config = self._request.config
+        hook = self._request.node.ihook.pytest_mnistbench_attach
         if hook.get_hookimpls():
-            return _with(record, lambda: hook(config=item.config, case=case, record=record))
-        for standard in (operation_tables, training_scalars):
-            record = _with(record, partial(_only, standard, item.config, case, record))
-        return record
+            return _with(record, lambda: hook(config=config, case=case, record=record))
+        record = _with(record, lambda: [operation_tables(config, case, record)])
+        return _with(record, lambda: [training_scalars(config, case, record)])
 
 
-def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001  # as the hook
+def operation_tables(
+    config: pytest.Config,
+    case: Case,
+    record: CaseRecord,  # noqa: ARG001  # the arguments are those of the hook
+) -> dict[str, Any]:
     """Profile iterations of a case, and return its tables as an attachment.
 
     The table of the first iteration and those of warm ones: host alone and, on an accelerator, with
@@ -189,15 +192,18 @@ def operation_tables(config: pytest.Config, case: Case, record: CaseRecord) -> d
     if case.runner is None or options.no_op_profile:
         return {}
     first_call = session.timed.first_call
-    views = ["host", "device"] if has_device_view(case.params.device) else ["host"]
     warm = [
         profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
-        for view in views
+        for view in views_of(case.params.device)
     ]
     return {"operation_tables": [first_call, *warm] if first_call else warm}
 
 
-def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> dict[str, Any]:  # noqa: ARG001  # as the hook
+def training_scalars(
+    config: pytest.Config,
+    case: Case,
+    record: CaseRecord,  # noqa: ARG001  # the arguments are those of the hook
+) -> dict[str, Any]:
     """Train for a short time, and return loss and accuracy as an attachment.
 
     For a case that does not train, the times of its rounds. They are written to TensorBoard too,
@@ -210,16 +216,6 @@ def training_scalars(config: pytest.Config, case: Case, record: CaseRecord) -> d
         return {"training_scalars": tracker.rounds(case.params, rounds_ns, case.samples)}
     scalars, notes = tracker.training(case.params, case.workload)
     return {"training_scalars": scalars, "notes": list(notes)}
-
-
-#: An attachment of a case: as the hook ``pytest_mnistbench_attach``.
-Attachment = Callable[[pytest.Config, Case, CaseRecord], Mapping[str, Any]]
-
-
-def _only(
-    attachment: Attachment, config: pytest.Config, case: Case, record: CaseRecord
-) -> list[Mapping[str, Any]]:
-    return [attachment(config, case, record)]
 
 
 def _with(

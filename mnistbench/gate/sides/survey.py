@@ -237,8 +237,8 @@ class _Survey:
                 return why
             left = case.arguments()
             second, listed.parallel = _with_parallelism(case.result)
-            one = fingerprint(first)
-            other = fingerprint(second)
+            first_print = fingerprint(first)
+            second_print = fingerprint(second)
         notes = (
             ["uses more than one core, so it is measured on all cores by wall time"]
             if listed.parallel
@@ -261,12 +261,12 @@ class _Survey:
                 "iteration counts"
             )
         listed.note = "; ".join(notes)
-        kinds = type_name(first), *(name.rpartition(".")[2] for name in one.unread_types)
+        kinds = type_name(first), *(name.rpartition(".")[2] for name in first_print.unread_types)
         listed.returns = " of ".join(dict.fromkeys(kinds))
-        if read := next((read for read in (one, other) if read.unread), None):
+        if read := next((read for read in (first_print, second_print) if read.unread), None):
             limit = [read.limit] if read.limit else []
             listed.uncompared = f"returns {', '.join([*read.unread_types[:3], *limit])}"
-        elif one.digest != other.digest:
+        elif first_print.digest != second_print.digest:
             listed.uncompared = "returns something else at each call"
         return ""
 
@@ -348,13 +348,19 @@ class _Sources:
         info = getattr(item, "_fixtureinfo", None)
         tree = self._side.tree
         fixtures = [
-            each for several in (info.name2fixturedefs.values() if info else ()) for each in several
+            fixture_def
+            for several in (info.name2fixturedefs.values() if info else ())
+            for fixture_def in several
         ]
         found = {path for one in (None, item, *fixtures) for path in self._read[one]}
         found |= {str(item.path), *(str(folder / "conftest.py") for folder in item.path.parents)}
         found |= {
-            str(getattr(getattr(inspect.unwrap(each.func), "__code__", None), "co_filename", ""))
-            for each in fixtures
+            str(
+                getattr(
+                    getattr(inspect.unwrap(fixture_def.func), "__code__", None), "co_filename", ""
+                )
+            )
+            for fixture_def in fixtures
         }
         self.of_test[self._side.case_id(item.nodeid)] = tuple(
             str(path.relative_to(tree))
@@ -441,23 +447,25 @@ def capture(job: Job, say: Callable[..., None]) -> None:
     found: dict[str, Any] = {}
 
     def take(case: TakenCase) -> None:
-        wanted = [one for one in job.wanted if one["case"] == case.node_id]
+        wanted = [script for script in job.wanted if script["case"] == case.node_id]
         rows = _rows(
             side,
             case,
-            {tuple(key) for one in wanted for key in one["rows"]},
+            {tuple(key) for script in wanted for key in script["rows"]},
             wanted[0]["iterations"],
         )
-        for one in wanted:
-            chosen = _largest([(tuple(key), rows[tuple(key)]) for key in one["rows"]])
+        for script in wanted:
+            chosen = _largest([(tuple(key), rows[tuple(key)]) for key in script["rows"]])
             stored = [row.stored(key[0]) for key, row in chosen]
-            why_not = "" if stored else next((rows[tuple(key)].why_not for key in one["rows"]), "")
-            found[one["script"]] = {
+            why_not = (
+                "" if stored else next((rows[tuple(key)].why_not for key in script["rows"]), "")
+            )
+            found[script["script"]] = {
                 "rows": stored,
                 "why_not": why_not,
                 "threads": side.threads_of(case.params),
             }
-            _save(chosen, Path(job.values) / f"{one['script']}{VALUES[side.name]}")
+            _save(chosen, Path(job.values) / f"{script['script']}{VALUES[side.name]}")
 
     side.run(
         job.arguments,

@@ -167,7 +167,7 @@ def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
     With the first of these cases and the number of others.
     """
     for why in dict.fromkeys(unmeasurable.values()):
-        cases = [case for case, other in unmeasurable.items() if other == why]
+        cases = [case for case, reason in unmeasurable.items() if reason == why]
         more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
         yield f"{', '.join(cases[:NAMED])}{more}: {why}"
 
@@ -188,7 +188,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
 
     def matching(finding: Finding) -> list[Acceptance]:
         return (
-            [one for one in options.accept if _matches(one, finding, header)]
+            [acceptance for acceptance in options.accept if _matches(acceptance, finding, header)]
             if finding.verdict == REGRESSED
             else []
         )
@@ -211,7 +211,10 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         )
         named = {words.ALL_CASES: of_process}
         named_first, named_second = (
-            [replace(one, case=named.setdefault(one.case, header.name(one.case))) for one in stage]
+            [
+                replace(quantity, case=named.setdefault(quantity.case, header.name(quantity.case)))
+                for quantity in stage
+            ]
             for stage in (first, second)
         )
         return decide(
@@ -224,7 +227,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         decision = decided(recorded)
     decision = decision_as_shown(decision)
     accepted, exceeded = _sorted_acceptances(decision.findings, matching)
-    used = {one for finding in decision.findings for one in matching(finding)}
+    used = {acceptance for finding in decision.findings for acceptance in matching(finding)}
     not_finite = {
         case: tuple(
             side
@@ -236,8 +239,8 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     profiled = {
         case: {
             bool(side.operations)
-            for one in of_first_stage
-            for build in one.cases.get(case, ())
+            for launch in of_first_stage
+            for build in launch.cases.get(case, ())
             for side in build.values()
         }
         for case in header.labels
@@ -248,7 +251,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         decision=decision,
         accepted=accepted,
         exceeded=exceeded,
-        unused=tuple(one.text for one in options.accept if one not in used),
+        unused=tuple(acceptance.text for acceptance in options.accept if acceptance not in used),
         exact_differences=_differences_of_cases(header, of_first_stage),
         different=tuple(
             header.name(case)
@@ -298,7 +301,7 @@ def _differences_of_cases(
 
     And those of paths and of peak memory in the survey.
     """
-    last = {case: builds[0] for one in launches for case, builds in one.cases.items()}
+    last = {case: builds[0] for launch in launches for case, builds in launch.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
     found = {
         header.name(case): (
