@@ -200,6 +200,11 @@ def _check_range(name: str, numbers: Sequence[float], needed: str) -> None:
         raise ValueError(f"{name} needs {needed}")
 
 
+def _check_steps(curves: Curves) -> None:
+    for tag, points in curves.items():
+        _check_range(tag, [step for step, _ in points], "steps of at least 0")
+
+
 @dataclass(frozen=True)
 class OpTable:
     """All operations of a case in one profiled pass.
@@ -444,8 +449,7 @@ class Scalars:
     directory: str  # of the TensorBoard run; empty if TensorBoard was off
 
     def __post_init__(self) -> None:
-        for tag, points in self.curves.items():
-            _check_range(f"curves.{tag}", [step for step, _ in points], "steps of at least 0")
+        _check_steps(self.curves)
 
 
 @dataclass(frozen=True)
@@ -668,7 +672,7 @@ class CaseRecord:
             FieldError: names the field that is missing or wrong, or a schema that this version
                 does not know.
         """
-        from mnistbench.core.reading import place, read
+        from mnistbench.core.reading import FieldError, place, read
 
         check_schema(data)
         saved = read(data, Mapping[str, Any])
@@ -679,6 +683,10 @@ class CaseRecord:
         if saved.get("scalars") is not None:
             final = _unpacked(saved, "scalars", dict[str, Any])
             curves = _unpacked(saved, "curves", Curves) if samples else {}
+            try:  # here, because the members of Scalars are saved in two
+                _check_steps(curves)
+            except ValueError as error:
+                raise FieldError(str(error), "curves") from None
             members["scalars"] = {**final, "curves": curves}
         case = replace(read(members, cls), timing=timing)
         tables = []

@@ -370,6 +370,13 @@ def test_a_text_that_is_no_list_of_times_is_refused_by_name(text: str) -> None:
     assert len(message) < 200
 
 
+def test_a_step_below_zero_is_named_by_the_member_that_has_it() -> None:
+    """Curves are saved beside the other scalars, and read together with them."""
+    curves = json.dumps({"train/loss": [[-1, 0.5]]})
+    message = error_of_case({**EVERY_PART.to_json(), "curves": curves})
+    assert message.startswith("curves: train/loss needs steps")
+
+
 @given(spoiled(saved_file(EVERY_PART, mnistbench=run_header(MACHINE_WITH_EVERY_PART))))
 @settings(ANY_SPEED, max_examples=500)
 def test_a_spoiled_file_is_read_or_the_error_names_file_and_place(
