@@ -29,6 +29,7 @@ from mnistbench.gate.messages import (
     LAUNCH,
     SURVEY,
     Efforts,
+    Followed,
     Job,
     Selected,
     SideResult,
@@ -254,6 +255,7 @@ class Surveys:
 
     listings: Listings
     imports: Mapping[str, Imports]  # by side
+    followed: Mapping[str, Followed]  # by side
 
 
 def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
@@ -300,7 +302,8 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
         parameters={side: listing.parameters for side, listing in sides.items()},
         limit_s=limit_s,
     )
-    return plan, Surveys(listings, imports)
+    followed = {BASE: of_base.followed, HEAD: of_head.followed}
+    return plan, Surveys(listings, imports, followed)
 
 
 def _completed(shard: Shard, processes: Sequence[_SideProcess]) -> Shard:

@@ -38,6 +38,7 @@ class ListedCase:
     parameters: str = ""  # hash of what the test is parametrized with
     sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
     returns: str = ""  # types of the result
+    result: str = ""  # hash of it; empty if it cannot be compared
     seconds: float = 0.0  # of its calls in the survey
     # Implementation of oneDNN -> how often its iteration runs it.
     onednn: Mapping[str, int] = field(default_factory=dict)
@@ -72,6 +73,20 @@ class Listing:
         """Return the listing of the other cases."""
         cases = {node_id: case for node_id, case in self.cases.items() if node_id not in node_ids}
         return replace(self, cases=cases)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which cases of both sides run code that differs; the others are not measured."""
+
+    # Whether it was asked for; without it all cases are measured.
+    is_known: bool = False
+    # Node id of a measured case -> what differs of the code that it runs.
+    reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Node id of a case that runs the same code on both sides -> its label.
+    same: Mapping[str, str] = field(default_factory=dict)
+    # Functions of the project that differ and that no case runs: ``path:name``.
+    gap: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -274,7 +289,8 @@ class Listings:
         loops_differ = None not in compiled.values() and compiled[BASE] != compiled[HEAD]
         for node_id in self.common if loops_differ else ():
             if self.head.cases[node_id].params.get("step") == FAST:
-                package = f"{_COMPILER} {_change(self.versions.get(_COMPILER, ('', '')))}"
+                versions = self.versions.get(_COMPILER, ("", ""))
+                package = f"{_COMPILER} {change_of_versions(*versions)}"
                 side = HEAD if compiled[BASE] else BASE
                 lacking[node_id].append(
                     f"{package}, so the fast step runs without compiled loops in the {side}"
@@ -283,13 +299,13 @@ class Listings:
             having = HEAD if head else BASE
             is_said = loops_differ and name == _COMPILER
             if not (base and head) and name in self[having].loaded and not is_said:
-                lacking[ALL_CASES].append(f"{name} {_change((base, head))}")
+                lacking[ALL_CASES].append(f"{name} {change_of_versions(base, head)}")
         return {node_id: tuple(texts) for node_id, texts in lacking.items()}
 
 
-def _change(versions: tuple[str, str]) -> str:
+def change_of_versions(base: str, head: str) -> str:
     """Return the versions of both sides: ``1.0 -> not installed``, or one if they are equal."""
-    return " -> ".join(dict.fromkeys(version or "not installed" for version in versions))
+    return " -> ".join(dict.fromkeys(version or "not installed" for version in (base, head)))
 
 
 def _said_of_sides(base: str, head: str) -> str:

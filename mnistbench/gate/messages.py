@@ -94,12 +94,35 @@ class Selected:
     phases: tuple[str, ...]
 
 
+class Code(NamedTuple):
+    """A code object of a file in the tree."""
+
+    path: str  # relative to the tree
+    name: str  # qualified
+    line: int  # the first one
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What ran in the survey of a side, of the files of its tree."""
+
+    code: tuple[Code, ...] = ()
+    # Node id -> positions of what its test and its fixtures ran.
+    cases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # What ran outside of tests and fixtures: its position, and the file and line of the statement
+    # at whose import it ran; "" and 0 if it was none.
+    imported: tuple[tuple[int, str, int], ...] = ()
+    # Node id -> why not all of its code could be followed.
+    unfollowed: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Surveyed:
     """The end of a survey: ``surveyed``."""
 
     listing: Listing
     imports: Imports
+    followed: Followed
     longest_s: float  # of loading and each test, seconds
 
 

@@ -168,6 +168,9 @@ class JudgeOptions(Thresholds, Excuses):
     everything: bool = switch(
         "--all", "show everything; without it, of more cases than --top only what was found"
     )
+    require_reach: bool = switch(
+        "--require-reach", "exit code 2 if no case runs a function that has changed"
+    )
     format: str = options.output_format()
     output: Path | None = options.output()
 
@@ -202,6 +205,10 @@ class RunOptions(JudgeOptions):
     )
     budget_s: float | None = option(
         "--budget", seconds, None, "time limit, which is divided over all cases: 5m, 300s", "TIME"
+    )
+    all_cases: bool = switch(
+        "--all-cases",
+        "measure also the cases that run the same code on both sides",
     )
     reproducers: Path | None = option(
         "--reproducers",

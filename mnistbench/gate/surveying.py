@@ -21,8 +21,9 @@ from mnistbench.gate.launcher import (
     own_hash_seed,
     survey,
 )
-from mnistbench.gate.listing import Listing, Listings
+from mnistbench.gate.listing import Listing, Listings, Reach, change_of_versions
 from mnistbench.gate.options import GateOptions
+from mnistbench.gate.reach.cases import reach
 from mnistbench.gate.sides import stray
 from mnistbench.gate.statistics.ids_of_tests import (
     moved,
@@ -80,13 +81,26 @@ def survey_sides(
         LaunchError: a side cannot be loaded, or there is nothing to compare.
     """
     say("loading both sides")
+    # Before tests write files into the trees.
+    differing = trees.all_differing(tuple(plan.trees.values()))
     has_default = (plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir()
     plan, surveys = survey(plan, seed, DEFAULT_FOLDER if has_default else "", log)
     _check_shard(plan)
     sides = _without_unstable(plan, surveys.listings, seed, log, say)
     _check_cases(options, plan, sides)
     _check_common(plan, sides)
-    return plan, _header(options, plan, here, seed, surveys, sides)
+    reached = Reach()
+    if not (options.all_cases or options.qualify):
+        reached = reach(
+            plan.trees,
+            sides,
+            surveys.imports,
+            surveys.followed,
+            tuple(_differences_for_all(options, sides)),
+            differing,
+        )
+        sides = sides.without(reached.same.keys())
+    return plan, _header(options, plan, here, seed, surveys, sides, reached)
 
 
 # ---- Which cases there are -----------------------------------------------------------------------
@@ -211,11 +225,34 @@ def _check_common(plan: Plan, sides: Listings) -> None:
                 raise LaunchError(failed)
 
 
+# ---- Which cases run code that differs -----------------------------------------------------------
+
+
+def _differences_for_all(options: GateOptions, sides: Listings) -> Iterable[str]:
+    """Yield what differs between the sides beside their trees."""
+    if options.pythons[BASE] != options.pythons[HEAD]:
+        yield "the sides have other interpreters"
+    if any(options.variables.values()):
+        yield "the sides have other environment variables"
+    for name, (base, head) in sides.packages.items():
+        yield f"the sides have other packages: {name} {change_of_versions(base, head)}"
+    if other := sorted({*sides.base.loaded} ^ {*sides.head.loaded}):
+        yield f"one side alone imports {', '.join(other)}"
+    if sides.base.cpu != sides.head.cpu:
+        yield "the sides use other instructions of the processor"
+
+
 # ---- The header ----------------------------------------------------------------------------------
 
 
 def _header(
-    options: GateOptions, plan: Plan, here: Path, seed: int, surveys: Surveys, sides: Listings
+    options: GateOptions,
+    plan: Plan,
+    here: Path,
+    seed: int,
+    surveys: Surveys,
+    sides: Listings,
+    reached: Reach,
 ) -> GateHeader:
     commit, has_changes = trees.head_of(here)
     head = f"{commit}{' with changes' if has_changes else ''}" if commit else str(here)
@@ -240,6 +277,7 @@ def _header(
         remarks=tuple(_remarks(functools.partial(trees.differing, both), surveys)),
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,
+        reach=reached,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import filecmp
 import hashlib
 import os
 import shutil
@@ -44,6 +45,9 @@ _LEFT_OUT = (
 
 #: Arguments of git for the files of a tree: the tracked ones, and those not ignored.
 _OWN_FILES = ("--cached", "--others", "--exclude-standard", "--deduplicate")
+
+#: Folder of compiled files.
+_CACHE = "__pycache__"
 
 _COMPILED = ("*.so", "*.pyd", "*.dylib")
 
@@ -342,17 +346,15 @@ def differing(
 ) -> tuple[str, ...]:
     """Return the files of which lines with a word differ between the trees.
 
-    Files with these names or matching a pattern.
+    Files with these names or matching a pattern; of a folder the names of its files count.
     """
 
     def lines(path: Path) -> list[bytes] | None:
-        return (
-            [line for line in path.read_bytes().splitlines() if word in line]
-            if path.is_file()
-            else []
-            if word
-            else None
-        )
+        if path.is_file():
+            return [line for line in path.read_bytes().splitlines() if word in line]
+        if path.is_dir():
+            return sorted(bytes(file) for file in _names(path))
+        return [] if word else None
 
     found = {
         str(file.relative_to(tree.root))
@@ -365,6 +367,47 @@ def differing(
         for name in sorted({*names, *found})
         if lines(trees[0].root / name) != lines(trees[1].root / name)
     )
+
+
+def all_differing(trees: Sequence[Tree]) -> tuple[str, ...]:
+    """Return the files that differ between two trees, and the folders that have other ones."""
+    folders = [
+        {path.relative_to(tree.root): _names(path) for path in (tree.root, *_folders(tree.root))}
+        for tree in trees
+    ]
+    files = [{folder / name for folder, names in of.items() for name in names} for of in folders]
+    paths = {
+        path
+        for path in files[0] | files[1]
+        if not _are_equal(trees[0].root / path, trees[1].root / path)
+    }
+    changed_folders = {
+        folder
+        for folder in folders[0].keys() | folders[1].keys()
+        if folders[0].get(folder) != folders[1].get(folder)
+    }
+    return tuple(sorted(map(str, paths | changed_folders)))
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    for path in root.rglob("*"):
+        if path.is_dir() and path.name != _CACHE and not path.is_symlink():
+            yield path
+
+
+def _names(folder: Path) -> set[Path]:
+    """Return the names in a folder, without what Python writes there."""
+    return {Path(path.name) for path in folder.iterdir() if path.name != _CACHE}
+
+
+def _are_equal(first: Path, second: Path) -> bool:
+    """Whether two paths are files with the same bytes, or are both folders."""
+    try:
+        if first.is_dir() or second.is_dir():
+            return first.is_dir() and second.is_dir()
+        return filecmp.cmp(first, second, shallow=False)
+    except OSError:  # one of them is missing, or a link to nothing
+        return first.is_symlink() and second.is_symlink() and first.readlink() == second.readlink()
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -21,7 +21,7 @@ import traceback
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import Loader
 from importlib.machinery import ExtensionFileLoader, SourceFileLoader
@@ -145,6 +145,8 @@ class Side:
     repository: Path | None = None  # the user's own tree, which must not be measured
     say: Callable[..., None] = lambda **_: None  # sends a message of the process
     plugins: list[object] = field(default_factory=list)  # more of pytest's
+    # Surrounds the import of each module.
+    importing: Callable[..., AbstractContextManager[None]] = lambda **_: contextlib.nullcontext()
     # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
     once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     # The cost that is counted now, its case, and the CPU time before.
@@ -358,7 +360,10 @@ def _count_imports(side: Side) -> None:
             original: Callable[[Any, ModuleType], None] = loader.exec_module,
         ) -> None:
             is_own = str(getattr(module, "__file__", "")).startswith(f"{side.tree}{os.sep}")
-            with side.counted(IMPORT) if is_own else contextlib.nullcontext():
+            with (
+                side.importing(is_own=is_own),
+                side.counted(IMPORT) if is_own else contextlib.nullcontext(),
+            ):
                 original(self, module)
 
         loader.exec_module = execute

@@ -8,26 +8,21 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.metadata
-import inspect
 import json
-import os
 import resource
 import sys
 import threading
-import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
-
-import pytest
 
 from mnistbench import __version__
 from mnistbench.core import units
 from mnistbench.core.machine import peak_resident_bytes
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import Job, Selected, Surveyed
+from mnistbench.gate.reach.following import Follower
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
@@ -53,7 +48,9 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     installed = packages()
     before = frozenset(sys.modules)
     side = Side.of(job, say)
-    side.plugins.append(sources := _Sources(side))
+    follower = Follower(side.tree, side.case_id)
+    side.plugins.append(follower)
+    side.importing = follower.importing
     if any(
         FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()
     ):
@@ -65,7 +62,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     if job.selects:
         arguments, phases = selection(side, arguments, job.folder)
         say(selected=asdict(Selected(tuple(arguments), tuple(phases))))
-    taken = _Survey(side, phases)
+    taken = _Survey(side, phases, follower)
 
     def selected(found: list[str]) -> list[str]:
         kept = [node_id for node_id in found if job.only is None or node_id in job.only]
@@ -86,7 +83,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
             ) from error
         raise
     for node_id, case in taken.cases.items():
-        case.sources = sources.of_test[node_id]
+        case.sources = follower.sources[node_id]
         case.parameters = side.parameters[node_id]
     listing = Listing(
         cases={
@@ -100,10 +97,11 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         resident=peak_resident_bytes(),
         cpu=taken.cpu,
         missing=side.missing,
-        loaded=loaded_packages(by_torch | (sys.modules.keys() - sources.plugins)),
+        loaded=loaded_packages(by_torch | (sys.modules.keys() - follower.plugins)),
         has_compiled_loops=has_compiled_loops(),
     )
-    say(surveyed=asdict(Surveyed(listing, side.imports(), sources.longest_s)))
+    followed = follower.followed(listing.cases)
+    say(surveyed=asdict(Surveyed(listing, side.imports(), followed, follower.longest_s)))
 
 
 def collect(job: Job, say: Callable[..., None]) -> None:
@@ -189,9 +187,10 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
 
 
 class _Survey:
-    def __init__(self, side: Side, phases: Sequence[str]) -> None:
+    def __init__(self, side: Side, phases: Sequence[str], follower: Follower) -> None:
         self._side = side
         self._phases = phases
+        self._follower = follower
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.cpu: dict[str, str] = {}
@@ -236,7 +235,9 @@ class _Survey:
                 close_unrun(first)
                 return why
             left = case.arguments()
-            second, listed.parallel = _with_parallelism(case.result)
+            # A call that is made once counts with what it costs to follow it, as the first one.
+            with contextlib.nullcontext() if case.once else self._follower.paused():
+                second, listed.parallel = _with_parallelism(case.result)
             first_print = fingerprint(first)
             second_print = fingerprint(second)
         notes = (
@@ -268,6 +269,8 @@ class _Survey:
             listed.uncompared = f"returns {', '.join([*read.unread_types[:3], *limit])}"
         elif first_print.digest != second_print.digest:
             listed.uncompared = "returns something else at each call"
+        else:
+            listed.result = first_print.digest
         return ""
 
     def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
@@ -292,86 +295,6 @@ class _Survey:
             listed.onednn = found.onednn_runs(found.onednn_report(case))
             case.finish()
 
-
-class _Sources:
-    """A plug-in of pytest that finds the files of the tree on which a test depends.
-
-    Its own, its fixtures', and data.
-    """
-
-    def __init__(self, side: Side) -> None:
-        self._side = side
-        self._began_s = time.time()
-        # Of the last test; of the longest one, the first with loading.
-        self._ended_ns = Clock.wall_ns()
-        self.longest_s = 0.0
-        self._running: object = None  # the test or fixture; None while tests are collected
-        # What ran -> files that it opened, in the tree.
-        self._read: dict[object, set[str]] = defaultdict(set)
-        self.of_test: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
-        # Modules that were imported before the first conftest.py.
-        self.plugins: frozenset[str] = frozenset()
-        sys.addaudithook(self._note_opened)
-
-    def _note_opened(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if (
-            event == "open"
-            and isinstance(arguments[0], str)
-            and not arguments[0].endswith(_NO_DATA)
-        ):
-            # A Path costs more than the event.
-            self._read[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_load_initial_conftests(self) -> None:
-        """Note what pytest and its plug-ins have imported."""
-        self.plugins = frozenset(sys.modules)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:
-        """Note what a fixture reads, which other tests may use, too."""
-        outer = self._running
-        self._running = fixturedef
-        self._read[fixturedef] = set()
-        try:
-            return (yield)
-        finally:
-            self._running = outer
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        """Store the files of a test."""
-        done = yield from self.pytest_fixture_setup(item)
-        began_ns = self._ended_ns
-        self._ended_ns = Clock.wall_ns()
-        self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
-        info = getattr(item, "_fixtureinfo", None)
-        tree = self._side.tree
-        fixtures = [
-            fixture_def
-            for several in (info.name2fixturedefs.values() if info else ())
-            for fixture_def in several
-        ]
-        found = {path for one in (None, item, *fixtures) for path in self._read[one]}
-        found |= {str(item.path), *(str(folder / "conftest.py") for folder in item.path.parents)}
-        found |= {
-            str(
-                getattr(
-                    getattr(inspect.unwrap(fixture_def.func), "__code__", None), "co_filename", ""
-                )
-            )
-            for fixture_def in fixtures
-        }
-        self.of_test[self._side.case_id(item.nodeid)] = tuple(
-            str(path.relative_to(tree))
-            for path in map(Path, sorted(found))
-            if path.is_relative_to(tree) and path.is_file() and path.stat().st_mtime < self._began_s
-        )
-        return done
-
-
-#: Ends of names of files that are no data of a test: code, and the configuration that pytest reads.
-_NO_DATA = (".py", ".pyc", ".so", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
 
 #: Share of CPU time that other threads have in a call on several cores.
 _OF_OTHER_THREADS = 0.1

@@ -34,7 +34,7 @@ from mnistbench.core.reading import (
     read_text,
     wrong,
 )
-from mnistbench.gate.listing import Listings
+from mnistbench.gate.listing import Listings, Reach
 from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
 
 #: Version of the file. 2: the header has the listings of both sides. 1 was never released.
@@ -261,6 +261,7 @@ class GateHeader:
     # What the newest qualification of this machine found; empty if there is none.
     qualified: str = ""
     shard: Shard = WHOLE
+    reach: Reach = field(default_factory=Reach)
 
     @property
     def labels(self) -> Mapping[str, str]:

@@ -1,0 +1,230 @@
+"""Which cases run code that differs between the sides, and which changed code no case runs.
+
+What is not known counts as reached.
+"""
+
+from __future__ import annotations
+
+import configparser
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from mnistbench.gate.listing import Listings, Reach
+from mnistbench.gate.messages import Code, Followed
+from mnistbench.gate.reach.changes import GONE, Changes, Side, changed_functions, changes
+from mnistbench.gate.reach.definitions import MODULE
+from mnistbench.gate.reach.files import Files
+from mnistbench.gate.sides.stray import Imports
+from mnistbench.gate.trees import Tree
+from mnistbench.gate.words import BASE, HEAD
+
+#: Most reasons of a case that are kept.
+_MOST_REASONS = 3
+
+#: Folders and files whose functions are not those of the project itself.
+_NO_PRODUCT = frozenset(
+    {
+        "bench",
+        "benchmark",
+        "benchmarks",
+        "ci",
+        "doc",
+        "docs",
+        "examples",
+        "scripts",
+        "test",
+        "tests",
+    }
+)
+_NO_MODULES = ("conftest.py", "noxfile.py", "setup.py", "tasks.py")
+
+#: Files in which pytest looks for its options, and the sections there.
+_CONFIGURATIONS = {
+    "pytest.ini": ("pytest",),
+    ".pytest.ini": ("pytest",),
+    "tox.ini": ("pytest",),
+    "setup.cfg": ("tool:pytest",),
+}
+
+
+def reach(
+    trees: Mapping[str, Tree],
+    sides: Listings,
+    imports: Mapping[str, Imports],
+    followed: Mapping[str, Followed],
+    of_all: Sequence[str],
+    differing: Sequence[str],
+) -> Reach:
+    """Compare what the surveys have seen each case run.
+
+    Args:
+        trees: of BASE and HEAD.
+        sides: their listings.
+        imports: of each.
+        followed: of each.
+        of_all: what else differs between the sides and counts for all cases.
+        differing: files whose bytes differ between the trees, relative to them.
+    """
+    compared = {
+        side: Side(Files(trees[side].root, _modules(imports[side], followed[side])), followed[side])
+        for side in (BASE, HEAD)
+    }
+    changed = changes(compared, differing)
+    everywhere = [*of_all, *_of_all(trees, imports, differing)]
+    if changed.everywhere:
+        everywhere.append(changed.everywhere)
+    by_code = {side: _by_code(changed, compared[side]) for side in (BASE, HEAD)}
+    reasons = {}
+    for node_id in sides.common:
+        own = [
+            *everywhere,
+            *_of_runs(node_id, compared, by_code),
+            *(_of_listing(node_id, sides, compared, differing) if differing else ()),
+        ]
+        if own:
+            reasons[node_id] = tuple(dict.fromkeys(own))[:_MOST_REASONS]
+    return Reach(
+        is_known=True,
+        reasons=reasons,
+        same={node_id: label for node_id, label in sides.labels.items() if node_id not in reasons},
+        gap=_gap(trees, compared, sides, differing),
+    )
+
+
+def _modules(imports: Imports, followed: Followed) -> dict[str, str]:
+    """Return the Python files that a side has imported, by the name of the module.
+
+    A file that is no module any more, such as one of several conftest.py, has its path as name.
+    """
+    modules = {name: path for name, path in imports.files.items() if path.endswith(".py")}
+    known = {*modules.values()}
+    return modules | {code.path: code.path for code in followed.code if code.path not in known}
+
+
+def _by_code(changed: Changes, side: Side) -> list[str]:
+    """Return why each code object of a side differs; "" if it does not."""
+    return [changed.of_code(code, side.files) for code in side.followed.code]
+
+
+def _of_runs(
+    node_id: str, sides: Mapping[str, Side], by_code: Mapping[str, Sequence[str]]
+) -> Iterable[str]:
+    """Yield why the code that a case runs differs."""
+    ran: dict[str, dict[tuple[str, str], Code]] = {}
+    for name, side in sides.items():
+        positions = side.followed.cases.get(node_id, ())
+        yield from (by_code[name][position] for position in positions if by_code[name][position])
+        ran[name] = {
+            (code.path, code.name): code
+            for code in (side.followed.code[position] for position in positions)
+            if code.name != MODULE
+        }
+    for name, other in ((BASE, HEAD), (HEAD, BASE)):
+        for path, function in ran[name].keys() - ran[other].keys():
+            yield f"runs {path}:{function} in the {name} alone"
+    for name, side in sides.items():
+        if node_id not in side.followed.cases:
+            yield f"was not followed in the {name}"
+
+
+def _of_listing(
+    node_id: str, sides: Listings, compared: Mapping[str, Side], differing: Sequence[str]
+) -> Iterable[str]:
+    """Yield what differs of a case beside its code."""
+    base = sides.base.cases[node_id]
+    head = sides.head.cases[node_id]
+    for path in sorted({*base.sources, *head.sources}.intersection(differing)):
+        if not path.endswith(".py"):
+            yield f"opens {path} (changed)"
+    if base.result and head.result and base.result != head.result:
+        yield "returns another result"
+    if base.returns != head.returns:
+        yield f"returns {base.returns} in the base and {head.returns} in the head"
+    if base.parameters != head.parameters:
+        yield "has other parameters"
+    for why in {side.followed.unfollowed.get(node_id, "") for side in compared.values()}:
+        if why:
+            yield why
+
+
+def _of_all(
+    trees: Mapping[str, Tree], imports: Mapping[str, Imports], differing: Sequence[str]
+) -> Iterable[str]:
+    """Yield what differs in the trees and counts for all cases."""
+    compiled = {
+        path
+        for side in imports.values()
+        for path in side.files.values()
+        if not path.endswith(".py")
+    }
+    for path in sorted(compiled.intersection(differing)):
+        yield f"the project loads {path} (changed)"
+    base = _pytest_options(trees[BASE])
+    head = _pytest_options(trees[HEAD])
+    if base != head:
+        yield "the options of pytest in the project's configuration differ"
+
+
+def _pytest_options(tree: Tree) -> list[object]:
+    """Return the options of pytest in a tree's configuration, of all files that may have them."""
+    options: list[object] = []
+    for folder in dict.fromkeys((tree.directory, tree.root)):
+        for name, sections in _CONFIGURATIONS.items():
+            options.append(_sections(folder / name, sections))
+        try:
+            table = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+            options.append(table.get("tool", {}).get("pytest"))
+        except FileNotFoundError:
+            options.append(None)
+        except (OSError, ValueError) as error:
+            options.append(str(error))
+    return options
+
+
+def _sections(path: Path, names: Iterable[str]) -> object:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(path, encoding="utf-8")
+    except (OSError, ValueError, configparser.Error):
+        return path.read_bytes()
+    return [dict(parser[name]) for name in names if name in parser]
+
+
+# ---- Changed code that no case runs --------------------------------------------------------------
+
+
+def _gap(
+    trees: Mapping[str, Tree],
+    compared: Mapping[str, Side],
+    sides: Listings,
+    differing: Sequence[str],
+) -> tuple[str, ...]:
+    """Return the changed functions of the head's project that no case has run."""
+    files = {side: Files(trees[side].root, {}) for side in trees}
+    head = compared[HEAD].followed
+    ran = {
+        (head.code[position].path, head.code[position].name)
+        for node_id in sides.common
+        for position in head.cases.get(node_id, ())
+    }
+    gap = []
+    for path in differing:
+        if not path.endswith(".py") or not _is_product(path):
+            continue
+        base_source = files[BASE].source(path)
+        head_source = files[HEAD].source(path)
+        if base_source is None or head_source is None:
+            continue
+        for name, how in changed_functions(base_source, head_source).items():
+            if how != GONE and (path, name) not in ran:
+                gap.append(f"{path}:{name}")
+    return tuple(sorted(gap))
+
+
+def _is_product(path: str) -> bool:
+    """Whether a file belongs to the project itself, and not to its tests or its build."""
+    parts = PurePosixPath(path).parts
+    name = parts[-1]
+    is_test = name.startswith("test_") or name.endswith("_test.py") or name in _NO_MODULES
+    return not is_test and _NO_PRODUCT.isdisjoint(parts[:-1])

@@ -1,0 +1,65 @@
+"""The Python files of a side that its survey has imported, read when they are asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from mnistbench.gate.reach.definitions import Source, read
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+class Files:
+    """The imported Python files of a tree."""
+
+    def __init__(self, root: Path, modules: Mapping[str, str]) -> None:
+        self._root = root
+        self._modules = modules  # name -> file, relative to the tree
+        self._names = {path: name for name, path in modules.items()}
+        self._sources: dict[str, Source | None] = {}
+        self._words: dict[str, frozenset[str]] = {}
+
+    @property
+    def paths(self) -> Collection[str]:
+        """Of the imported files, relative to the tree."""
+        return self._names.keys()
+
+    def source(self, path: str) -> Source | None:
+        """Return what a file defines: nothing if it does not exist, None if it cannot be read."""
+        if path not in self._sources:
+            self._sources[path] = self._read(path)
+        return self._sources[path]
+
+    def _read(self, path: str) -> Source | None:
+        try:
+            return read((self._root / path).read_bytes())
+        except FileNotFoundError:
+            return Source((), ())
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return None
+
+    def words(self, path: str) -> frozenset[str]:
+        """Return the words of a file, among them all names that it uses; * of a star import."""
+        if path not in self._words:
+            try:
+                text = (self._root / path).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                text = ""
+            stars = ("*",) if "import *" in text else ()
+            self._words[path] = frozenset((*_WORD.findall(text), *stars))
+        return self._words[path]
+
+    def imported_path(self, path: str, module: str) -> str:
+        """Return the file of a module, named as in the file ``path``; "" if it is not in the tree.
+
+        Leading dots are those of a relative import.
+        """
+        relative = module.lstrip(".")
+        level = len(module) - len(relative)
+        if not level:
+            return self._modules.get(module, "")
+        parts = self._names.get(path, "").split(".")
+        kept = len(parts) - level + path.endswith("__init__.py")
+        return self._modules.get(".".join([*parts[: max(0, kept)], *filter(None, [relative])]), "")

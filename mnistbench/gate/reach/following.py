@@ -1,0 +1,397 @@
+"""Follow the tests of a survey: which code of the tree each of them runs, and which files it opens.
+
+What a fixture runs and opens belongs to every test that uses it. What runs elsewhere, at imports
+and while tests are collected, is kept with the statement at whose import it ran.
+
+The process of a side loads this module; it does not import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from mnistbench.gate.messages import Code, Followed
+from mnistbench.gate.reach.definitions import MODULE
+from mnistbench.measuring.timing import Clock
+
+#: Ends of names of files that are no data of a test: code, and the configuration that pytest reads.
+_NO_DATA = (".py", ".pyc", ".so", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
+
+#: Audit events of a process that is started.
+_STARTS = frozenset(
+    {
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.system",
+        "subprocess.Popen",
+    }
+)
+
+#: Of a function that runs more often at imports, not every statement is found.
+_MOST_CALLS = 10_000
+
+#: ``sys.monitoring``, of Python 3.12 and newer.
+_MONITORING: Any = getattr(sys, "monitoring", None)
+#: Numbers of tools there that have no fixed use.
+_TOOLS = (4, 3)
+
+_PROCESSES = "starts processes, whose code is not followed"
+_MADE_CODE = "runs code that exec or eval makes, which is not followed"
+_COMPILED = "is compiled by torch.compile, whose code is not followed"
+_OTHER_PROFILER = "sets a profile function, so its code is not followed"
+_EARLIER_THREADS = "uses threads that were started before, whose code is not followed"
+
+
+class Follower:
+    """A plug-in of pytest that follows the tests of a side."""
+
+    def __init__(self, tree: Path, case_id: Callable[[str], str]) -> None:
+        self._tree = tree
+        self._prefix = f"{tree}{os.sep}"
+        self._case_id = case_id
+        self._began_s = time.time()
+        # Of the last test; of the longest one, the first with loading.
+        self._ended_ns = Clock.wall_ns()
+        self.longest_s = 0.0
+        self._running: object = None  # the test or fixture; None while tests are collected
+        # What ran -> files that it opened, code that it ran, and why not all of it is known.
+        self._opened: dict[object, set[str]] = defaultdict(set)
+        self._ran: dict[object, set[CodeType]] = defaultdict(set)
+        self._unfollowed: dict[object, dict[str, None]] = defaultdict(dict)
+        self._outside: dict[CodeType, set[tuple[str, int]]] = defaultdict(set)
+        self._outside_calls = Counter[CodeType]()
+        self.sources: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
+        self._of_test: dict[str, tuple[set[CodeType], str]] = {}  # code, why it is not all
+        # Modules that were imported before the first conftest.py.
+        self.plugins: frozenset[str] = frozenset()
+        self._calls: _Monitoring | _Profiling = (
+            _Monitoring(self._is_own, self._note_call)
+            if sys.version_info >= (3, 12)
+            else _Profiling(self._is_own, self._note_call)
+        )
+        sys.addaudithook(self._note_event)
+
+    # ---- Events ----------------------------------------------------------------------------------
+
+    def _is_own(self, code: CodeType) -> bool:
+        """Whether a code object is that of a function or a module in the tree."""
+        is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
+        return code.co_filename.startswith(self._prefix) and (is_function or code.co_name == MODULE)
+
+    def _note_call(self, code: CodeType, frame: FrameType) -> bool:
+        """Note a call of code in the tree; return whether more of its calls count."""
+        if self._running is not None:
+            self._ran[self._running].add(code)
+            return False
+        self._outside_calls[code] += 1
+        if self._outside_calls[code] > _MOST_CALLS:
+            self._outside[code].add(("", 0))
+            return False
+        self._outside[code].add(self._importing_statement(frame))
+        return True
+
+    def _importing_statement(self, frame: FrameType) -> tuple[str, int]:
+        """Return the file and the line of the statement at whose import a call runs; "" if none."""
+        outer = frame.f_back
+        while outer is not None:
+            code = outer.f_code
+            if not code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(
+                self._prefix
+            ):
+                return self._relative(code.co_filename), outer.f_lineno
+            outer = outer.f_back
+        return "", 0
+
+    def _note_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            if isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
+                # A Path costs more than the event.
+                self._opened[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100
+        elif self._running is None:
+            return
+        elif event in ("os.listdir", "os.scandir"):
+            is_import = sys._getframe(1).f_code.co_filename.startswith("<frozen")  # noqa: SLF001
+            if isinstance(arguments[0], str | None) and not is_import:
+                self._opened[self._running].add(os.path.abspath(arguments[0] or "."))  # noqa: PTH100
+        elif event in _STARTS:
+            self._unfollowed[self._running][_PROCESSES] = None
+        elif event == "exec" and self._is_made(arguments[0]):
+            self._unfollowed[self._running][_MADE_CODE] = None
+
+    def _is_made(self, code: CodeType) -> bool:
+        """Whether code that is executed comes from no file, and not from the standard library."""
+        if not code.co_filename.startswith("<") or code.co_filename.startswith("<frozen"):
+            return False
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # what calls exec
+        return frame is not None and not frame.f_code.co_filename.startswith(_STANDARD_LIBRARY)
+
+    # ---- Hooks of pytest -------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+        """Note what pytest and its plug-ins have imported, and follow calls from here on."""
+        self.plugins = frozenset(sys.modules)
+        self._calls.start()
+        early_config.add_cleanup(self._calls.stop)
+        self._calls.follow_hooks(early_config.pluginmanager)
+
+    @contextmanager
+    def importing(self, *, is_own: bool) -> Iterator[None]:
+        """Follow calls in the body, the import of a module, if it is one of the tree."""
+        with self._calls.switched(on=is_own):
+            yield
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Follow no calls in the body, whose time is measured."""
+        with self._calls.switched(on=False):
+            yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:
+        """Note what a fixture runs and opens, which other tests may use, too."""
+        with self._followed(fixturedef):
+            return (yield)
+
+    @contextmanager
+    def _followed(self, running: object) -> Iterator[None]:
+        outer = self._running
+        self._running = running
+        self._opened[running] = set()
+        self._ran[running] = set()
+        self._unfollowed[running] = {}
+        self._calls.begin()
+        try:
+            with self._calls.switched(on=True):
+                yield
+                if self._calls.is_replaced():
+                    self._unfollowed[running][_OTHER_PROFILER] = None
+        finally:
+            self._running = outer
+            self._calls.begin()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        """Store what a test has run and opened."""
+        has_threads = self._calls.misses_threads()
+        with self._followed(item):
+            done = yield
+            if has_threads:
+                self._unfollowed[item][_EARLIER_THREADS] = None
+            if _has_compiled_frames():
+                self._unfollowed[item][_COMPILED] = None
+        began_ns = self._ended_ns
+        self._ended_ns = Clock.wall_ns()
+        self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
+        info = getattr(item, "_fixtureinfo", None)
+        fixtures = [
+            fixture
+            for fixtures_of_name in (info.name2fixturedefs.values() if info else ())
+            for fixture in fixtures_of_name
+        ]
+        node_id = self._case_id(item.nodeid)
+        self.sources[node_id] = self._files(item, fixtures)
+        parts = (item, *fixtures)
+        codes = {code for part in parts for code in self._ran.get(part, ())}
+        reasons = {why for part in parts for why in self._unfollowed.get(part, ())}
+        self._of_test[node_id] = codes, "; ".join(sorted(reasons))
+        return done
+
+    def _files(self, item: pytest.Item, fixtures: Sequence[Any]) -> tuple[str, ...]:
+        """Return the files of the tree on which a test depends: of code, and of data."""
+        parts = (None, item, *fixtures)
+        paths = {path for part in parts for path in self._opened.get(part, ())}
+        paths |= {str(item.path), *(str(folder / "conftest.py") for folder in item.path.parents)}
+        paths |= {
+            str(getattr(getattr(inspect.unwrap(fixture.func), "__code__", None), "co_filename", ""))
+            for fixture in fixtures
+        }
+        return tuple(
+            str(path.relative_to(self._tree))
+            for path in map(Path, sorted(paths))
+            if path.is_relative_to(self._tree)
+            and path.exists()
+            and (path.is_dir() or path.stat().st_mtime < self._began_s)
+        )
+
+    # ---- The result ------------------------------------------------------------------------------
+
+    def followed(self, node_ids: Collection[str]) -> Followed:
+        """Return what ran outside of tests, and in these."""
+        positions: dict[CodeType, int] = {}
+        for code in (
+            *self._outside,
+            *(code for codes, _ in self._of_test.values() for code in codes),
+        ):
+            positions.setdefault(code, len(positions))
+        of_tests = {node_id: test for node_id, test in self._of_test.items() if node_id in node_ids}
+        return Followed(
+            code=tuple(
+                Code(self._relative(code.co_filename), code.co_qualname, code.co_firstlineno)
+                for code in positions
+            ),
+            cases={
+                node_id: tuple(sorted(positions[code] for code in codes))
+                for node_id, (codes, _) in of_tests.items()
+            },
+            imported=tuple(
+                (positions[code], path, line)
+                for code, places in self._outside.items()
+                for path, line in sorted(places)
+            ),
+            unfollowed={node_id: why for node_id, (_, why) in of_tests.items() if why},
+        )
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(self._prefix)
+
+
+#: Folder of the standard library, in which namedtuple and dataclass call exec.
+_STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
+
+
+def _has_compiled_frames() -> bool:
+    """Whether torch.compile has compiled code in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return bool(utils and utils.counters["frames"]["total"])
+
+
+class _Monitoring:
+    """Calls that ``sys.monitoring`` reports, in all threads.
+
+    A code object is turned off once it was seen.
+    """
+
+    def __init__(
+        self,
+        is_wanted: Callable[[CodeType], bool],
+        note: Callable[[CodeType, FrameType], bool],
+    ) -> None:
+        self._is_wanted = is_wanted
+        self._note = note
+        self._tool = _TOOLS[0]
+
+    def start(self) -> None:
+        self._tool = next(tool for tool in _TOOLS if _MONITORING.get_tool(tool) is None)
+        _MONITORING.use_tool_id(self._tool, "mnistbench")
+        events = _MONITORING.events
+        for event in (events.PY_START, events.PY_RESUME):
+            _MONITORING.register_callback(self._tool, event, self._called)
+        _MONITORING.set_events(self._tool, events.PY_START | events.PY_RESUME)
+
+    def stop(self) -> None:
+        _MONITORING.set_events(self._tool, _MONITORING.events.NO_EVENTS)
+        _MONITORING.free_tool_id(self._tool)
+
+    def begin(self) -> None:
+        """Report all code objects again."""
+        _MONITORING.restart_events()
+
+    def follow_hooks(self, _: pytest.PytestPluginManager) -> None:
+        """Do nothing: calls of hooks are reported as all others."""
+
+    @contextmanager
+    def switched(self, *, on: bool) -> Iterator[None]:  # noqa: ARG002  # it costs nothing
+        yield
+
+    def is_replaced(self) -> bool:
+        return False
+
+    def misses_threads(self) -> bool:
+        return False
+
+    def _called(self, code: CodeType, _: int) -> object:
+        if self._is_wanted(code) and self._note(code, sys._getframe(1)):  # noqa: SLF001
+            return None
+        return _MONITORING.DISABLE
+
+
+class _Profiling:
+    """Calls that a profile function gets, before Python 3.12. It is set only where it is needed."""
+
+    def __init__(
+        self,
+        is_wanted: Callable[[CodeType], bool],
+        note: Callable[[CodeType, FrameType], bool],
+    ) -> None:
+        self._is_wanted = is_wanted
+        self._note = note
+        self._is_on = False
+        self._foreign: set[CodeType] = set()  # outside of the tree
+        self._seen: set[CodeType] = set()  # since the last test or fixture began
+        self._thread_count = 0
+
+    def start(self) -> None:
+        self._thread_count = threading.active_count()
+        threading.setprofile(self._called)
+
+    def stop(self) -> None:
+        threading.setprofile(None)
+        sys.setprofile(None)
+
+    def begin(self) -> None:
+        """Report all code objects again."""
+        self._seen = set()
+
+    def follow_hooks(self, manager: pytest.PytestPluginManager) -> None:
+        """Follow the calls of hooks that are implemented in the tree."""
+        switches: list[contextlib.AbstractContextManager[None]] = []
+
+        def before(_: str, implementations: Sequence[Any], __: object) -> None:
+            codes = (getattr(hook.function, "__code__", None) for hook in implementations)
+            is_own = any(code and self._is_wanted(code) for code in codes)
+            switches.append(self.switched(on=self._is_on or is_own))
+            switches[-1].__enter__()
+
+        def after(*_: object) -> None:
+            switches.pop().__exit__(None, None, None)
+
+        manager.add_hookcall_monitoring(before, after)
+
+    @contextmanager
+    def switched(self, *, on: bool) -> Iterator[None]:
+        before = self._is_on
+        if on is not before:
+            self._is_on = on
+            sys.setprofile(self._called if on else None)
+        try:
+            yield
+        finally:
+            if on is not before:
+                self._is_on = before
+                sys.setprofile(self._called if before else None)
+
+    def is_replaced(self) -> bool:
+        """Whether the code that was followed has set another profile function."""
+        return self._is_on and sys.getprofile() != self._called
+
+    def misses_threads(self) -> bool:
+        """Whether there are threads from before the session."""
+        return self._thread_count > 1
+
+    def _called(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or not self._is_on:
+            return
+        code = frame.f_code
+        if code in self._foreign or code in self._seen:
+            return
+        if not self._is_wanted(code):
+            self._foreign.add(code)
+        elif not self._note(code, frame):
+            self._seen.add(code)
