@@ -94,7 +94,7 @@ class Selected:
     phases: tuple[str, ...]
 
 
-class Code(NamedTuple):
+class RunCode(NamedTuple):
     """A code object of a file in the tree."""
 
     path: str  # relative to the tree
@@ -106,7 +106,7 @@ class Code(NamedTuple):
 class Followed:
     """What ran in the survey of a side, of the files of its tree."""
 
-    code: tuple[Code, ...] = ()
+    code: tuple[RunCode, ...] = ()
     # Node id -> positions of what its test and its fixtures ran.
     cases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # What ran outside of tests and fixtures: its position, and the file and line of the statement
@@ -122,8 +122,8 @@ class Surveyed:
 
     listing: Listing
     imports: Imports
-    followed: Followed
     longest_s: float  # of loading and each test, seconds
+    followed: Followed = field(default_factory=Followed)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.flow import measure
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
 from mnistbench.gate.listing import ListedCase, Listing, Listings
-from mnistbench.gate.messages import Efforts, Spent
+from mnistbench.gate.messages import Efforts, Followed, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report import last_line, report
@@ -151,7 +151,8 @@ class Launches:
             parameters={side: listing.parameters for side, listing in listings.items()},
         )
         imports = {side: Imports(str(plan.trees[side].root)) for side in listings}
-        return plan, Surveys(Listings(listings[BASE], listings[HEAD]), imports)
+        followed = {side: Followed() for side in listings}
+        return plan, Surveys(Listings(listings[BASE], listings[HEAD]), imports, followed)
 
     def collect_again(self, plan, seed, log):
         self.collected.append(seed)

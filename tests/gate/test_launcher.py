@@ -68,6 +68,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "parameters": "",
         "sources": [],
         "returns": "",
+        "result": "",
         "seconds": 0.1,
         "onednn": {},
     }
@@ -86,7 +87,15 @@ def surveyed(files={}, longest_s=0.01, **changes):
         **changes,
     }
     imports = {"tree": job["tree"], "outside": {}, "files": {"t": f"{name}.py", **files}}
-    say(surveyed={"listing": listing, "imports": imports, "longest_s": longest_s})
+    followed = {"code": [], "cases": {}, "imported": [], "unfollowed": {}}
+    say(
+        surveyed={
+            "listing": listing,
+            "imports": imports,
+            "longest_s": longest_s,
+            "followed": followed,
+        }
+    )
 
 
 def result(**changes):

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from mnistbench.gate.listing import Listings, Reach
-from mnistbench.gate.messages import Code, Followed
-from mnistbench.gate.reach.changes import GONE, Changes, Side, changed_functions, changes
+from mnistbench.gate.messages import Followed, RunCode
+from mnistbench.gate.reach.changes import GONE, Changes, SideCode, changed_functions, changes
 from mnistbench.gate.reach.definitions import MODULE
 from mnistbench.gate.reach.files import Files
 from mnistbench.gate.sides.stray import Imports
@@ -67,7 +67,9 @@ def reach(
         differing: files whose bytes differ between the trees, relative to them.
     """
     compared = {
-        side: Side(Files(trees[side].root, _modules(imports[side], followed[side])), followed[side])
+        side: SideCode(
+            Files(trees[side].root, _modules(imports[side], followed[side])), followed[side]
+        )
         for side in (BASE, HEAD)
     }
     changed = changes(compared, differing)
@@ -102,16 +104,16 @@ def _modules(imports: Imports, followed: Followed) -> dict[str, str]:
     return modules | {code.path: code.path for code in followed.code if code.path not in known}
 
 
-def _by_code(changed: Changes, side: Side) -> list[str]:
+def _by_code(changed: Changes, side: SideCode) -> list[str]:
     """Return why each code object of a side differs; "" if it does not."""
     return [changed.of_code(code, side.files) for code in side.followed.code]
 
 
 def _of_runs(
-    node_id: str, sides: Mapping[str, Side], by_code: Mapping[str, Sequence[str]]
+    node_id: str, sides: Mapping[str, SideCode], by_code: Mapping[str, Sequence[str]]
 ) -> Iterable[str]:
     """Yield why the code that a case runs differs."""
-    ran: dict[str, dict[tuple[str, str], Code]] = {}
+    ran: dict[str, dict[tuple[str, str], RunCode]] = {}
     for name, side in sides.items():
         positions = side.followed.cases.get(node_id, ())
         yield from (by_code[name][position] for position in positions if by_code[name][position])
@@ -129,7 +131,7 @@ def _of_runs(
 
 
 def _of_listing(
-    node_id: str, sides: Listings, compared: Mapping[str, Side], differing: Sequence[str]
+    node_id: str, sides: Listings, compared: Mapping[str, SideCode], differing: Sequence[str]
 ) -> Iterable[str]:
     """Yield what differs of a case beside its code."""
     base = sides.base.cases[node_id]
@@ -196,7 +198,7 @@ def _sections(path: Path, names: Iterable[str]) -> object:
 
 def _gap(
     trees: Mapping[str, Tree],
-    compared: Mapping[str, Side],
+    compared: Mapping[str, SideCode],
     sides: Listings,
     differing: Sequence[str],
 ) -> tuple[str, ...]:

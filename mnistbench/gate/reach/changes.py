@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mnistbench.gate.messages import Code, Followed
+from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.definitions import (
     MODULE,
     OPAQUE_DECORATORS,
@@ -71,7 +71,7 @@ class Changes:
     unread: set[str] = field(default_factory=set)  # files that this Python cannot read
     everywhere: str = ""  # why any case may do something else
 
-    def of_code(self, code: Code, files: Files) -> str:
+    def of_code(self, code: RunCode, files: Files) -> str:
         """Return why a code object may do something else than on the other side; "" if not."""
         where = f"{code.path}:{code.name}"
         if code.path in self.unread:
@@ -97,7 +97,7 @@ class Changes:
         used = self.used(code.path, "", function.uses, files)
         return f"runs {where}, which uses {used.name} ({used.why})" if used else ""
 
-    def _of_statements(self, code: Code, source: Source, files: Files) -> str:
+    def _of_statements(self, code: RunCode, source: Source, files: Files) -> str:
         """Return why the statement of a lambda differs; "" if it does not."""
         for statement in source.statements_at(code.line):
             for name in statement.names:
@@ -155,20 +155,20 @@ def _classes_of(name: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideCode:
     """A side's files, and what ran in them."""
 
     files: Files
     followed: Followed
 
-    def run_under(self, path: str, statement: Statement) -> Iterator[Code]:
+    def run_under(self, path: str, statement: Statement) -> Iterator[RunCode]:
         """Yield the code that ran while a statement was executed at the import of a file."""
         for position, under, line in self.followed.imported:
             if under == path and statement.line <= line <= statement.last_line:
                 yield self.followed.code[position]
 
 
-def changes(sides: Mapping[str, Side], differing: Iterable[str]) -> Changes:
+def changes(sides: Mapping[str, SideCode], differing: Iterable[str]) -> Changes:
     """Compare the imported files of both sides.
 
     Args:
@@ -214,7 +214,7 @@ def _compare_functions(path: str, base: Source, head: Source, result: Changes) -
 class _Spreading:
     """Finds all statements whose effect differs."""
 
-    def __init__(self, sides: Mapping[str, Side], result: Changes) -> None:
+    def __init__(self, sides: Mapping[str, SideCode], result: Changes) -> None:
         self._sides = sides
         self._result = result
         self._done: set[tuple[str, str, int, str]] = set()  # side, path, line, content
@@ -258,7 +258,7 @@ class _Spreading:
     def _size(self) -> int:
         return len(self._done) + len(self._result.names) + len(self._result.functions)
 
-    def _add_users(self, side_name: str, side: Side, path: str) -> None:
+    def _add_users(self, side_name: str, side: SideCode, path: str) -> None:
         """Add the statements of a file that use a changed name."""
         words = side.files.words(path)
         if "*" not in words and not any(name.name in words for name in self._result.names):
@@ -272,7 +272,7 @@ class _Spreading:
                 if used:
                     self._add(side_name, path, statement, used.why)
 
-    def _add_star(self, side: Side, path: str, statement: Statement) -> None:
+    def _add_star(self, side: SideCode, path: str, statement: Statement) -> None:
         """Add the changed names of a module to a file that imports all of them."""
         (module, _, _) = statement.imported[0]
         target = side.files.imported_path(path, module)
@@ -281,7 +281,7 @@ class _Spreading:
             if not name.scope:
                 names.setdefault(Name(path, "", name.name), why)
 
-    def _add_opaque(self, side: Side) -> None:
+    def _add_opaque(self, side: SideCode) -> None:
         """Add the names of functions whose calls may use code that differs and is not seen to run.
 
         It has run in an earlier test, or compiled.
@@ -342,7 +342,7 @@ class _Spreading:
             result.names.setdefault(Name(path, outer, name), why)
         self._add_effects(self._sides[side], path, statement, why)
 
-    def _add_effects(self, side: Side, path: str, statement: Statement, why: str) -> None:
+    def _add_effects(self, side: SideCode, path: str, statement: Statement, why: str) -> None:
         """Add the objects that a statement may change beside what it binds."""
         for root in statement.acts_on:
             for data in self._objects(side, path, root):
@@ -357,7 +357,7 @@ class _Spreading:
                 for name in _data(source).intersection(function.uses.names):
                     self._result.names.setdefault(Name(code.path, "", name), why)
 
-    def _objects(self, side: Side, path: str, root: str) -> Iterator[Name | None]:
+    def _objects(self, side: SideCode, path: str, root: str) -> Iterator[Name | None]:
         """Yield the data that a name means, None if it can be anything outside of the tree."""
         if root in _CHANGING_BUILTINS or not root:
             yield None

@@ -148,7 +148,7 @@ def read(text: str | bytes) -> Source:
         SyntaxError: this version of Python cannot read it.
         ValueError: the file has a null byte.
     """
-    reader = _Reader()
+    reader = _SourceReader()
     reader.block(ast.parse(text).body, "", "")
     return Source(tuple(reader.functions), tuple(_with_versions(reader.statements)))
 
@@ -171,7 +171,7 @@ def _with_versions(statements: Sequence[Statement]) -> Iterator[Statement]:
         yield replace(statement, content=content)
 
 
-class _Reader:
+class _SourceReader:
     """Divides the blocks of a module and of its classes into parts."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from mnistbench.gate.messages import Code, Followed
+from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.definitions import MODULE
 from mnistbench.measuring.timing import Clock
 
@@ -243,7 +243,7 @@ class Follower:
         of_tests = {node_id: test for node_id, test in self._of_test.items() if node_id in node_ids}
         return Followed(
             code=tuple(
-                Code(self._relative(code.co_filename), code.co_qualname, code.co_firstlineno)
+                RunCode(self._relative(code.co_filename), code.co_qualname, code.co_firstlineno)
                 for code in positions
             ),
             cases={

@@ -101,7 +101,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         has_compiled_loops=has_compiled_loops(),
     )
     followed = follower.followed(listing.cases)
-    say(surveyed=asdict(Surveyed(listing, side.imports(), followed, follower.longest_s)))
+    say(surveyed=asdict(Surveyed(listing, side.imports(), follower.longest_s, followed)))
 
 
 def collect(job: Job, say: Callable[..., None]) -> None:

@@ -17,7 +17,7 @@ GATE = textwrap.dedent("""
     from mnistbench.gate import rounds, surveying
     from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
     from mnistbench.gate.listing import ListedCase, Listing, Listings
-    from mnistbench.gate.messages import Efforts, Spent
+    from mnistbench.gate.messages import Efforts, Followed, Spent
     from mnistbench.gate.sides.stray import Imports
 
     CASE = "bench.py::test_step"
@@ -32,7 +32,8 @@ GATE = textwrap.dedent("""
         if "broken" in speeds(plan).values():
             raise LaunchError("head: speed.txt cannot be measured")
         imports = {side: Imports(str(tree.root)) for side, tree in plan.trees.items()}
-        return plan, Surveys(Listings(LISTING, LISTING), imports)
+        followed = {side: Followed() for side in plan.trees}
+        return plan, Surveys(Listings(LISTING, LISTING), imports, followed)
 
     class Launch:
         def __init__(self, plan, seed):

@@ -18,6 +18,7 @@ from mnistbench import __version__
 from mnistbench.core.reading import member
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.listing import Listing
+from mnistbench.gate.reach.following import Follower
 from mnistbench.gate.sides import survey
 from mnistbench.gate.sides.session import Side, TakenCase
 
@@ -325,7 +326,7 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
     rehearsed = []
     made = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda")
     side = Side("head", Path(), Path(), "")
-    one = survey._Survey(side, [])
+    one = survey._Survey(side, [], Follower(side.tree, side.case_id))
     monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
     monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(one.cases)))
     monkeypatch.setattr(survey.gc, "freeze", lambda: None)
