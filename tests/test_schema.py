@@ -34,10 +34,10 @@ from mnistbench.gate.commands import bisection
 from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.statistics.decision import decide
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
-from mnistbench.gate.statistics.result import Verdict, conclude
+from mnistbench.gate.verdict.decision import decide
+from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.judging import verdicts
 from mnistbench.judging.acceptance import Acceptance

@@ -27,15 +27,16 @@ from mnistbench.gate import qualification
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import is_found, share
 from mnistbench.gate.statistics import (
-    decision,
     differences,
     groups,
     permutation,
     quantities,
     raw_samples,
 )
-from mnistbench.gate.statistics.decision import LOOKS
 from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.verdict.decision import Decision
+from mnistbench.gate.verdict.estimates import Estimate, kinds_of
+from mnistbench.gate.verdict.levels import LOOKS
 from mnistbench.gate.words import ONCE
 from mnistbench.judging import verdicts
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
@@ -146,7 +147,7 @@ class Pool:
         recorded_from: int | None = None,
         limits: Thresholds = LIMITS,
         once: bool = True,
-    ) -> tuple[list[decision.Estimate], decision.Decision]:
+    ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flagged, and the decision.
 
         ``recorded_from`` takes the launches from there on, with the roles that they had. Without
@@ -316,7 +317,7 @@ def with_recorded_roles(recorded: Pool) -> None:
         replace(quantity, logs=tuple(row))
         for quantity, row in zip(recorded.quantities, recorded.logs["pairs"], strict=True)
     ]
-    kinds = decision._kinds(quantities)  # noqa: SLF001
+    kinds = kinds_of(quantities)
     p = np.minimum(
         *(
             permutation.directed_test(

@@ -30,17 +30,10 @@ import numpy as np
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import share
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import (
-    Decision,
-    candidates,
-    decide,
-    is_settled,
-    looks,
-    product,
-    united,
-)
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_settled, united
+from mnistbench.gate.verdict.levels import looks, product
 from mnistbench.gate.words import ITERATION, MEAN, WALL
 from mnistbench.judging.verdicts import REGRESSED
 

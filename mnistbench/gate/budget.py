@@ -23,10 +23,10 @@ import numpy as np
 
 from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, Thresholds
-from mnistbench.gate.statistics.decision import least_fresh, looks
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.verdict.levels import least_fresh, looks
 from mnistbench.gate.words import ITERATION, OPERATION
 from mnistbench.judging.grouping import LARGE_SHARE
 

@@ -18,17 +18,14 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.statistics.decision import (
-    SCREENING,
-    Estimate,
-    Finding,
-    launches_needed,
-    looks,
-    product,
-)
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.result import NOTHING_TO_COMPARE, OTHER_PATH, Verdict
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.exact_differences import OTHER_PATH
+from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.levels import SCREENING, looks, product
+from mnistbench.gate.verdict.reasons import launches_needed
+from mnistbench.gate.verdict.verdict import NOTHING_TO_COMPARE, Verdict
 from mnistbench.gate.words import (
     ADDED,
     BASE,

@@ -34,9 +34,10 @@ from shown_numbers import agree
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import Decision, Finding
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
-from mnistbench.gate.statistics.result import conclude
+from mnistbench.gate.verdict.decision import Decision
+from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import (

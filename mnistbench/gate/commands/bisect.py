@@ -27,8 +27,8 @@ from mnistbench.gate.commands.bisection import (
 from mnistbench.gate.environments.uv import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
-from mnistbench.gate.statistics.decision import Finding
-from mnistbench.gate.statistics.result import Verdict, conclude
+from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.judging.verdicts import PASSED, REGRESSED
 from mnistbench.showing.output import check
 from mnistbench.showing.progress import Progress

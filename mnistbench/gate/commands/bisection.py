@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.statistics.decision import Estimate, Finding
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
-from mnistbench.gate.statistics.result import Verdict
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from mnistbench.core.options import argument, path
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report import deliver_verdict, report
-from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.showing.output import check
 
 

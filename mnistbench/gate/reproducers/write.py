@@ -15,9 +15,11 @@ from mnistbench.gate.reproducers.script import (
     make_same_calls,
     script,
 )
-from mnistbench.gate.statistics.decision import Decision, Finding, as_shown
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
+from mnistbench.gate.verdict.decision import Decision
+from mnistbench.gate.verdict.estimates import as_shown
+from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.words import ADDED, BASE, HEAD, OUTSIDE_KIND
 from mnistbench.judging.verdicts import REGRESSED
 

@@ -28,9 +28,9 @@ from mnistbench.gate.commands.bisection import (
 )
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.statistics.decision import Finding
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, End
-from mnistbench.gate.statistics.result import conclude
+from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
 

@@ -20,9 +20,10 @@ from mnistbench.gate.launcher import LaunchError, capture
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.reproducers.script import VALUES, read
 from mnistbench.gate.reproducers.write import slower_operations, write
-from mnistbench.gate.statistics.decision import Finding, decide
 from mnistbench.gate.statistics.quantities import Replaced, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import End, append, load
+from mnistbench.gate.verdict.decision import decide
+from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import REGRESSED
 

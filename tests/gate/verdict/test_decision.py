@@ -16,22 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MEAN_FACTOR, Thresholds
-from mnistbench.gate.statistics import decision
-from mnistbench.gate.statistics.decision import (
+from mnistbench.gate.statistics.permutation import LEVEL
+from mnistbench.gate.verdict.decision import candidates, decide, is_settled
+from mnistbench.gate.verdict.estimates import Estimate, as_shown, kinds_of
+from mnistbench.gate.verdict.findings import is_confirmed
+from mnistbench.gate.verdict.levels import (
     CONFIRMING,
     LEAST_FRESH_OF_IMPROVEMENT,
     LOOKS,
     PRODUCT,
     SCREENING,
-    Estimate,
-    as_shown,
-    candidates,
-    decide,
-    is_settled,
     least_fresh,
 )
-from mnistbench.gate.statistics.permutation import LEVEL
 from mnistbench.judging import verdicts
+from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
     CONTRADICTED,
     IMPROVED,
@@ -82,9 +80,9 @@ def test_both_stages_confirm_together(change, screened, fresh, launches, confirm
         Estimate(call(change), change, change, change, p, count)
         for p, count in ((screened, 10), (fresh, launches))
     ]
-    assert decision._is_confirmed(*stages) is confirmed
+    assert is_confirmed(*stages) is confirmed
     other_way = dataclasses.replace(stages[1], change=-change)
-    assert decision._is_confirmed(stages[0], other_way) is False
+    assert is_confirmed(stages[0], other_way) is False
 
 
 def logs(change, *, spread=0.003, count=12, seed=0):
@@ -294,9 +292,7 @@ def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
         (one.low, one.high) for one in (*without.cases, *without.operations)
     ]
     # Their spread is no one else's s0.
-    assert decision._kinds(
-        [call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]
-    ) == [
+    assert kinds_of([call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]) == [
         "iteration",
         "mean",
         "operation",
@@ -835,7 +831,7 @@ def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(
     logs=st.tuples(*[st.floats(-5, 5)] * 3).map(sorted),
 )
 def test_base_and_head_give_the_change(kind, base, head, logs):
-    low, change, high = map(decision.change_of, logs)
+    low, change, high = map(change_of, logs)
     shown = as_shown(
         gate_builders.estimate(change, low, high, kind=kind, base_ns=base, head_ns=head)
     )

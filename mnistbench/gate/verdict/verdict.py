@@ -10,28 +10,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mnistbench.core import units
-from mnistbench.core.operation import REORDER, OpKey, shortened
-from mnistbench.core.record import median_ns
+from mnistbench.core.operation import shortened
 from mnistbench.gate import words
-from mnistbench.gate.options import MEMORY_SHARE, JudgeOptions
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
-from mnistbench.gate.statistics.decision import (
-    Decision,
-    Finding,
-    decide,
-    decision_as_shown,
-    united,
-)
-from mnistbench.gate.statistics.raw_samples import End, GateHeader, Launch, Recorded, SideSample
-from mnistbench.gate.statistics.shards import NAMED
+from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, SideSample
+from mnistbench.gate.verdict.decision import Decision, decide, decision_as_shown, united
+from mnistbench.gate.verdict.exact_differences import differences_of_cases
+from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD, ITERATION, OTHER
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.exact import (
     TOLERANCE,
-    Counts,
-    model_differences,
-    operation_differences,
 )
 from mnistbench.judging.verdicts import (
     BROKEN,
@@ -43,10 +34,6 @@ from mnistbench.judging.verdicts import (
     UNMEASURED,
     Reason,
 )
-
-#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
-#: package.
-OTHER_PATH = "another path was taken: "
 
 #: Why a gate whose base has none of the cases compares nothing.
 NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
@@ -161,17 +148,6 @@ class Verdict:
         return all(reason.is_excusable for reason in self.reasons)
 
 
-def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
-    """Yield a text for each reason why cases cannot be measured.
-
-    With the first of these cases and the number of others.
-    """
-    for why in dict.fromkeys(unmeasurable.values()):
-        cases = [case for case, reason in unmeasurable.items() if reason == why]
-        more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-        yield f"{', '.join(cases[:NAMED])}{more}: {why}"
-
-
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate."""
     unmeasurable = recorded.unmeasurable
@@ -252,7 +228,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         accepted=accepted,
         exceeded=exceeded,
         unused=tuple(acceptance.text for acceptance in options.accept if acceptance not in used),
-        exact_differences=_differences_of_cases(header, of_first_stage),
+        exact_differences=differences_of_cases(header, of_first_stage),
         different=tuple(
             header.name(case)
             for case in header.labels
@@ -294,59 +270,6 @@ def _sorted_acceptances(
     return tuple(accepted), tuple(exceeded)
 
 
-def _differences_of_cases(
-    header: GateHeader, launches: Sequence[Launch]
-) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case in the last launch.
-
-    And those of paths and of peak memory in the survey.
-    """
-    last = {case: builds[0] for launch in launches for case, builds in launch.cases.items()}
-    counted = {case: _counted_differences(build) for case, build in last.items()}
-    found = {
-        header.name(case): (
-            *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
-            *_other_paths(header.sides.onednn.get(case, {})),
-            *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),
-            *counted.get(case, ()),
-        )
-        for case in header.labels
-    }
-    found[words.ALL_CASES] = (
-        *(OTHER_PATH + text for text in header.sides.one_sided.get(words.ALL_CASES, ())),
-        *_more_memory("peak memory of the process", header.sides.resident),
-    )
-    return {case: differences for case, differences in found.items() if differences}
-
-
-def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
-    base = sizes.get(BASE, 0)
-    new = sizes.get(HEAD, 0)
-    if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
-        yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
-
-
-def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield which implementations of oneDNN differ, and the number of reorders.
-
-    With all of the same kinds of primitives.
-    """
-    base, head = (runs.get(side, {}) for side in (BASE, HEAD))
-    kinds = {name.partition(" ")[0] for name in {*base} ^ {*head}} - {REORDER}
-    paths = [
-        " + ".join(sorted(name for name in side if name.partition(" ")[0] in kinds))
-        for side in (base, head)
-    ]
-    if kinds:
-        yield OTHER_PATH + " -> ".join(
-            path if all(paths) else f"oneDNN {path}" if path else "PyTorch's own code"
-            for path in paths
-        )
-    reorders = [side.get(REORDER, 0) for side in (base, head)]
-    if reorders[0] != reorders[1]:
-        yield f"changes of layouts by oneDNN: {reorders[0]} -> {reorders[1]} reorders"
-
-
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     (base_bits, base_number) = build[BASE].outcome
     (new_bits, new_number) = build[HEAD].outcome
@@ -376,30 +299,3 @@ def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bo
         }
         quantities |= {quantity.title, *names}
     return acceptance.matches(cases, quantities)
-
-
-def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
-    """Return the exact differences of a build.
-
-    Those of the operations with the largest change of time first.
-    """
-    base = build[BASE]
-    head = build[HEAD]
-
-    def growth_ns(key: OpKey) -> int:
-        base_ns, head_ns = (
-            median_ns(side.operations[key].self_ns) if key in side.operations else 0
-            for side in (base, head)
-        )
-        return abs(head_ns - base_ns)
-
-    keys = sorted({*base.operations, *head.operations}, key=lambda key: (-growth_ns(key), key))
-    operations = {
-        key: (_counts(base.operations.get(key)), _counts(head.operations.get(key))) for key in keys
-    }
-    parameters = (base.parameters, head.parameters)
-    return (*model_differences(parameters, operations), *operation_differences(operations))
-
-
-def _counts(operation: raw_samples.Operation | None) -> Counts | None:
-    return operation and Counts(operation.calls, operation.memory_bytes, kernels=operation.kernels)

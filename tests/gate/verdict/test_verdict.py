@@ -42,7 +42,7 @@ from mnistbench.gate import flow
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report import last_line
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, load
-from mnistbench.gate.statistics.result import conclude
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
