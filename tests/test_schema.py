@@ -28,11 +28,11 @@ from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
 from mnistbench.gate import qualification, words
-from mnistbench.gate import report as gate_report
 from mnistbench.gate.commands import bisect as bisect_command
 from mnistbench.gate.commands import bisection
 from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.options import JudgeOptions, Thresholds
+from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
@@ -104,7 +104,7 @@ def complaints(report, document):
 
 
 def as_json(verdict):
-    return json.loads(gate_report.report(verdict).json)
+    return json.loads(report(verdict).json)
 
 
 def concluded(measured, fresh=0, once=None, **changes):

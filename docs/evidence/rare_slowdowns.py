@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from mnistbench.gate.options import LAUNCHES, JudgeOptions
-from mnistbench.gate.report import blocks
+from mnistbench.gate.report.blocks import blocks
 from mnistbench.gate.sides.steps import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages

@@ -30,7 +30,8 @@ from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
-from mnistbench.gate.report import last_line, report
+from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED

@@ -20,10 +20,7 @@ from mnistbench.gate.verdict.estimates import (
     with_fresh,
 )
 from mnistbench.gate.verdict.findings import Finding, by_size, findings_of, flagged
-from mnistbench.gate.verdict.levels import (
-    LEAST_FRESH_OF_IMPROVEMENT,
-    looks,
-)
+from mnistbench.gate.verdict.levels import LEAST_FRESH_OF_IMPROVEMENT, looks
 from mnistbench.gate.verdict.reasons import (
     bound_reasons,
     finding_reasons,

@@ -15,11 +15,7 @@ from mnistbench.gate.options import MEMORY_SHARE
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, SideSample
 from mnistbench.gate.words import BASE, HEAD
-from mnistbench.judging.exact import (
-    Counts,
-    model_differences,
-    operation_differences,
-)
+from mnistbench.judging.exact import Counts, model_differences, operation_differences
 
 #: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
 #: package.

@@ -9,24 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mnistbench.gate.options import Thresholds
-from mnistbench.gate.statistics.permutation import (
-    LEVEL,
-    directed_test,
-)
+from mnistbench.gate.statistics.permutation import LEVEL, directed_test
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.verdict.estimates import (
-    Estimate,
-    bounded,
-    confidence_of,
-    kinds_of,
-    matrix,
-)
-from mnistbench.gate.verdict.levels import (
-    CONFIRMING,
-    LEAST_FRESH,
-    SCREENING,
-    product,
-)
+from mnistbench.gate.verdict.estimates import Estimate, bounded, confidence_of, kinds_of, matrix
+from mnistbench.gate.verdict.levels import CONFIRMING, LEAST_FRESH, SCREENING, product
 from mnistbench.gate.words import BUSY, ITERATION
 from mnistbench.judging.verdicts import (
     CONTRADICTED,

@@ -7,20 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from mnistbench.core import units
 from mnistbench.gate.options import Thresholds
-from mnistbench.gate.statistics.permutation import (
-    LEAST_SPREAD,
-)
+from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.shards import NAMED
-from mnistbench.gate.verdict.estimates import (
-    Estimate,
-    as_shown,
-    is_usable,
-)
+from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.verdict.findings import Finding
-from mnistbench.gate.verdict.levels import (
-    LEAST_FRESH,
-)
+from mnistbench.gate.verdict.levels import LEAST_FRESH
 from mnistbench.gate.words import ADDED, OPERATION, REPLACED
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.verdicts import (

@@ -21,9 +21,7 @@ from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD, ITERATION, OTHER
 from mnistbench.judging.acceptance import Acceptance
-from mnistbench.judging.exact import (
-    TOLERANCE,
-)
+from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.verdicts import (
     BROKEN,
     BUDGET,

@@ -32,7 +32,10 @@ from hypothesis import strategies as st
 from shown_numbers import agree
 
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
+from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.delivery import deliver_verdict
+from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.tables import WIDTH, forest
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
 from mnistbench.gate.verdict.decision import Decision
