@@ -39,7 +39,7 @@ from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.verdict.decision import decide
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
-from mnistbench.judging import verdicts
+from mnistbench.judging import kinds, verdicts
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.saved_runs.compatibility import BLOCKING
@@ -627,15 +627,15 @@ def test_the_unit_of_a_number_is_stated(name):
             "gate",
             "$defs/estimate/properties/kind/enum",
             {
-                words.ITERATION,
-                words.MEAN,
-                words.OPERATION,
-                words.REPLACED,
-                words.ADDED,
-                words.OUTSIDE_KIND,
-                words.OTHER,
-                words.ONCE,
-                words.MEMORY,
+                kinds.ITERATION,
+                kinds.MEAN,
+                kinds.OPERATION,
+                kinds.REPLACED,
+                kinds.ADDED,
+                kinds.OUTSIDE_KIND,
+                kinds.OTHER,
+                kinds.ONCE,
+                kinds.MEMORY,
             },
         ),
         (

@@ -37,8 +37,8 @@ from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import Estimate, kinds_of
 from mnistbench.gate.verdict.levels import LOOKS
-from mnistbench.gate.words import ONCE
 from mnistbench.judging import verdicts
+from mnistbench.judging.kinds import ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then

@@ -46,6 +46,7 @@ from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacem
 from mnistbench.core.record import median, quartiles_ns
 from mnistbench.judging.acceptance import LARGEST_LIMIT, Acceptance
 from mnistbench.judging.grouping import LARGE_SHARE, is_judged_alone
+from mnistbench.judging.kinds import ITERATION, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import (
     IMPROVED,
     INCOMPARABLE,
@@ -60,17 +61,6 @@ from mnistbench.judging.verdicts import (
 )
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.run import Run
-
-#: Kind of a quantity: the iteration; also its name, which ``--accept CASE:OP`` takes.
-ITERATION = "iteration"
-#: Kind of a quantity: a single operation.
-OPERATION = "operation"
-#: Kind of a quantity: operations that replace each other.
-REPLACED = "replaced"
-#: Kind of a quantity: what is no operation.
-OUTSIDE_KIND = "outside"
-#: Kind of a quantity: small operations together; also their name, which ``--accept`` takes.
-OTHER = "other"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from mnistbench.core import units
 from mnistbench.core.operation import NAMED, operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
+from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import (
     IMPROVED,
     INCOMPARABLE,
@@ -244,7 +245,7 @@ def _ranked(judgement: judge.Judgement) -> Iterable[str]:
         for checked in case.operations
         if checked.verdict in serious
     ]
-    pooled = ("outside", "other")  # last, because they name no operation
+    pooled = (OUTSIDE_KIND, OTHER)  # last, because they name no operation
     serious_changes.sort(
         key=lambda checked: (
             checked.kind in pooled,
@@ -359,15 +360,15 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     Below the line the others, the unexplained rest and the iteration.
     """
     case = judged.case
-    alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
+    alone = [checked for checked in judged.operations if checked.kind in (OPERATION, REPLACED)]
     shown = alone[:top]
     hidden = list[judge.CheckedQuantity]()
     for checked in alone[top:]:
         (shown if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise else hidden).append(
             checked
         )
-    pooled = [checked for checked in judged.operations if checked.kind == "other"]
-    outside = [checked for checked in judged.operations if checked.kind == "outside"]
+    pooled = [checked for checked in judged.operations if checked.kind == OTHER]
+    outside = [checked for checked in judged.operations if checked.kind == OUTSIDE_KIND]
     are_large = sum(checked.head_ns for checked in pooled) >= SHARE_OF_SMALL * case.whole_head_ns
     sums = [
         *([_hidden_row(hidden)] if hidden else []),
@@ -653,7 +654,7 @@ def _vanished_elsewhere(judgement: judge.Judgement, checked: judge.CheckedQuanti
 
     Empty if nothing did.
     """
-    if checked.kind != "replaced" or any(change.base for change in checked.members):
+    if checked.kind != REPLACED or any(change.base for change in checked.members):
         return ""
     vanished = [
         change for change in checked.case.operations if change.is_operation and change.head is None

@@ -27,8 +27,8 @@ from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.verdict.levels import least_fresh, looks
-from mnistbench.gate.words import ITERATION, OPERATION
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ITERATION, OPERATION
 
 #: Smallest effort. A launch then spends less than a tenth of a second on a short test.
 LEAST_EFFORT = 1 / 32

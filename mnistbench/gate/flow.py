@@ -42,7 +42,8 @@ from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.levels import least_fresh, looks
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD, MEMORY
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD
+from mnistbench.judging.kinds import MEMORY
 from mnistbench.showing.progress import Progress
 
 #: Time of a qualification without --launches and --budget, in seconds.

@@ -35,7 +35,8 @@ from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_se
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.levels import LOOKS, least_fresh
 from mnistbench.gate.verdict.reasons import reasons_with_cases
-from mnistbench.gate.words import ALL_CASES, CPU, ITERATION, ONCE, WALL
+from mnistbench.gate.words import ALL_CASES, CPU, WALL
+from mnistbench.judging.kinds import ITERATION, ONCE
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table

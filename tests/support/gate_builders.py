@@ -38,7 +38,8 @@ from mnistbench.gate.statistics.raw_samples import (
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.gate.words import BASE, HEAD, ITERATION, MEAN, MEMORY, ONCE
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.showing.output import render
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"

@@ -17,7 +17,8 @@ from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
+from mnistbench.gate.words import ALL_CASES
+from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
 
 #: What a gate says of a release: it is slower.

@@ -11,7 +11,8 @@ from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.levels import SCREENING, looks, product
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.gate.words import BASE, HEAD, MEMORY
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import MEMORY
 
 
 def json_data(verdict: Verdict) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from mnistbench.gate.report.limits import limited, named, said_once
 from mnistbench.gate.report.ranking import notable_cases
 from mnistbench.gate.report.texts import signed
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.gate.words import BASE, HEAD, MEAN
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import MEAN
 from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import UNCONFIRMED
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.gate.words import MEAN
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import MEAN
 from mnistbench.judging.verdicts import (
     CONTRADICTED,
     IMPROVED,

@@ -12,7 +12,8 @@ from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.reasons import launches_needed
 from mnistbench.gate.verdict.verdict import NOTHING_TO_COMPARE, Verdict
-from mnistbench.gate.words import ADDED, BASE, HEAD, ITERATION, MEMORY, ONCE, WALL
+from mnistbench.gate.words import BASE, HEAD, WALL
+from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
 from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
 
 

@@ -15,8 +15,9 @@ from mnistbench.gate.report.texts import amounts, covered, excluded_text, signed
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.gate.words import BUSY, CPU, DEVICE, ITERATION, MEAN
+from mnistbench.gate.words import BUSY, CPU, DEVICE
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Column, Table
 

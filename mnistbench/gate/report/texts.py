@@ -7,7 +7,7 @@ import math
 from mnistbench.core import units
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.words import ADDED, MEMORY
+from mnistbench.judging.kinds import ADDED, MEMORY
 
 
 def signed(change: float) -> str:

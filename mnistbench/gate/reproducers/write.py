@@ -20,7 +20,8 @@ from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproduce
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import as_shown
 from mnistbench.gate.verdict.findings import Finding
-from mnistbench.gate.words import ADDED, BASE, HEAD, OUTSIDE_KIND
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import ADDED, OUTSIDE_KIND
 from mnistbench.judging.verdicts import REGRESSED
 
 #: Rows of each side -> what ``launcher.capture`` returns.

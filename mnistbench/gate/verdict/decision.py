@@ -27,7 +27,7 @@ from mnistbench.gate.verdict.reasons import (
     unbounded_reasons,
     unusable_reasons,
 )
-from mnistbench.gate.words import ITERATION, MEAN
+from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (
     BUDGET,
     CONTRADICTED,

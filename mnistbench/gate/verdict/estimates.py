@@ -19,8 +19,8 @@ from mnistbench.gate.statistics.permutation import (
     simultaneous_bounds,
 )
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.words import ADDED
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ADDED, OPERATION
 from mnistbench.judging.ratios import change_of
 
 
@@ -180,7 +180,7 @@ def kinds_of(quantities: Sequence[Quantity]) -> list[str]:
     Changes by new operations are shares of a case, so much smaller than others.
     """
     return [
-        "operation" if quantity.is_operation and quantity.kind != ADDED else quantity.kind
+        OPERATION if quantity.is_operation and quantity.kind != ADDED else quantity.kind
         for quantity in quantities
     ]
 

@@ -13,7 +13,8 @@ from mnistbench.gate.statistics.permutation import LEVEL, directed_test
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.estimates import Estimate, bounded, confidence_of, kinds_of, matrix
 from mnistbench.gate.verdict.levels import CONFIRMING, LEAST_FRESH, SCREENING, product
-from mnistbench.gate.words import BUSY, ITERATION
+from mnistbench.gate.words import BUSY
+from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import (
     CONTRADICTED,
     IMPROVED,

@@ -13,8 +13,8 @@ from mnistbench.gate.statistics.shards import NAMED
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.verdict.levels import LEAST_FRESH
-from mnistbench.gate.words import ADDED, OPERATION, REPLACED
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ADDED, OPERATION, REPLACED
 from mnistbench.judging.verdicts import (
     BUDGET,
     CONTRADICTED,

@@ -19,9 +19,10 @@ from mnistbench.gate.verdict.decision import Decision, decide, decision_as_shown
 from mnistbench.gate.verdict.exact_differences import differences_of_cases
 from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.verdict.reasons import reasons_with_cases
-from mnistbench.gate.words import BASE, HEAD, ITERATION, OTHER
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.exact import TOLERANCE
+from mnistbench.judging.kinds import ITERATION, OTHER
 from mnistbench.judging.verdicts import (
     BROKEN,
     BUDGET,

@@ -31,7 +31,8 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, End
 from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.verdict.verdict import conclude
-from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
+from mnistbench.gate.words import ALL_CASES
+from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"

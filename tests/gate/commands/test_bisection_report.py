@@ -20,7 +20,7 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.verdict.verdict import conclude
-from mnistbench.gate.words import ADDED, REPLACED
+from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 

@@ -41,8 +41,9 @@ from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.findings import Finding
 from mnistbench.gate.verdict.verdict import conclude
-from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
+from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, WALL
 from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (
     IMPROVED,
     INCONCLUSIVE,

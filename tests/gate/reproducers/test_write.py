@@ -24,7 +24,8 @@ from mnistbench.gate.statistics.quantities import Replaced, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import End, append, load
 from mnistbench.gate.verdict.decision import decide
 from mnistbench.gate.verdict.findings import Finding
-from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import ADDED, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import REGRESSED
 
 CASE = gate_builders.CASE
