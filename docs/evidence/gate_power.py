@@ -408,15 +408,12 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
         row = rows[trial % len(rows)]
         _, found = recorded.verdict(row, change)
         operations = [
-            f for f in found.findings if f.verdict == REGRESSED and not f.screened.quantity.is_case
+            f for f in found.findings if f.verdict == REGRESSED and not f.quantity.is_case
         ]
         hit = is_found(found, recorded.quantities[row])
         hits += hit
         red += bool(operations)
-        named += (
-            bool(operations)
-            and operations[0].screened.quantity.name == recorded.quantities[row].name
-        )
+        named += bool(operations) and operations[0].quantity.name == recorded.quantities[row].name
         contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
         passed += found.outcome == verdicts.PASSED
     print(

@@ -176,9 +176,7 @@ def _power(task: tuple[int, int, int, float]) -> list[tuple[bool, int]]:
     for _ in range(number):
         decision = judged(draw, NOISIEST, shards, change)
         cases = {
-            finding.screened.quantity.case
-            for finding in decision.findings
-            if finding.verdict == REGRESSED
+            finding.quantity.case for finding in decision.findings if finding.verdict == REGRESSED
         }
         found.append((f"{NOISIEST}: test_0" in cases, decision.fresh))
     return found

@@ -131,9 +131,7 @@ class Pool:
 
 def is_found(found: Decision, hit: Quantity) -> bool:
     """Whether a gate reports that this case, or this operation, regressed."""
-    regressed = [
-        finding.screened.quantity for finding in found.findings if finding.verdict == REGRESSED
-    ]
+    regressed = [finding.quantity for finding in found.findings if finding.verdict == REGRESSED]
     return any(
         (regressed_quantity.case, regressed_quantity.is_case) == (hit.case, hit.is_case)
         and (hit.is_case or regressed_quantity.name == hit.name)

@@ -31,7 +31,7 @@ from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.delivery import deliver_verdict
 from mnistbench.gate.report.sentence import last_line as gate_sentence
 from mnistbench.gate.report.texts import signed, table_name
-from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.judging.verdicts import PASSED, REGRESSED
 from mnistbench.showing.output import check
@@ -170,7 +170,7 @@ class _Row(NamedTuple):
 
     gate: Gate
     is_first: bool  # of its gate
-    finding: Finding | None
+    finding: LaunchFinding | None
 
 
 def _releases(bisection: Bisection) -> Block:
@@ -187,10 +187,10 @@ def _releases(bisection: Bisection) -> Block:
     columns = (
         Column[_Row]("release", lambda row: row.gate.release if row.is_first else ""),
         Column[_Row]("result", lambda row: row.gate.result if row.is_first else ""),
-        Column[_Row]("case", lambda row: row.finding and row.finding.screened.quantity.case),
+        Column[_Row]("case", lambda row: row.finding and row.finding.quantity.case),
         Column[_Row](
             "largest regression",
-            lambda row: row.finding and table_name(row.finding.screened.quantity),
+            lambda row: row.finding and table_name(row.finding.quantity),
         ),
         Column[_Row]("change", lambda row: row.finding and row.finding.best.change, signed),
         Column[_Row](
@@ -219,7 +219,7 @@ def _releases(bisection: Bisection) -> Block:
     )
 
 
-def _regressions(gate: Gate) -> list[Finding]:
+def _regressions(gate: Gate) -> list[LaunchFinding]:
     return (
         list(largest_regressions(gate.verdict).values())
         if gate.verdict and gate.result == SLOWER

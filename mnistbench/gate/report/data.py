@@ -76,7 +76,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "findings": [
             {
                 "verdict": finding.verdict,
-                "accepted": options.reason if finding in verdict.accepted else None,
+                "accepted": options.reason if finding.accepted else None,
                 "screened": _estimate(finding.screened),
                 "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
                 "least": _finite(finding.least),

@@ -9,12 +9,12 @@ from dataclasses import replace
 from mnistbench.core import units
 from mnistbench.core.operation import NAMED
 from mnistbench.gate.report.limits import limited
-from mnistbench.gate.report.ranking import ORDER, verdicts_of_quantities, without_echoes
+from mnistbench.gate.report.ranking import verdicts_of_quantities, without_echoes
 from mnistbench.gate.report.texts import change_text, signed
 from mnistbench.gate.verdict.exact_differences import OTHER_PATH
-from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.judging.verdicts import REGRESSED, UNCONFIRMED
+from mnistbench.judging.verdicts import GRAVITY, REGRESSED, UNCONFIRMED
 
 
 def finding_lines(verdict: Verdict) -> list[str]:
@@ -22,19 +22,19 @@ def finding_lines(verdict: Verdict) -> list[str]:
 
     One line for the time of a case by several clocks.
     """
-    found: dict[tuple[object, ...], list[Finding]] = {}
+    found: dict[tuple[object, ...], list[LaunchFinding]] = {}
     for finding in sorted(
         without_echoes(verdict.decision.findings),
-        key=lambda finding: ORDER.index(finding.verdict),
+        key=lambda finding: GRAVITY.index(finding.verdict),
     ):
-        of = finding.screened.quantity
+        of = finding.quantity
         if finding.verdict != UNCONFIRMED or not finding.confirmed:
             key = (
                 of.case,
                 of.kind,
                 "" if of.is_case else of.name,
                 finding.verdict,
-                finding in verdict.accepted,
+                finding.accepted,
             )
             found.setdefault(key, []).append(finding)
     return limited(
@@ -42,33 +42,34 @@ def finding_lines(verdict: Verdict) -> list[str]:
     )
 
 
-def _finding_line(finding: Finding, *others: Finding, verdict: Verdict) -> str:
+def _finding_line(finding: LaunchFinding, *others: LaunchFinding, verdict: Verdict) -> str:
     """Return the line of a finding; ``others`` are those of other clocks of the same case."""
-    accepted = f", accepted: {verdict.options.reason}" if finding in verdict.accepted else ""
-    title = finding.screened.quantity.title  # that of the tables
+    accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
+    title = finding.quantity.title  # that of the tables
     shown = (
         replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
     )
     changed = change_text(shown, ", fresh launches only" if finding.confirmed else "")
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
-    clocks = [f"{other.screened.quantity.title} {signed(other.best.change)}" for other in others]
-    limits = [
-        acceptance.limit for exceeding, acceptance in verdict.exceeded if exceeding is finding
-    ]
-    exceeded = [f"more than the {units.percent(limit)} that --accept allows" for limit in limits]
+    clocks = [f"{other.quantity.title} {signed(other.best.change)}" for other in others]
+    exceeded = (
+        f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
+        if finding.exceeded_limit is not None
+        else ""
+    )
     reasons = (
         _beside_limit(finding, verdict),
         _cause(finding, verdict),
         _gone_elsewhere(finding, verdict),
     )
-    return "; ".join(filter(None, (told, *clocks, *exceeded, *reasons)))
+    return "; ".join(filter(None, (told, *clocks, exceeded, *reasons)))
 
 
-def _beside_limit(finding: Finding, verdict: Verdict) -> str:
+def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return whether a regression is larger than the limit, or only may be."""
     if finding.verdict != REGRESSED:
         return ""
-    least = verdict.options.of(finding.screened.quantity)
+    least = verdict.options.of(finding.quantity)
     limit = f"the limit of {units.percent(least)}"
     return (
         f"more than {limit}"
@@ -77,12 +78,12 @@ def _beside_limit(finding: Finding, verdict: Verdict) -> str:
     )
 
 
-def _cause(finding: Finding, verdict: Verdict) -> str:
+def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return the exact difference that probably caused a regression.
 
     More or other work of the same operation.
     """
-    quantity = finding.screened.quantity
+    quantity = finding.quantity
     if finding.verdict != REGRESSED:
         return ""
     found = verdict.exact_differences.get(quantity.case, ())
@@ -101,7 +102,7 @@ def _is_more(sentence: str) -> bool:
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
-def _gone_elsewhere(finding: Finding, verdict: Verdict) -> str:
+def _gone_elsewhere(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return what is gone in other places of the case, for a regression.
 
     Of operations that replace nothing in their place.
@@ -109,7 +110,7 @@ def _gone_elsewhere(finding: Finding, verdict: Verdict) -> str:
     They may be a fusion of operations of several modules. Nothing shows that, so the regression
     stays one.
     """
-    quantity = finding.screened.quantity
+    quantity = finding.quantity
     if finding.verdict != REGRESSED or not quantity.replaced or quantity.how_replaced != "new":
         return ""
     replacements = [
@@ -153,10 +154,7 @@ def replacements(verdict: Verdict) -> Iterable[str]:
 
 def reproducers(verdict: Verdict) -> Iterable[str]:
     """Yield the script of each operation that was found slower, or why there is none."""
-    titles = {
-        finding.screened.quantity.key: finding.screened.quantity.title
-        for finding in verdict.decision.findings
-    }
+    titles = {finding.quantity.key: finding.quantity.title for finding in verdict.decision.findings}
     for reproducer in verdict.end.reproducers:
         node_id, kind, name = reproducer.key
         case = verdict.header.name(node_id)

@@ -61,7 +61,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     )
     found = verdict.decision.findings
     unconfirmed = [
-        finding.screened.quantity
+        finding.quantity
         for finding in found
         if finding.verdict == UNCONFIRMED and finding.confirmed
     ]

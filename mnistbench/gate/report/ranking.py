@@ -4,40 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import MEAN
 from mnistbench.judging.verdicts import (
-    CONTRADICTED,
-    IMPROVED,
-    INCONCLUSIVE,
-    REGRESSED,
-    UNCONFIRMED,
-    WITHIN,
+    GRAVITY,
 )
 
-#: Verdicts in the order of the report.
-ORDER = (REGRESSED, INCONCLUSIVE, CONTRADICTED, IMPROVED, WITHIN, UNCONFIRMED)
 
-
-def without_echoes(findings: Sequence[Finding]) -> list[Finding]:
+def without_echoes(findings: Sequence[LaunchFinding]) -> list[LaunchFinding]:
     """Leave out the mean of a case if the median explains it.
 
     The median by the same clock then has the same verdict.
     """
     medians = {
         (
-            finding.screened.quantity.case,
-            finding.screened.quantity.clock,
+            finding.quantity.case,
+            finding.quantity.clock,
             finding.verdict,
         ): finding.best
         for finding in findings
-        if finding.screened.quantity.is_case and finding.screened.quantity.kind != MEAN
+        if finding.quantity.is_case and finding.quantity.kind != MEAN
     }
 
-    def echoes(finding: Finding) -> bool:
-        quantity = finding.screened.quantity
+    def echoes(finding: LaunchFinding) -> bool:
+        quantity = finding.quantity
         median = medians.get((quantity.case, quantity.clock, finding.verdict))
         return quantity.kind == MEAN and median is not None and finding.best.low <= median.high
 
@@ -46,10 +38,9 @@ def without_echoes(findings: Sequence[Finding]) -> list[Finding]:
 
 def verdicts_of_quantities(verdict: Verdict) -> dict[tuple[str, str, str], str]:
     """Return the verdict of each quantity with a finding by its key, regressions first."""
-    findings = sorted(verdict.decision.findings, key=lambda finding: ORDER.index(finding.verdict))
+    findings = sorted(verdict.decision.findings, key=lambda finding: GRAVITY.index(finding.verdict))
     return {
-        finding.screened.quantity.key: finding.verdict
-        + ", accepted" * (finding in verdict.accepted)
+        finding.quantity.key: finding.verdict + ", accepted" * (finding in verdict.accepted)
         for finding in findings
     }
 

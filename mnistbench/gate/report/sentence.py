@@ -26,9 +26,7 @@ def _outcome(verdict: Verdict) -> str:
     decision = verdict.decision
     if verdict.outcome == REGRESSED:
         regressions = without_echoes(verdict.regressions)
-        names = ", ".join(
-            f"{f.screened.quantity.title} ({f.screened.quantity.case})" for f in regressions[:3]
-        )
+        names = ", ".join(f"{f.quantity.title} ({f.quantity.case})" for f in regressions[:3])
         more = ", ..." if len(regressions) > 3 else ""
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
     if verdict.outcome == PASSED and verdict.are_all_new:
@@ -39,7 +37,7 @@ def _outcome(verdict: Verdict) -> str:
         found = [
             finding
             for finding in decision.findings
-            if finding.screened.quantity.case not in verdict.returned
+            if finding.quantity.case not in verdict.returned
         ]
         improved = sum(finding.verdict == IMPROVED for finding in without_echoes(found))
         better = f"; {improved} improved" if improved else ""
@@ -132,7 +130,7 @@ def _some(names: Sequence[str]) -> str:
 def bounds_of_once(verdict: Verdict) -> Iterable[str]:
     """Yield the largest bounds of what occurs once, without regressions."""
     regressed = {
-        finding.screened.quantity.key
+        finding.quantity.key
         for finding in verdict.decision.findings
         if finding.verdict == REGRESSED
     }

@@ -6,8 +6,9 @@ Pure and seeded; does not import torch. See ``docs/gate-statistics.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from mnistbench.core import units
 from mnistbench.gate.options import LEAST_LAUNCHES, Thresholds
@@ -19,7 +20,7 @@ from mnistbench.gate.verdict.estimates import (
     is_usable,
     with_fresh,
 )
-from mnistbench.gate.verdict.findings import Finding, by_size, findings_of, flagged
+from mnistbench.gate.verdict.findings import LaunchFinding, by_size, findings_of, flagged
 from mnistbench.gate.verdict.levels import LEAST_FRESH_OF_IMPROVEMENT, looks
 from mnistbench.gate.verdict.reasons import (
     bound_reasons,
@@ -27,6 +28,7 @@ from mnistbench.gate.verdict.reasons import (
     unbounded_reasons,
     unusable_reasons,
 )
+from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (
     BUDGET,
@@ -38,6 +40,9 @@ from mnistbench.judging.verdicts import (
     Reason,
 )
 
+#: No names for ``--accept``.
+NO_NAMES: Mapping[str, Collection[str]] = MappingProxyType({})
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -47,7 +52,7 @@ class Decision:
     cases: tuple[Estimate, ...]  # medians and means
     operations: tuple[Estimate, ...]
     once: tuple[Estimate, ...]  # costs that occur once, and memory
-    findings: tuple[Finding, ...]
+    findings: tuple[LaunchFinding, ...]
     reasons: tuple[Reason, ...]  # why it is inconclusive
     launches: int  # of the first stage; the fewest of all shards
     fresh: int  # of the second; the most of all shards
@@ -70,9 +75,7 @@ class Decision:
 
     def _bound(self, kind: str) -> float:
         regressed = {
-            finding.screened.quantity.case
-            for finding in self.findings
-            if _is_case_regression(finding)
+            finding.quantity.case for finding in self.findings if _is_case_regression(finding)
         }
         bounds = [
             case.high
@@ -85,7 +88,7 @@ class Decision:
 def decision_as_shown(decision: Decision) -> Decision:
     """Return a decision for a report: each of its estimates as :func:`as_shown` returns it."""
 
-    def finding_as_shown(finding: Finding) -> Finding:
+    def finding_as_shown(finding: LaunchFinding) -> LaunchFinding:
         return replace(
             finding,
             screened=as_shown(finding.screened),
@@ -120,7 +123,8 @@ def decide(
     second: Sequence[Quantity],
     thresholds: Thresholds,
     seed: int,
-    accepts: Callable[[Finding], bool] = lambda _: False,
+    accept: Sequence[Acceptance] = (),
+    case_names: Mapping[str, Collection[str]] = NO_NAMES,
     shards: int = 1,
 ) -> Decision:
     """Return the decision about a gate, or about the part of one machine.
@@ -130,8 +134,9 @@ def decide(
         second: quantities of the fresh launches; empty if there were none.
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
-        accepts: whether a regression is intended. If an accepted regression is one of an operation,
-            the bound of its case is still checked.
+        accept: intended regressions. If an accepted regression is one of an operation, the bound of
+            its case is still checked.
+        case_names: case -> the names that ``accept`` may call it by.
         shards: number of machines that measure the gate. Together they have the level and the
             confidence of a single one.
     """
@@ -144,7 +149,16 @@ def decide(
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
     by_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
     pooled = with_fresh(estimates, by_key, seed, shards)
-    findings = findings_of(flagged(estimates, thresholds), by_key, pooled, thresholds, seed, shards)
+    findings = findings_of(
+        flagged(estimates, thresholds),
+        by_key,
+        pooled,
+        thresholds,
+        seed,
+        shards,
+        accept,
+        case_names,
+    )
     cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
     operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
     unbounded = _unbounded(operations, findings, thresholds)
@@ -152,7 +166,7 @@ def decide(
     reasons = (
         *unusable_reasons(first),
         *finding_reasons(findings, fresh, thresholds),
-        *bound_reasons(cases, thresholds, regressions, accepts),
+        *bound_reasons(cases, thresholds, regressions),
         *unbounded_reasons(unbounded, thresholds),
     )
     return Decision(
@@ -201,56 +215,56 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     regressed, or in which no slowdown is open.
     """
     ruled_out = {
-        finding.screened.quantity.key: _is_ruled_out(finding, decision, thresholds)
+        finding.quantity.key: _is_ruled_out(finding, decision, thresholds)
         for finding in decision.findings
     }
     if decision.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(decision.shards)[0] + 1):
-        groups: dict[tuple[str, bool, bool], list[Finding]] = {}
+        groups: dict[tuple[str, bool, bool], list[LaunchFinding]] = {}
         for finding in decision.findings:
-            of = finding.screened.quantity
+            of = finding.quantity
             groups.setdefault((of.case, of.is_case, of.is_once), []).append(finding)
         return all(
             any(finding.verdict == REGRESSED for finding in group)
-            or all(ruled_out[finding.screened.quantity.key] for finding in group)
+            or all(ruled_out[finding.quantity.key] for finding in group)
             for group in groups.values()
         )
     return decision.outcome == REGRESSED or not any(
         finding.verdict == INCONCLUSIVE
         or (
             _is_unconfirmed(finding)
-            and finding.screened.quantity.is_case
-            and not ruled_out[finding.screened.quantity.key]
+            and finding.quantity.is_case
+            and not ruled_out[finding.quantity.key]
         )
         for finding in decision.findings
     )
 
 
-def _is_ruled_out(finding: Finding, decision: Decision, thresholds: Thresholds) -> bool:
+def _is_ruled_out(finding: LaunchFinding, decision: Decision, thresholds: Thresholds) -> bool:
     """Whether both stages rule out that a flagged slowdown has the size of its threshold."""
-    key = finding.screened.quantity.key
+    key = finding.quantity.key
     [high] = [
         estimate.high
         for estimate in (*decision.cases, *decision.operations, *decision.once)
         if estimate.quantity.key == key
     ]
-    return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.screened.quantity)
+    return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.quantity)
 
 
-def _is_unconfirmed(finding: Finding) -> bool:
+def _is_unconfirmed(finding: LaunchFinding) -> bool:
     return finding.verdict == UNCONFIRMED and finding.screened.change > 0
 
 
-def _is_case_regression(finding: Finding) -> bool:
+def _is_case_regression(finding: LaunchFinding) -> bool:
     """Whether it is a regression of the time of a whole case."""
-    return finding.verdict == REGRESSED and finding.screened.quantity.is_case
+    return finding.verdict == REGRESSED and finding.quantity.is_case
 
 
 def _unbounded(
-    operations: Iterable[Estimate], findings: Sequence[Finding], thresholds: Thresholds
+    operations: Iterable[Estimate], findings: Sequence[LaunchFinding], thresholds: Thresholds
 ) -> list[Estimate]:
     """Return operations whose upper bound reaches their threshold without a finding."""
     reported = {
-        finding.screened.quantity.key
+        finding.quantity.key
         for finding in findings
         if finding.verdict in (REGRESSED, INCONCLUSIVE, CONTRADICTED)
     }

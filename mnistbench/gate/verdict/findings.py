@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mnistbench.core.operation import shortened
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.statistics.permutation import LEVEL, directed_test
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.verdict.estimates import Estimate, bounded, confidence_of, kinds_of, matrix
+from mnistbench.gate.verdict.estimates import (
+    Estimate,
+    as_shown,
+    bounded,
+    confidence_of,
+    kinds_of,
+    matrix,
+)
 from mnistbench.gate.verdict.levels import CONFIRMING, LEAST_FRESH, SCREENING, product
 from mnistbench.gate.words import BUSY
-from mnistbench.judging.kinds import ITERATION
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.findings import Finding, with_acceptance
+from mnistbench.judging.kinds import ITERATION, OTHER
 from mnistbench.judging.verdicts import (
     CONTRADICTED,
     IMPROVED,
@@ -24,24 +34,56 @@ from mnistbench.judging.verdicts import (
     WITHIN,
 )
 
+#: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of
+#: the base.
+LIMIT_OF_NEW = 10.0
+
 
 @dataclass(frozen=True)
-class Finding:
-    """A candidate and its verdict."""
+class LaunchFinding(Finding):
+    """A quantity that the first stage flagged, with the verdict of the rule of launches.
+
+    The verdict is REGRESSED; IMPROVED; WITHIN: significant, but bounded below the threshold;
+    CONTRADICTED: its whole case did not get slower; UNCONFIRMED: not significant in fresh launches;
+    INCONCLUSIVE: not significant there, and not bounded below the threshold.
+    """
 
     screened: Estimate  # of the first stage
     confirmed: Estimate | None  # of the fresh launches; None if there were none
-    # REGRESSED; IMPROVED; WITHIN: significant, but bounded below the threshold; CONTRADICTED: its
-    # whole case did not get slower; UNCONFIRMED: not significant in fresh launches; INCONCLUSIVE:
-    # not significant there, and not bounded below the threshold.
-    verdict: str
     # The slowdown that the confirming test shows: lower bound of the fresh launches at its level.
     least: float = 0.0
+    case_names: Collection[str] = ()
+
+    @property
+    def quantity(self) -> Quantity:
+        """What was flagged."""
+        return self.screened.quantity
 
     @property
     def best(self) -> Estimate:
         """The estimate to report: that of the fresh launches, which has no selection bias."""
         return self.confirmed or self.screened
+
+    @property
+    def quantity_names(self) -> Collection[str]:
+        """Its own, and those of its operations and their modules.
+
+        ``iteration`` and the title of a clock are the median and the mean of a case.
+        """
+        quantity = self.quantity
+        if quantity.is_case:
+            of_clock = replace(quantity, kind=ITERATION).title
+            return {quantity.name, ITERATION, quantity.title, of_clock}
+        if quantity.kind == OTHER:
+            return {quantity.name}
+        members = (name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]))
+        return {quantity.name, quantity.title, *filter(None, members)}
+
+    @property
+    def share_to_accept(self) -> float:
+        """The change as reports show it."""
+        change = as_shown(self.best).change
+        return change if math.isfinite(change) else LIMIT_OF_NEW
 
 
 def flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
@@ -70,7 +112,9 @@ def findings_of(
     thresholds: Thresholds,
     seed: int,
     shards: int,
-) -> list[Finding]:
+    accept: Sequence[Acceptance],
+    case_names: Mapping[str, Collection[str]],
+) -> list[LaunchFinding]:
     """Return a finding for each estimate that was flagged, the largest first.
 
     Args:
@@ -80,6 +124,8 @@ def findings_of(
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
         shards: number of machines that measure the gate.
+        accept: intended regressions.
+        case_names: case -> the names that ``accept`` may call it by.
     """
     measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
     confirmed = _confirmed(measured_again, second, seed, shards)
@@ -89,11 +135,19 @@ def findings_of(
     for estimate in screened:
         key = estimate.quantity.key
         verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
-        findings.append(Finding(estimate, confirmed.get(key), verdict, least.get(key, 0.0)))
-    return sorted(findings, key=by_size)
+        findings.append(
+            LaunchFinding(
+                estimate,
+                confirmed.get(key),
+                least.get(key, 0.0),
+                case_names.get(estimate.quantity.case, ()),
+                verdict=verdict,
+            )
+        )
+    return sorted((with_acceptance(finding, accept) for finding in findings), key=by_size)
 
 
-def by_size(finding: Finding) -> float:
+def by_size(finding: LaunchFinding) -> float:
     """Return a key that sorts findings by what they cost their case, the largest first."""
     return -abs(finding.best.change) * finding.best.quantity.weight
 

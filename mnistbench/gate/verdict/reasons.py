@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mnistbench.core import units
 from mnistbench.gate.options import Thresholds
@@ -11,7 +11,7 @@ from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.shards import NAMED
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
-from mnistbench.gate.verdict.findings import Finding
+from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.levels import LEAST_FRESH
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, OPERATION, REPLACED
@@ -42,18 +42,18 @@ def unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:
 
 
 def finding_reasons(
-    findings: Sequence[Finding], fresh: int, thresholds: Thresholds
+    findings: Sequence[LaunchFinding], fresh: int, thresholds: Thresholds
 ) -> Iterable[Reason]:
     """Yield a reason for each slowdown that the fresh launches neither confirm nor rule out."""
     for finding in findings:
         if finding.screened.change < 0:
             continue
-        name = f"{finding.screened.quantity.case}: {finding.screened.quantity.title}"
+        name = f"{finding.quantity.case}: {finding.quantity.title}"
         shown = as_shown(finding.best)
         is_new = shown.change == math.inf
         differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
         if finding.verdict == INCONCLUSIVE:
-            limit = units.percent(thresholds.of(finding.screened.quantity))
+            limit = units.percent(thresholds.of(finding.quantity))
             up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
             yield Reason(
                 NOISE,
@@ -80,8 +80,7 @@ def finding_reasons(
 def bound_reasons(
     cases: Sequence[Estimate],
     thresholds: Thresholds,
-    regressions: Sequence[Finding],
-    accepts: Callable[[Finding], bool],
+    regressions: Sequence[LaunchFinding],
 ) -> Iterable[Reason]:
     """Yield a reason for each case whose median or mean has too large an upper bound.
 
@@ -90,10 +89,8 @@ def bound_reasons(
     A regression that fails the gate settles its case. One that is accepted settles the medians of
     its case, or the means.
     """
-    failed = {finding.screened.quantity.case for finding in regressions if not accepts(finding)}
-    settled = {
-        (finding.screened.quantity.case, finding.screened.quantity.kind) for finding in regressions
-    }
+    failed = {finding.quantity.case for finding in regressions if finding.fails}
+    settled = {(finding.quantity.case, finding.quantity.kind) for finding in regressions}
     worst: dict[tuple[str, str], Estimate] = {}
     for estimate in cases:
         key = (estimate.quantity.case, estimate.quantity.kind)

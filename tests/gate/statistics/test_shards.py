@@ -175,8 +175,8 @@ def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
     alone = conclude(load(paths[2]), JudgeOptions())
     together = judged(*paths)
     assert (alone.outcome, together.outcome) == (REGRESSED, REGRESSED)
-    assert [one.screened.quantity.key for one in together.regressions] == [
-        one.screened.quantity.key for one in alone.regressions
+    assert [one.quantity.key for one in together.regressions] == [
+        one.quantity.key for one in alone.regressions
     ]
     assert "wall time (test_" in last_line(together)
     assert [one.quantity.case for one in together.decision.once] == [

@@ -29,6 +29,7 @@ from mnistbench.gate.verdict.levels import (
     least_fresh,
 )
 from mnistbench.judging import verdicts
+from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
     CONTRADICTED,
@@ -42,6 +43,8 @@ from mnistbench.judging.verdicts import (
 
 SEED = 7
 LIMITS = Thresholds()
+ACCEPT_ALL = (Acceptance("*:*", 9.0),)
+NAMES = {"case": ("case",)}
 
 
 # ---- candidates ----------------------------------------------------------------------------------
@@ -366,7 +369,7 @@ def test_findings_come_in_the_order_of_what_they_cost_their_case():
         for name, (change, share) in changes.items()
     ]
     result = decided(among(*first), second)
-    assert [finding.screened.quantity.name for finding in result.findings] == ["c", "b", "a"]
+    assert [finding.quantity.name for finding in result.findings] == ["c", "b", "a"]
 
 
 # ---- inconclusive --------------------------------------------------------------------------------
@@ -440,7 +443,7 @@ def test_an_operation_that_is_slower_than_its_slower_case_shows_has_a_true_sente
 )
 def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower(others, verdict):
     result = decided(among(operation(0.3, share=0.5), *others), [fresh(operation, 0.3, share=0.5)])
-    assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
+    assert [one.verdict for one in result.findings if one.quantity.name == MM] == [verdict]
 
 
 @pytest.mark.parametrize(("of_busy", "verdict"), [(0.2, REGRESSED), (0.0, CONTRADICTED)])
@@ -459,7 +462,7 @@ def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_lau
     result = decided(
         among(operation(0.25, share=0.8), *clocks), [fresh(operation, 0.25, share=0.8)]
     )
-    assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
+    assert [one.verdict for one in result.findings if one.quantity.name == MM] == [verdict]
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -605,8 +608,8 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
     again = among(
         fresh(call, 0.005, spread=0.05), fresh(operation, 0.1, share=0.005), count=10, seed=5
     )
-    for accepted, reasons in ((False, 0), (True, 1)):
-        result = decide(among(*noisy), again, LIMITS, SEED, lambda _, accepted=accepted: accepted)
+    for accept, reasons in (((), 0), (ACCEPT_ALL, 1)):
+        result = decide(among(*noisy), again, LIMITS, SEED, accept, NAMES)
         assert (result.outcome, len(result.reasons)) == (REGRESSED, reasons)
         assert result.bound > LIMITS.case
 
@@ -614,13 +617,10 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
 def test_an_accepted_slower_median_leaves_the_bound_of_the_mean():
     slower = [call(0.04), mean(0.3, spread=0.5)]
     again = among(fresh(call, 0.04), fresh(mean, 0.3, spread=0.5), count=10, seed=5)
-    result = decide(
-        among(*slower),
-        again,
-        LIMITS,
-        SEED,
-        lambda finding: finding.screened.quantity.kind == "iteration",
-    )
+    result = decide(among(*slower), again, LIMITS, SEED, ACCEPT_ALL, NAMES)
+    assert [finding.quantity.kind for finding in result.findings if finding.accepted] == [
+        "iteration"
+    ]
     [reason] = texts(result)
     assert " of its mean wall time cannot be ruled out" in reason
 
