@@ -32,7 +32,7 @@ from mnistbench.gate.budget import MOST_LAUNCHES
 from mnistbench.gate.options import LAUNCHES
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.statistics.decision import LOOKS
+from mnistbench.gate.verdict.levels import LOOKS
 from mnistbench.pytest_plugin import plugin
 
 #: Exit code of ``mnistbench``: passed or done.

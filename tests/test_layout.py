@@ -56,6 +56,14 @@ ONLY = {
         "gate.statistics",
         "gate.words",
     },
+    "gate.verdict": {
+        "core",
+        "judging",
+        "gate.options",
+        "gate.statistics",
+        "gate.verdict",
+        "gate.words",
+    },
     "gate.words": {"gate.words"},
     "course.lab": {*FLOORS[: FLOORS.index("course")], "course.studies"},  # not course.classroom
     "cli": {"core", "showing"},  # the modules of its commands are named in COMMANDS
@@ -247,10 +255,10 @@ def test_a_folder_has_few_modules():
 
 
 def test_chains_of_imports_are_short():
-    assert SIZE.longest_chain(TREES) <= 12
+    assert SIZE.longest_chain(TREES) <= 17
 
 
-@pytest.mark.parametrize(("command", "most"), [("list", 27), ("compare", 41), ("gate", 75)])
+@pytest.mark.parametrize(("command", "most"), [("list", 27), ("compare", 44), ("gate", 83)])
 def test_a_command_loads_few_modules(command, most):
     assert SIZE.loaded(command) <= most
 

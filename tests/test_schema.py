@@ -28,18 +28,18 @@ from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
 from mnistbench.gate import qualification, words
-from mnistbench.gate import report as gate_report
 from mnistbench.gate.commands import bisect as bisect_command
 from mnistbench.gate.commands import bisection
 from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.options import JudgeOptions, Thresholds
+from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.statistics.decision import decide
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
-from mnistbench.gate.statistics.result import Verdict, conclude
+from mnistbench.gate.verdict.decision import decide
+from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
-from mnistbench.judging import verdicts
+from mnistbench.judging import kinds, verdicts
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.saved_runs.compatibility import BLOCKING
@@ -104,7 +104,7 @@ def complaints(report, document):
 
 
 def as_json(verdict):
-    return json.loads(gate_report.report(verdict).json)
+    return json.loads(report(verdict).json)
 
 
 def concluded(measured, fresh=0, once=None, **changes):
@@ -627,15 +627,15 @@ def test_the_unit_of_a_number_is_stated(name):
             "gate",
             "$defs/estimate/properties/kind/enum",
             {
-                words.ITERATION,
-                words.MEAN,
-                words.OPERATION,
-                words.REPLACED,
-                words.ADDED,
-                words.OUTSIDE_KIND,
-                words.OTHER,
-                words.ONCE,
-                words.MEMORY,
+                kinds.ITERATION,
+                kinds.MEAN,
+                kinds.OPERATION,
+                kinds.REPLACED,
+                kinds.ADDED,
+                kinds.OUTSIDE_KIND,
+                kinds.OTHER,
+                kinds.ONCE,
+                kinds.MEMORY,
             },
         ),
         (

@@ -88,13 +88,13 @@ def evaluate(folder):
         ]
         flags = [bool(judgement.regressions) for judgement in judged]
         seen = sorted(
-            checked.smallest
+            finding.smallest
             for judgement in judged
             for case in judgement.cases
-            for checked in case.checked
-            if checked.smallest is not None
+            for finding in case.findings
+            if finding.smallest is not None
         )
-        held_in = len([checked for case in judged[0].cases for checked in case.checked])
+        held_in = len([finding for case in judged[0].cases for finding in case.findings])
         print(
             f"{f'--op-fail and --case-fail 10%, {size} base runs':42}"
             f"{share(flags):>22}{'':24}   "

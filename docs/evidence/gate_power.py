@@ -27,17 +27,18 @@ from mnistbench.gate import qualification
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import is_found, share
 from mnistbench.gate.statistics import (
-    decision,
     differences,
     groups,
     permutation,
     quantities,
     raw_samples,
 )
-from mnistbench.gate.statistics.decision import LOOKS
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.words import ONCE
+from mnistbench.gate.verdict.decision import Decision
+from mnistbench.gate.verdict.estimates import Estimate, kinds_of
+from mnistbench.gate.verdict.levels import LOOKS
 from mnistbench.judging import verdicts
+from mnistbench.judging.kinds import ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then
@@ -146,7 +147,7 @@ class Pool:
         recorded_from: int | None = None,
         limits: Thresholds = LIMITS,
         once: bool = True,
-    ) -> tuple[list[decision.Estimate], decision.Decision]:
+    ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flagged, and the decision.
 
         ``recorded_from`` takes the launches from there on, with the roles that they had. Without
@@ -316,7 +317,7 @@ def with_recorded_roles(recorded: Pool) -> None:
         replace(quantity, logs=tuple(row))
         for quantity, row in zip(recorded.quantities, recorded.logs["pairs"], strict=True)
     ]
-    kinds = decision._kinds(quantities)  # noqa: SLF001
+    kinds = kinds_of(quantities)
     p = np.minimum(
         *(
             permutation.directed_test(
@@ -407,15 +408,12 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
         row = rows[trial % len(rows)]
         _, found = recorded.verdict(row, change)
         operations = [
-            f for f in found.findings if f.verdict == REGRESSED and not f.screened.quantity.is_case
+            f for f in found.findings if f.verdict == REGRESSED and not f.quantity.is_case
         ]
         hit = is_found(found, recorded.quantities[row])
         hits += hit
         red += bool(operations)
-        named += (
-            bool(operations)
-            and operations[0].screened.quantity.name == recorded.quantities[row].name
-        )
+        named += bool(operations) and operations[0].quantity.name == recorded.quantities[row].name
         contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
         passed += found.outcome == verdicts.PASSED
     print(

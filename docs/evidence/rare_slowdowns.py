@@ -27,10 +27,9 @@ from pathlib import Path
 import numpy as np
 
 from mnistbench.gate.options import LAUNCHES, JudgeOptions
-from mnistbench.gate.report import blocks
+from mnistbench.gate.report.blocks import blocks
 from mnistbench.gate.sides.steps import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import LOOKS, candidates, decide, is_settled
 from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
@@ -40,7 +39,9 @@ from mnistbench.gate.statistics.raw_samples import (
     SideSample,
     load,
 )
-from mnistbench.gate.statistics.result import Verdict, conclude
+from mnistbench.gate.verdict.decision import candidates, decide, is_settled
+from mnistbench.gate.verdict.levels import LOOKS
+from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import PASSED
 

@@ -30,18 +30,12 @@ import numpy as np
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import share
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import (
-    Decision,
-    candidates,
-    decide,
-    is_settled,
-    looks,
-    product,
-    united,
-)
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
-from mnistbench.gate.words import ITERATION, MEAN, WALL
+from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_settled, united
+from mnistbench.gate.verdict.levels import looks, product
+from mnistbench.gate.words import WALL
+from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import REGRESSED
 
 RUNNERS = 40
@@ -182,9 +176,7 @@ def _power(task: tuple[int, int, int, float]) -> list[tuple[bool, int]]:
     for _ in range(number):
         decision = judged(draw, NOISIEST, shards, change)
         cases = {
-            finding.screened.quantity.case
-            for finding in decision.findings
-            if finding.verdict == REGRESSED
+            finding.quantity.case for finding in decision.findings if finding.verdict == REGRESSED
         }
         found.append((f"{NOISIEST}: test_0" in cases, decision.fresh))
     return found

@@ -183,9 +183,9 @@ def drawn(
     for _ in range(gates):
         hit = draw.choice(tests)
         _, decision = pool.gate(limits, hit if change else None, change, launches=first)
-        others = {
-            one.screened.quantity.case for one in decision.findings if one.verdict == REGRESSED
-        } - {hit.case}
+        others = {one.quantity.case for one in decision.findings if one.verdict == REGRESSED} - {
+            hit.case
+        }
         found.append((is_found(decision, hit), bool(others), decision.outcome))
     return found
 

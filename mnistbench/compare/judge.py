@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -45,7 +45,9 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacement_title
 from mnistbench.core.record import median, quartiles_ns
 from mnistbench.judging.acceptance import LARGEST_LIMIT, Acceptance
+from mnistbench.judging.findings import Finding, unused, with_acceptance
 from mnistbench.judging.grouping import LARGE_SHARE, is_judged_alone
+from mnistbench.judging.kinds import ITERATION, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import (
     IMPROVED,
     INCOMPARABLE,
@@ -61,21 +63,10 @@ from mnistbench.judging.verdicts import (
 from mnistbench.saved_runs.compatibility import BLOCKING, described
 from mnistbench.saved_runs.run import Run
 
-#: Kind of a quantity: the iteration; also its name, which ``--accept CASE:OP`` takes.
-ITERATION = "iteration"
-#: Kind of a quantity: a single operation.
-OPERATION = "operation"
-#: Kind of a quantity: operations that replace each other.
-REPLACED = "replaced"
-#: Kind of a quantity: what is no operation.
-OUTSIDE_KIND = "outside"
-#: Kind of a quantity: small operations together; also their name, which ``--accept`` takes.
-OTHER = "other"
-
 
 @dataclass(frozen=True)
-class CheckedQuantity:
-    """One quantity of a case that gets a verdict.
+class RunFinding(Finding):
+    """One quantity of a case by the rules of saved runs.
 
     An operation, several operations together, or the iteration.
     """
@@ -90,15 +81,12 @@ class CheckedQuantity:
     spread_ns: float  # change that the spread of the runs can explain
     limit: Threshold | None  # the user's
 
-    # The verdict.
-    verdict: str = INCONCLUSIVE
+    # What the rule says beside the verdict.
     within: float = 0.0  # the X of "within X %", as a share
     # Minimum detectable change under the rule of runs, as a share; None under that of thresholds.
     smallest: float | None = None
     is_open: bool = False  # the runs vary too much to rule out a slowdown of the user's threshold
     is_noise: bool = False  # it is open and leaves the outcome open
-    accepted: bool = False
-    accept_limit: float | None = None  # largest limit of a matching --accept, as a share
 
     @property
     def given(self) -> bool:
@@ -161,7 +149,27 @@ class CheckedQuantity:
     @property
     def fails(self) -> bool:
         """Whether it is a regression above a threshold that the user gave."""
-        return self.verdict == REGRESSED and self.given and not self.accepted
+        return super().fails and self.given
+
+    @property
+    def case_names(self) -> Collection[str]:
+        """Those of the case in the new run."""
+        return self.case.head.names
+
+    @property
+    def quantity_names(self) -> Collection[str]:
+        """Its own, and those of its operations and their modules."""
+        if self.kind == OTHER:
+            # Also of a module; the name of one operation does not accept those pooled with it.
+            return {self.name, OTHER}
+        members = (name for change in self.members for name in (*change.names, change.module))
+        return {self.name, *filter(None, members)}
+
+    @property
+    def share_to_accept(self) -> float:
+        """The change as a share of the base, or of the whole case for a new operation."""
+        is_new = self.change > LARGEST_LIMIT
+        return self.change_ns / ((self.case.whole_base_ns or 1.0) if is_new else self.base_ns)
 
     @property
     def text(self) -> str:
@@ -179,12 +187,12 @@ class CaseJudgement:
     """One compared case with the verdicts of its quantities."""
 
     case: CaseComparison
-    iteration: CheckedQuantity
+    iteration: RunFinding
     # Single operations by size of change; then what is no operation, and other.
-    operations: tuple[CheckedQuantity, ...]
+    operations: tuple[RunFinding, ...]
 
     @property
-    def checked(self) -> tuple[CheckedQuantity, ...]:
+    def findings(self) -> tuple[RunFinding, ...]:
         """Every quantity with a verdict."""
         return (self.iteration, *self.operations)
 
@@ -201,27 +209,27 @@ class Judgement:
     unused: tuple[str, ...]  # --accept values that match no regression
 
     @property
-    def checked(self) -> tuple[CheckedQuantity, ...]:
+    def findings(self) -> tuple[RunFinding, ...]:
         """Every quantity with a verdict."""
-        return tuple(checked for case in self.cases for checked in case.checked)
+        return tuple(finding for case in self.cases for finding in case.findings)
 
     @property
-    def regressions(self) -> tuple[CheckedQuantity, ...]:
+    def regressions(self) -> tuple[RunFinding, ...]:
         """Regressions above a threshold."""
-        return tuple(checked for checked in self.checked if checked.fails)
+        return tuple(finding for finding in self.findings if finding.fails)
 
     @property
-    def accepted(self) -> tuple[CheckedQuantity, ...]:
+    def accepted(self) -> tuple[RunFinding, ...]:
         """Regressions within the limit of their ``--accept``."""
-        return tuple(checked for checked in self.checked if checked.accepted)
+        return tuple(finding for finding in self.findings if finding.accepted)
 
     @property
-    def noise(self) -> tuple[CheckedQuantity, ...]:
+    def noise(self) -> tuple[RunFinding, ...]:
         """What the runs vary too much to judge by its threshold.
 
         Changes above it, and cases and large operations.
         """
-        return tuple(checked for checked in self.checked if checked.is_noise)
+        return tuple(finding for finding in self.findings if finding.is_noise)
 
     @property
     def open_questions(self) -> int:
@@ -232,13 +240,13 @@ class Judgement:
         return open_problems + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
 
     @property
-    def open_operations(self) -> tuple[CheckedQuantity, ...]:
+    def open_operations(self) -> tuple[RunFinding, ...]:
         """Small operations that the runs vary too much to judge, the largest first.
 
         They do not change the outcome.
         """
-        small = (checked for checked in self.checked if checked.is_open and not checked.is_noise)
-        return tuple(sorted(small, key=lambda checked: -checked.base_ns))
+        small = (finding for finding in self.findings if finding.is_open and not finding.is_noise)
+        return tuple(sorted(small, key=lambda finding: -finding.base_ns))
 
     @property
     def outcome(self) -> str:
@@ -259,14 +267,12 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     _check_thresholds(comparison.head)
     drafts = [_draft(case, criteria) for case in comparison.cases]
     by_runs = sum(
-        len(checked.base_runs) >= RUNS_NEEDED for draft in drafts for checked in draft.checked
+        len(finding.base_runs) >= RUNS_NEEDED for draft in drafts for finding in draft.findings
     )
     cases = []
     for draft in drafts:
-        iteration, *operations = (_judge(checked, by_runs, criteria) for checked in draft.checked)
+        iteration, *operations = (_judge(finding, by_runs, criteria) for finding in draft.findings)
         cases.append(CaseJudgement(draft.case, iteration, tuple(operations)))
-    judged = (checked for case in cases for checked in case.checked if checked.may_be_accepted)
-    used = {acceptance for checked in judged for acceptance in _matching(checked, criteria)}
     # A test that is missing now may have a threshold, too.
     concerned = (*comparison.head.cases, *(case for _, case in comparison.only_base))
     marks = any(case.op_fail or case.case_fail for case in concerned)
@@ -276,7 +282,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         cases=tuple(cases),
         problems=tuple(problems(comparison, criteria)),
         asked=bool(criteria.op_fail or criteria.case_fail or marks),
-        unused=tuple(acceptance.text for acceptance in criteria.accept if acceptance not in used),
+        unused=unused(criteria.accept, (finding for case in cases for finding in case.findings)),
     )
 
 
@@ -298,11 +304,11 @@ def _check_thresholds(run: Run) -> None:
                 ) from None
 
 
-# ---- Which quantities are checked ----------------------------------------------------------------
+# ---- Which quantities are judged -----------------------------------------------------------------
 
 
 def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
-    """Return what is checked of a case, without verdicts."""
+    """Return what is judged of a case, without verdicts."""
     # The spread of the iterations of each run: of its rounds, or of their times on the device's
     # clock.
     spreads_ns: list[float] = [side.wall_spread_ns for side in (case.base, case.head)]
@@ -311,13 +317,13 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
         spreads_ns = [third - first for first, third in quartiles]
     limit = Threshold.parse(case.head.case_fail) if case.head.case_fail else criteria.case_fail
     spread_ns = _spread(case.base_runs, *spreads_ns)
-    iteration = CheckedQuantity(
+    iteration = RunFinding(
         case, ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit
     )
-    return CaseJudgement(case, iteration, tuple(_checked_operations(case, criteria)))
+    return CaseJudgement(case, iteration, tuple(_operation_findings(case, criteria)))
 
 
-def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[CheckedQuantity]:
+def _operation_findings(case: CaseComparison, criteria: Criteria) -> Iterable[RunFinding]:
     """Yield each operation that matters; what replaced each other together.
 
     The small operations together.
@@ -325,27 +331,23 @@ def _checked_operations(case: CaseComparison, criteria: Criteria) -> Iterable[Ch
     limits = _Limits(case, criteria)
     operations = [change for change in case.operations if change.is_operation]
     named = {id(change) for change in operations if limits.name_operation(change)}
-    checked_operations: list[CheckedQuantity] = []
+    alone: list[RunFinding] = []
     small: list[OpChange] = []
     in_a_group: set[int] = set()
     for group in replacements(operations, named):
         in_a_group.update(map(id, group))
         if named.intersection(map(id, group)) or _matter(group, case, criteria):
-            checked_operations.append(_sum(group, _title(group), REPLACED, limits))
+            alone.append(_sum(group, _title(group), REPLACED, limits))
         else:
             small += group
     for change in operations:
         if id(change) in in_a_group:
             continue
         if id(change) in named or _matters(change, case, criteria):
-            checked_operations.append(
-                _sum([change], operation_name(*change.key), OPERATION, limits)
-            )
+            alone.append(_sum([change], operation_name(*change.key), OPERATION, limits))
         else:
             small.append(change)
-    yield from sorted(
-        checked_operations, key=lambda checked: (-abs(checked.change_ns), checked.name)
-    )
+    yield from sorted(alone, key=lambda finding: (-abs(finding.change_ns), finding.name))
     for name in dict.fromkeys(change.name for change in case.operations if not change.is_operation):
         outside = [change for change in case.operations if change.name == name]
         # The host has no device time.
@@ -421,7 +423,7 @@ class _Limits:
         return next((limit for limit in self._all if not limit.name), None)
 
 
-def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> CheckedQuantity:
+def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> RunFinding:
     """Return one quantity for several operations, summed run by run.
 
     A new operation has no base runs.
@@ -435,7 +437,7 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
         sum(change.head.spread_ns for change in changes if change.head),
     )
     head_ns = sum(change.head_ns or 0 for change in changes)
-    return CheckedQuantity(
+    return RunFinding(
         limits.case, name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes)
     )
 
@@ -460,146 +462,133 @@ class Ruling(NamedTuple):
     smallest: float | None = None
 
 
-def _judge(checked: CheckedQuantity, family: int, criteria: Criteria) -> CheckedQuantity:
+def _judge(finding: RunFinding, family: int, criteria: Criteria) -> RunFinding:
     """Return a quantity with its verdict.
 
     Args:
-        checked: what was measured.
+        finding: what was measured.
         family: number of quantities of the report that the rule of runs judges.
         criteria: of the comparison.
     """
-    case = checked.case
-    if not case.is_comparable or _depends_on_iterations(checked):
-        return replace(checked, verdict=INCOMPARABLE)
-    has_no_base = checked.base_ns <= 0 and checked.kind != REPLACED
-    if has_no_base and checked.change_ns <= criteria.min_share * case.whole_base_ns:
+    case = finding.case
+    if not case.is_comparable or _depends_on_iterations(finding):
+        return replace(finding, verdict=INCOMPARABLE)
+    has_no_base = finding.base_ns <= 0 and finding.kind != REPLACED
+    if has_no_base and finding.change_ns <= criteria.min_share * case.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
-        return replace(checked, verdict=WITHIN, within=checked.threshold)
+        return replace(finding, verdict=WITHIN, within=finding.threshold)
     if any(run.trace for run in case.used):
         # A trace is one process, whose steps are no replicates.
-        checked = replace(checked, spread_ns=0.0)
+        finding = replace(finding, spread_ns=0.0)
 
     # 0 has no logarithm.
-    has_logarithms = min(checked.base_runs, default=0) > 0 and checked.head_ns > 0
-    if len(checked.base_runs) >= RUNS_NEEDED and has_logarithms:
-        ruling = _by_runs(checked, FALSE_ALARM / family)
+    has_logarithms = min(finding.base_runs, default=0) > 0 and finding.head_ns > 0
+    if len(finding.base_runs) >= RUNS_NEEDED and has_logarithms:
+        ruling = _by_runs(finding, FALSE_ALARM / family)
     else:
-        ruling = _by_threshold(checked)
-    checked = replace(checked, **ruling._asdict())
+        ruling = _by_threshold(finding)
+    finding = replace(finding, **ruling._asdict())
 
-    is_open = _is_open(checked)
+    is_open = _is_open(finding)
     # A change above the threshold leaves the outcome open for any operation.
-    is_noise = is_open and (checked.is_above_given or _is_decisive(checked))
+    is_noise = is_open and (finding.is_above_given or _is_decisive(finding))
     if is_noise:
-        checked = replace(checked, verdict=INCONCLUSIVE)
+        finding = replace(finding, verdict=INCONCLUSIVE)
 
-    matching = _matching(checked, criteria) if checked.may_be_accepted else []
-    accept_limit = max((acceptance.limit for acceptance in matching), default=None)
-    accepted = accept_limit is not None and _share_to_accept(checked) <= accept_limit
+    finding = with_acceptance(finding, criteria.accept)
     return replace(
-        checked,
-        is_open=is_open and not accepted,
-        is_noise=is_noise and not accepted,
-        accepted=accepted,
-        accept_limit=accept_limit,
+        finding,
+        is_open=is_open and not finding.accepted,
+        is_noise=is_noise and not finding.accepted,
     )
 
 
-def _depends_on_iterations(checked: CheckedQuantity) -> bool:
+def _depends_on_iterations(finding: RunFinding) -> bool:
     """Whether a time is not the same part of every iteration.
 
     A trace of one has no time between two of them.
     """
-    if not checked.case.iterations.are_divided:
+    if not finding.case.iterations.are_divided:
         return False
-    has_time_between = checked.kind == ITERATION and checked.case.clock == "cpu"
-    names = {change.name for change in checked.members}
+    has_time_between = finding.kind == ITERATION and finding.case.clock == "cpu"
+    names = {change.name for change in finding.members}
     return has_time_between or not names.isdisjoint((OUTSIDE, RUNTIME))
 
 
-def _by_runs(checked: CheckedQuantity, risk: float) -> Ruling:
-    low, high = prediction_interval(checked.base_runs, risk)
-    smallest = high / checked.base_ns - 1
-    if checked.change > checked.threshold:
-        verdict = REGRESSED if checked.head_ns > high else INCONCLUSIVE
-    elif checked.change < -checked.threshold:
-        verdict = IMPROVED if checked.head_ns < low else INCONCLUSIVE
+def _by_runs(finding: RunFinding, risk: float) -> Ruling:
+    low, high = prediction_interval(finding.base_runs, risk)
+    smallest = high / finding.base_ns - 1
+    if finding.change > finding.threshold:
+        verdict = REGRESSED if finding.head_ns > high else INCONCLUSIVE
+    elif finding.change < -finding.threshold:
+        verdict = IMPROVED if finding.head_ns < low else INCONCLUSIVE
     else:
-        return Ruling(WITHIN, max(checked.threshold, smallest), smallest)
+        return Ruling(WITHIN, max(finding.threshold, smallest), smallest)
     return Ruling(verdict, smallest=smallest)
 
 
-def _by_threshold(checked: CheckedQuantity) -> Ruling:
-    change = checked.change
-    threshold = checked.threshold
+def _by_threshold(finding: RunFinding) -> Ruling:
+    change = finding.change
+    threshold = finding.threshold
     if change > threshold:
-        is_clear = checked.given or change - threshold > checked.spread
+        is_clear = finding.given or change - threshold > finding.spread
         return Ruling(REGRESSED if is_clear else SUSPECT)
     if change < -threshold:
         # As a slowdown: where the user gave the threshold, it decides. It also has to rule out a
         # slowdown of that size.
-        is_ruled_out = checked.given and change + checked.spread <= threshold
-        is_clear = is_ruled_out or -change - threshold > checked.spread
+        is_ruled_out = finding.given and change + finding.spread <= threshold
+        is_clear = is_ruled_out or -change - threshold > finding.spread
         return Ruling(IMPROVED if is_clear else INCONCLUSIVE)
-    return Ruling(WITHIN, max(threshold, checked.spread))
+    return Ruling(WITHIN, max(threshold, finding.spread))
 
 
-def _is_open(checked: CheckedQuantity) -> bool:
+def _is_open(finding: RunFinding) -> bool:
     """Whether the runs vary too much to rule out a slowdown of the user's threshold.
 
     Time that the base does not have is above every threshold, and is judged by its share of the
     case.
     """
-    if not checked.given or checked.verdict not in (WITHIN, INCONCLUSIVE):
+    if not finding.given or finding.verdict not in (WITHIN, INCONCLUSIVE):
         return False
-    is_above = checked.is_above_given and checked.base_ns > 0
-    return is_above or checked.uncertainty > checked.threshold
+    is_above = finding.is_above_given and finding.base_ns > 0
+    return is_above or finding.uncertainty > finding.threshold
 
 
-def _is_decisive(checked: CheckedQuantity) -> bool:
+def _is_decisive(finding: RunFinding) -> bool:
     """Whether a pass has to rule it out.
 
     For a case, a large operation, and one that the threshold names.
     """
-    if checked.kind == ITERATION:
+    if finding.kind == ITERATION:
         return True
-    if checked.kind not in (OPERATION, REPLACED):
+    if finding.kind not in (OPERATION, REPLACED):
         return False
-    name = checked.limit.name if checked.limit else ""
-    is_named = bool(name) and any(name in change.names for change in checked.members)
-    return is_named or checked.base_ns >= LARGE_SHARE * checked.case.whole_base_ns
+    name = finding.limit.name if finding.limit else ""
+    is_named = bool(name) and any(name in change.names for change in finding.members)
+    return is_named or finding.base_ns >= LARGE_SHARE * finding.case.whole_base_ns
 
 
 # ---- Intended regressions ------------------------------------------------------------------------
 
 
-def _share_to_accept(checked: CheckedQuantity) -> float:
-    """Return the change as the share that the limit of an ``--accept`` is compared with.
-
-    Of the base, or of the whole case for a new operation.
-    """
-    is_new = checked.change > LARGEST_LIMIT
-    return checked.change_ns / ((checked.case.whole_base_ns or 1.0) if is_new else checked.base_ns)
-
-
-def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
+def acceptance_for(judgement: Judgement, finding: RunFinding) -> str:
     """Return the ``--accept`` value that accepts a regression of this size.
 
     It accepts no other regression if the names allow that.
     """
-    share = _share_to_accept(checked)
+    share = finding.share_to_accept
     percent = math.floor(100 * share)
     if percent / 100 < share:  # rounded up, so that the limit is not below the change
         percent += 1
-    label, short, node_id, _ = checked.case.head.names
+    label, short, node_id, _ = finding.case.head.names
     acceptances = [
-        Acceptance(f"{_as_pattern(name)}:{_as_pattern(checked.name)}", percent / 100)
+        Acceptance(f"{_as_pattern(name)}:{_as_pattern(finding.name)}", percent / 100)
         for name in (short, label, node_id)
     ]
     specific = (
         acceptance
         for acceptance in acceptances
-        if sum(_matches(acceptance, other) for other in judgement.checked) == 1
+        if sum(named.is_named_by(acceptance) for named in judgement.findings) == 1
     )
     return f"{next(specific, acceptances[-1]).pattern}:{percent}%"
 
@@ -607,23 +596,6 @@ def acceptance_for(judgement: Judgement, checked: CheckedQuantity) -> str:
 def _as_pattern(name: str) -> str:
     """Return a pattern that can be typed: ``*`` replaces every character that cannot be printed."""
     return "".join(sign if sign.isprintable() else "*" for sign in name)
-
-
-def _matching(checked: CheckedQuantity, criteria: Criteria) -> list[Acceptance]:
-    return [acceptance for acceptance in criteria.accept if _matches(acceptance, checked)]
-
-
-def _matches(acceptance: Acceptance, checked: CheckedQuantity) -> bool:
-    """Whether an ``--accept`` names this quantity."""
-    names = {checked.name}
-    if checked.kind == OTHER:
-        # Also of a module; the name of one operation does not accept those pooled with it.
-        names.add(OTHER)
-    elif checked.kind != ITERATION:
-        names.update(
-            name for change in checked.members for name in (*change.names, change.module) if name
-        )
-    return acceptance.matches(checked.case.head.names, names)
 
 
 # ---- What cannot be judged: missing cases and tables, other machines, thresholds without an effect

@@ -25,9 +25,10 @@ from mnistbench.core import units
 from mnistbench.core.operation import NAMED, operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
+from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import (
+    GRAVITY,
     IMPROVED,
-    INCOMPARABLE,
     INCONCLUSIVE,
     MISSING,
     NONE,
@@ -71,15 +72,6 @@ LEAST_MEMBER = 0.01
 
 #: Verdict of the rows of a replacement after its first row.
 _INCLUDED = "included above"
-
-_GRAVITY = (
-    REGRESSED,
-    SUSPECT,
-    INCONCLUSIVE,
-    IMPROVED,
-    WITHIN,
-    INCOMPARABLE,
-)
 
 
 def report(judgement: judge.Judgement, top: int) -> Report:
@@ -239,39 +231,39 @@ def _ranked(judgement: judge.Judgement) -> Iterable[str]:
     """
     serious = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
     serious_changes = [
-        checked
+        finding
         for case in judgement.cases
-        for checked in case.operations
-        if checked.verdict in serious
+        for finding in case.operations
+        if finding.verdict in serious
     ]
-    pooled = ("outside", "other")  # last, because they name no operation
+    pooled = (OUTSIDE_KIND, OTHER)  # last, because they name no operation
     serious_changes.sort(
-        key=lambda checked: (
-            checked.kind in pooled,
-            serious.index(checked.verdict),
-            -abs(_share_of_iteration(checked)),
+        key=lambda finding: (
+            finding.kind in pooled,
+            GRAVITY.index(finding.verdict),
+            -abs(_share_of_iteration(finding)),
         )
     )
-    for position, checked in enumerate(serious_changes[:RANKED], 1):
+    for position, finding in enumerate(serious_changes[:RANKED], 1):
         yield (
-            f"{position}. {checked.name} ({checked.case.head.label}): {checked.text}: "
-            f"{_numbers(checked)}"
+            f"{position}. {finding.name} ({finding.case.head.label}): {finding.text}: "
+            f"{_numbers(finding)}"
         )
 
 
-def _share_of_iteration(checked: judge.CheckedQuantity) -> float:
-    return checked.change_ns / checked.case.whole_base_ns if checked.case.whole_base_ns else 0.0
+def _share_of_iteration(finding: judge.RunFinding) -> float:
+    return finding.change_ns / finding.case.whole_base_ns if finding.case.whole_base_ns else 0.0
 
 
-def _numbers(checked: judge.CheckedQuantity) -> str:
-    whole = "device busy time" if checked.case.has_busy_time else "iteration"
+def _numbers(finding: judge.RunFinding) -> str:
+    whole = "device busy time" if finding.case.has_busy_time else "iteration"
     reasons = [
-        f"{units.duration(checked.base_ns)} -> {units.duration(checked.head_ns)}"
-        + (f", {units.percent(checked.change, signed=True)}" if checked.base_ns > 0 else ""),
-        f"{units.percent(_share_of_iteration(checked), signed=True)} of the {whole}",
+        f"{units.duration(finding.base_ns)} -> {units.duration(finding.head_ns)}"
+        + (f", {units.percent(finding.change, signed=True)}" if finding.base_ns > 0 else ""),
+        f"{units.percent(_share_of_iteration(finding), signed=True)} of the {whole}",
     ]
-    if len(checked.members) == 1:
-        [change] = checked.members
+    if len(finding.members) == 1:
+        [change] = finding.members
         calls = _calls(change)
         if change.base and change.head and "->" in calls:
             reasons.append(f"{calls} calls")
@@ -359,31 +351,31 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
     Below the line the others, the unexplained rest and the iteration.
     """
     case = judged.case
-    alone = [checked for checked in judged.operations if checked.kind in ("operation", "replaced")]
+    alone = [finding for finding in judged.operations if finding.kind in (OPERATION, REPLACED)]
     shown = alone[:top]
-    hidden = list[judge.CheckedQuantity]()
-    for checked in alone[top:]:
-        (shown if checked.verdict in (REGRESSED, SUSPECT) or checked.is_noise else hidden).append(
-            checked
+    hidden = list[judge.RunFinding]()
+    for finding in alone[top:]:
+        (shown if finding.verdict in (REGRESSED, SUSPECT) or finding.is_noise else hidden).append(
+            finding
         )
-    pooled = [checked for checked in judged.operations if checked.kind == "other"]
-    outside = [checked for checked in judged.operations if checked.kind == "outside"]
-    are_large = sum(checked.head_ns for checked in pooled) >= SHARE_OF_SMALL * case.whole_head_ns
+    pooled = [finding for finding in judged.operations if finding.kind == OTHER]
+    outside = [finding for finding in judged.operations if finding.kind == OUTSIDE_KIND]
+    are_large = sum(finding.head_ns for finding in pooled) >= SHARE_OF_SMALL * case.whole_head_ns
     sums = [
         *([_hidden_row(hidden)] if hidden else []),
         *(
             _sum_row(
-                case, f"{checked.name} ({_counted(checked.members)})", checked.members, checked.text
+                case, f"{finding.name} ({_counted(finding.members)})", finding.members, finding.text
             )
-            for checked in pooled
+            for finding in pooled
         ),
-        *(_sum_row(case, checked.name, checked.members, checked.text) for checked in outside),
+        *(_sum_row(case, finding.name, finding.members, finding.text) for finding in outside),
         *_whole_rows(judged),
     ]
     return Table(
         title=case_title(case),
         columns=LEDGER,
-        rows=tuple(row for checked in shown for row in _rows(checked, top)),
+        rows=tuple(row for finding in shown for row in _rows(finding, top)),
         sums=tuple(sums),
         lines=(*([_NONE_ALONE] if not alone and are_large else []), *_lines(case)),
     )
@@ -392,9 +384,9 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
 def _all_rows(judgement: judge.Judgement) -> Iterable[LedgerRow]:
     """Yield every row of every case, for CSV."""
     for judged in judgement.cases:
-        for checked in judged.operations:
-            for change in checked.members:
-                yield _operation_row(judged.case, change, checked.text)
+        for finding in judged.operations:
+            for change in finding.members:
+                yield _operation_row(judged.case, change, finding.text)
         yield from _whole_rows(judged)
 
 
@@ -457,7 +449,7 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(checked: judge.CheckedQuantity, top: int) -> Iterable[LedgerRow]:
+def _rows(finding: judge.RunFinding, top: int) -> Iterable[LedgerRow]:
     """Yield a row per operation.
 
     Operations that replace each other have one verdict, in the first of their rows.
@@ -465,15 +457,15 @@ def _rows(checked: judge.CheckedQuantity, top: int) -> Iterable[LedgerRow]:
     Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after
     the first ``top``.
     """
-    case = checked.case
-    members = checked.members
+    case = finding.case
+    members = finding.members
     shown = members
     if len(members) > MOST_MEMBERS:
         least_ns = LEAST_MEMBER * max(case.whole_base_ns, case.whole_head_ns)
         large = sum(abs(change.change_ns) >= least_ns for change in members)  # they come first
         shown = members[: max(1, min(large, top - 1))]
     for position, change in enumerate(shown):
-        yield _operation_row(case, change, checked.text if position == 0 else _INCLUDED)
+        yield _operation_row(case, change, finding.text if position == 0 else _INCLUDED)
     if rest := members[len(shown) :]:
         row = _sum_row(case, units.counted(len(rest), "more operation"), rest, _INCLUDED)
         yield replace(row, phase=None, module=None)
@@ -510,10 +502,10 @@ def _sum_row(
     return LedgerRow(case, title, base_ns, head_ns, head_ns - base_ns, verdict)
 
 
-def _hidden_row(hidden: Sequence[judge.CheckedQuantity]) -> LedgerRow:
-    worst = min(hidden, key=lambda checked: (_GRAVITY.index(checked.verdict), -checked.within))
-    which = "all" if all(checked.verdict == worst.verdict for checked in hidden) else "some"
-    members = [change for checked in hidden for change in checked.members]
+def _hidden_row(hidden: Sequence[judge.RunFinding]) -> LedgerRow:
+    worst = min(hidden, key=lambda finding: (GRAVITY.index(finding.verdict), -finding.within))
+    which = "all" if all(finding.verdict == worst.verdict for finding in hidden) else "some"
+    members = [change for finding in hidden for change in finding.members]
     title = f"not shown ({_counted(members)})"
     return _sum_row(worst.case, title, members, f"{which} {worst.text}")
 
@@ -625,38 +617,39 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
             f"{problem.kind}: "
             f"{problem.text}{f' (passed over: {option})' if problem.excused else ''}"
         )
-    for checked in judgement.accepted:
-        limit = units.percent(checked.accept_limit or 0)
-        yield f"accepted up to {limit}: {_finding(checked)}; reason: {judgement.criteria.reason}"
+    for finding in judgement.accepted:
+        limit = units.percent(finding.accept_limit or 0)
+        yield f"accepted up to {limit}: {_described(finding)}; reason: {judgement.criteria.reason}"
     for text in judgement.unused:
         yield f"unused: --accept {text!r} matches no regression; remove it"
-    for checked in judgement.noise:
+    for finding in judgement.noise:
         excuse = (
             " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
         )
         yield (
-            f"inconclusive: {_finding(checked)}; the limit is {units.percent(checked.threshold)}, "
-            f"the {_uncertainty(checked)}{excuse or _way_out(checked)}"
+            f"inconclusive: {_described(finding)}; "
+            f"the limit is {units.percent(finding.threshold)}, "
+            f"the {_uncertainty(finding)}{excuse or _way_out(finding)}"
         )
-    for checked in judgement.regressions:
-        limit = f"the limit is {units.percent(checked.threshold)}{_exceeded(checked)}"
-        yield f"regressed: {_finding(checked)}; {limit}{_vanished_elsewhere(judgement, checked)}"
+    for finding in judgement.regressions:
+        limit = f"the limit is {units.percent(finding.threshold)}{_exceeded(finding)}"
+        yield f"regressed: {_described(finding)}; {limit}{_vanished_elsewhere(judgement, finding)}"
     yield f"thresholds: {_outcome(judgement)}"
 
 
-def _finding(checked: judge.CheckedQuantity) -> str:
-    return f"{checked.name} ({checked.case.head.label}), {_numbers(checked)}"
+def _described(finding: judge.RunFinding) -> str:
+    return f"{finding.name} ({finding.case.head.label}), {_numbers(finding)}"
 
 
-def _vanished_elsewhere(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
+def _vanished_elsewhere(judgement: judge.Judgement, finding: judge.RunFinding) -> str:
     """Return what vanished in other places of the case of an operation that replaces nothing.
 
     Empty if nothing did.
     """
-    if checked.kind != "replaced" or any(change.base for change in checked.members):
+    if finding.kind != REPLACED or any(change.base for change in finding.members):
         return ""
     vanished = [
-        change for change in checked.case.operations if change.is_operation and change.head is None
+        change for change in finding.case.operations if change.is_operation and change.head is None
     ]
     if not vanished:
         return ""
@@ -666,29 +659,29 @@ def _vanished_elsewhere(judgement: judge.Judgement, checked: judge.CheckedQuanti
     total = units.duration(sum(change.base_ns or 0 for change in vanished))
     return (
         f"; nothing vanished in its place, but {total} of operations in other places "
-        f"({names}{more}): if it replaces them, add {_option(judgement, checked)}"
+        f"({names}{more}): if it replaces them, add {_option(judgement, finding)}"
     )
 
 
-def _uncertainty(checked: judge.CheckedQuantity, how: str = "") -> str:
-    what = "minimum detectable change" if checked.by_runs else "spread of the runs"
-    return f"{what}{how} {units.percent(checked.uncertainty)}"
+def _uncertainty(finding: judge.RunFinding, how: str = "") -> str:
+    what = "minimum detectable change" if finding.by_runs else "spread of the runs"
+    return f"{what}{how} {units.percent(finding.uncertainty)}"
 
 
-def _exceeded(checked: judge.CheckedQuantity) -> str:
-    limit = checked.accept_limit
+def _exceeded(finding: judge.RunFinding) -> str:
+    limit = finding.exceeded_limit
     return "" if limit is None else f"; it exceeds the accepted limit of {units.percent(limit)}"
 
 
-def _option(judgement: judge.Judgement, checked: judge.CheckedQuantity) -> str:
-    return f"--accept {shlex.quote(judge.acceptance_for(judgement, checked))}"
+def _option(judgement: judge.Judgement, finding: judge.RunFinding) -> str:
+    return f"--accept {shlex.quote(judge.acceptance_for(judgement, finding))}"
 
 
-def _way_out(checked: judge.CheckedQuantity) -> str:
+def _way_out(finding: judge.RunFinding) -> str:
     """Return how to resolve a change that the base runs vary too much to judge."""
-    larger = "" if checked.is_above_given else " give a larger limit,"
+    larger = "" if finding.is_above_given else " give a larger limit,"
     return (
-        f"{_exceeded(checked)}; save more base runs or measure on a quieter machine,{larger} or "
+        f"{_exceeded(finding)}; save more base runs or measure on a quieter machine,{larger} or "
         "add --inconclusive ok"
     )
 
@@ -707,12 +700,12 @@ def _outcome(judgement: judge.Judgement) -> str:
         return undecided
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     known = [
-        checked
-        for checked in judgement.checked
-        if checked.given and not checked.is_open and checked.uncertainty > 0
+        finding
+        for finding in judgement.findings
+        if finding.given and not finding.is_open and finding.uncertainty > 0
     ]
     up_to = (
-        f" ({_uncertainty(max(known, key=lambda checked: checked.uncertainty), ' up to')})"
+        f" ({_uncertainty(max(known, key=lambda finding: finding.uncertainty), ' up to')})"
         if known
         else ""
     )
@@ -720,7 +713,7 @@ def _outcome(judgement: judge.Judgement) -> str:
     if not open_operations:
         return f"{passed}{up_to}"
     largest = open_operations[0]
-    limits = {units.percent(checked.threshold) for checked in open_operations}
+    limits = {units.percent(finding.threshold) for finding in open_operations}
     count = units.counted(len(open_operations), "small operation")
     at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
     which = f"the largest being {largest.name} ({largest.case.head.label})"
@@ -735,8 +728,8 @@ def _advised_threshold(judgement: judge.Judgement) -> str:
 
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:
-    checked = [quantity for quantity in judgement.checked if quantity.case.is_comparable]
-    by_runs = [quantity for quantity in checked if quantity.by_runs]
+    comparable = [quantity for quantity in judgement.findings if quantity.case.is_comparable]
+    by_runs = [quantity for quantity in comparable if quantity.by_runs]
     if by_runs:
         runs = sorted({len(quantity.base_runs) for quantity in by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
@@ -747,7 +740,7 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
             f"reports; largest minimum detectable change {units.percent(largest.smallest or 0)}: "
             f"{largest.name} ({largest.case.head.label})"
         )
-    if len(checked) > len(by_runs):
+    if len(comparable) > len(by_runs):
         limit = (
             ""
             if judgement.asked
@@ -760,7 +753,8 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
             else f"fewer than {RUNS_NEEDED} base runs of one commit"
         )
         yield (
-            f"judged by threshold: {units.counted(len(checked) - len(by_runs), 'verdict')}{limit}; "
+            "judged by threshold: "
+            f"{units.counted(len(comparable) - len(by_runs), 'verdict')}{limit}; "
             f"{few} cannot separate machine drift from a code change"
         )
 
@@ -781,8 +775,8 @@ def _data(judgement: judge.Judgement) -> dict[str, Any]:
         problems=[problem._asdict() for problem in judgement.problems],
         new=[case.node_id for case in comparison.only_head],
         accepted=[
-            {"case": checked.case.head.label, "name": checked.name}
-            for checked in judgement.accepted
+            {"case": finding.case.head.label, "name": finding.name}
+            for finding in judgement.accepted
         ],
         reason=judgement.criteria.reason,
         cases=list(map(_case, judgement.cases)),
@@ -827,15 +821,15 @@ def _case(judged: judge.CaseJudgement) -> dict[str, Any]:
         "iterations": {"base": case.iterations.bases[-1], "head": case.iterations.head}
         if case.iterations.are_divided
         else None,
-        "iteration": _checked(judged.iteration),
-        "operations": list(map(_checked, judged.operations)),
+        "iteration": _finding_data(judged.iteration),
+        "operations": list(map(_finding_data, judged.operations)),
     }
 
 
-def _checked(checked: judge.CheckedQuantity) -> dict[str, Any]:
+def _finding_data(finding: judge.RunFinding) -> dict[str, Any]:
     return {
         **_fields(
-            checked,
+            finding,
             "name",
             "kind",
             "base_ns",
@@ -851,11 +845,11 @@ def _checked(checked: judge.CheckedQuantity) -> dict[str, Any]:
             "accept_limit",
             "smallest",
         ),
-        **({} if checked.verdict == WITHIN else {"within": None}),
-        "noise": checked.is_noise,
-        "base_runs": len(checked.base_runs),
-        "rule": "runs" if checked.by_runs else "threshold",
-        "members": list(map(_member, checked.members)),
+        **({} if finding.verdict == WITHIN else {"within": None}),
+        "noise": finding.is_noise,
+        "base_runs": len(finding.base_runs),
+        "rule": "runs" if finding.by_runs else "threshold",
+        "members": list(map(_member, finding.members)),
     }
 
 

@@ -23,12 +23,12 @@ import numpy as np
 
 from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, Thresholds
-from mnistbench.gate.statistics.decision import least_fresh, looks
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
-from mnistbench.gate.words import ITERATION, OPERATION
+from mnistbench.gate.verdict.levels import least_fresh, looks
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ITERATION, OPERATION
 
 #: Smallest effort. A launch then spends less than a tenth of a second on a short test.
 LEAST_EFFORT = 1 / 32

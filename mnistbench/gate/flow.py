@@ -29,15 +29,6 @@ from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, new
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
-from mnistbench.gate.statistics.decision import (
-    Decision,
-    Estimate,
-    candidates,
-    decide,
-    is_settled,
-    least_fresh,
-    looks,
-)
 from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import (
     INTERRUPTED,
@@ -48,7 +39,11 @@ from mnistbench.gate.statistics.raw_samples import (
     append,
 )
 from mnistbench.gate.surveying import survey_sides
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD, MEMORY
+from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_settled
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.levels import least_fresh, looks
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD
+from mnistbench.judging.kinds import MEMORY
 from mnistbench.showing.progress import Progress
 
 #: Time of a qualification without --launches and --budget, in seconds.

@@ -24,9 +24,10 @@ from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import after_dashes, option, path, seconds, share, switch, whole
 from mnistbench.gate.environments.packages import requirement
 from mnistbench.gate.statistics.raw_samples import Shard
-from mnistbench.gate.words import ADDED, BASE, HEAD, MEAN, MEMORY, THREADS
+from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.acceptance import Excuses
 from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ADDED, MEAN, MEMORY
 
 #: Launches of the first stage (docs/evidence/gate_power.py).
 LAUNCHES = 10

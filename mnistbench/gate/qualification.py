@@ -27,13 +27,16 @@ import numpy as np
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.gate.options import LAUNCHES, Thresholds
-from mnistbench.gate.statistics import decision, quantities, raw_samples
-from mnistbench.gate.statistics.decision import LOOKS, Decision
+from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
 from mnistbench.gate.statistics.raw_samples import LONGER, Recorded
-from mnistbench.gate.statistics.result import reasons_with_cases
-from mnistbench.gate.words import ALL_CASES, CPU, ITERATION, ONCE, WALL
+from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_settled
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.levels import LOOKS, least_fresh
+from mnistbench.gate.verdict.reasons import reasons_with_cases
+from mnistbench.gate.words import ALL_CASES, CPU, WALL
+from mnistbench.judging.kinds import ITERATION, ONCE
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
@@ -80,7 +83,7 @@ class Pool:
         *,
         launches: int = LAUNCHES,
         start: int | None = None,
-    ) -> tuple[list[decision.Estimate], Decision]:
+    ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flags, and the decision.
 
         Args:
@@ -111,26 +114,24 @@ class Pool:
             for quantity, row in zip(self.quantities, logs, strict=True)
         ]
         first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in taken]
-        flagged = decision.candidates(first, limits, self._seed)
-        found = decision.decide(first, [], limits, self._seed)
+        flagged = candidates(first, limits, self._seed)
+        found = decide(first, [], limits, self._seed)
         cases = {estimate.quantity.case for estimate in flagged}
-        for look in [look for look in LOOKS if cases and look >= decision.least_fresh(launches)]:
+        for look in [look for look in LOOKS if cases and look >= least_fresh(launches)]:
             fresh = [
                 replace(quantity, logs=quantity.logs[launches : launches + look])
                 for quantity in taken
                 if {quantity.case, ALL_CASES} & cases
             ]
-            found = decision.decide(first, fresh, limits, self._seed)
-            if decision.is_settled(found, limits):
+            found = decide(first, fresh, limits, self._seed)
+            if is_settled(found, limits):
                 break
         return flagged, found
 
 
 def is_found(found: Decision, hit: Quantity) -> bool:
     """Whether a gate reports that this case, or this operation, regressed."""
-    regressed = [
-        finding.screened.quantity for finding in found.findings if finding.verdict == REGRESSED
-    ]
+    regressed = [finding.quantity for finding in found.findings if finding.verdict == REGRESSED]
     return any(
         (regressed_quantity.case, regressed_quantity.is_case) == (hit.case, hit.is_case)
         and (hit.is_case or regressed_quantity.name == hit.name)

@@ -15,7 +15,7 @@ from mnistbench.gate.budget import Budget
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.statistics.raw_samples import Launch, Recorded, append
-from mnistbench.gate.statistics.result import reasons_with_cases
+from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.showing.progress import Progress
 
 #: Stage of the launches of all cases.

@@ -32,7 +32,7 @@ from mnistbench.gate.statistics.ids_of_tests import (
     without_counterpart,
 )
 from mnistbench.gate.statistics.raw_samples import GateHeader
-from mnistbench.gate.statistics.result import reasons_with_cases
+from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.

@@ -36,50 +36,21 @@ CLOCK_TITLES = {
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 
-#: Kind of a quantity: the median of the iterations of a case.
-ITERATION = "iteration"
-
-#: Kind of a quantity: the mean of the iterations of a case.
-MEAN = "mean"
-
-#: Kind of a quantity: a single operation.
-OPERATION = "operation"
-
-#: Kind of a quantity: operations of one place that only one side has, whose sums are compared if
-#: both are large.
-REPLACED = "replaced"
-
-#: Kind of a quantity: such operations that are judged by the share of the case that they add.
-ADDED = "added"
-
-#: Kind of a quantity: what is no operation (time outside operations, runtime calls, unattributed
-#: kernels).
-OUTSIDE_KIND = "outside"
-
-#: Kind of a quantity: the group of small operations.
-OTHER = "other"
-
-#: Kind of a quantity: CPU time that a process spends once.
-ONCE = "once"
-
-#: Kind of a quantity: peak memory of a process.
-MEMORY = "memory"
-
-#: Name of a kind ONCE: the first iteration of a case in the process.
+#: Name of a cost that occurs once: the first iteration of a case in the process.
 FIRST = "first iteration"
 
-#: Name of a kind ONCE: what has to happen before the first iteration of a case (fixtures of the
-#: test alone, its own code, the build, the setup of the first iteration).
+#: Name of a cost that occurs once: what has to happen before the first iteration of a case
+#: (fixtures of the test alone, its own code, the build, the setup of the first iteration).
 SETUP = "setup"
 
-#: Name of a kind ONCE: imports of conftest.py, of the tests and of their modules, with what these
-#: import.
+#: Name of a cost that occurs once: imports of conftest.py, of the tests and of their modules, with
+#: what these import.
 IMPORT = "import"
 
-#: Name of a kind ONCE: fixtures that several tests share.
+#: Name of a cost that occurs once: fixtures that several tests share.
 FIXTURES = "shared fixtures"
 
-#: Name of a kind MEMORY: memory of the process after the first case has run.
+#: Name of a size of memory: memory of the process after the first case has run.
 RESIDENT = "resident memory"
 
 #: Name of the whole process among the cases.

@@ -22,9 +22,21 @@ SUSPECT = "suspect"
 UNCONFIRMED = "unconfirmed"
 #: Verdict: an operation got slower by more than the time of its case shows.
 CONTRADICTED = "contradicted"
-
 #: Kind of a reason, and verdict: the times cannot be compared.
 INCOMPARABLE = "incomparable"
+
+#: All verdicts of a quantity in the order in which reports name them.
+GRAVITY = (
+    REGRESSED,
+    SUSPECT,
+    INCONCLUSIVE,
+    CONTRADICTED,
+    IMPROVED,
+    WITHIN,
+    UNCONFIRMED,
+    INCOMPARABLE,
+)
+
 #: Kind of a reason: one side does not have it.
 MISSING = "missing"
 #: Kind of a reason: the samples vary too much.

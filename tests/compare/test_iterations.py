@@ -70,7 +70,7 @@ def test_traces_of_different_numbers_of_iterations_are_compared_per_call(base, h
     judgement = compared(trace(rows(base), wall_ns=100_000 * base), slower)
     [case] = judgement.cases
     assert case.case.iterations == divided
-    assert [(checked.name, round(checked.change, 3)) for checked in judgement.regressions] == [
+    assert [(finding.name, round(finding.change, 3)) for finding in judgement.regressions] == [
         ("aten::mm, forward fc1", 0.25)
     ]
     assert case.iteration.change == pytest.approx(0.0)
@@ -120,7 +120,7 @@ def test_operations_that_one_side_has_are_divided_too_if_they_can_have_run_in_ea
     head = [*rows(1), row("my::new", 10_000, iterations=1, calls=3)]
     judgement = compared(trace(base), trace(head))
     assert judgement.outcome == "passed"
-    [replaced] = [checked for checked in judgement.checked if checked.kind == "replaced"]
+    [replaced] = [finding for finding in judgement.findings if finding.kind == "replaced"]
     assert (replaced.base_ns, replaced.head_ns) == (10_000, 10_000)
 
 
@@ -132,13 +132,13 @@ def test_what_ran_once_beside_iterations_cannot_be_compared():
     [problem] = judgement.problems
     assert (problem.kind, problem.excused) == ("incomparable", False)
     assert "aten::mm 10 -> 1, aten::randn 1 -> 1" in problem.text
-    assert {checked.verdict for checked in judgement.checked} == {"incomparable"}
+    assert {finding.verdict for finding in judgement.findings} == {"incomparable"}
     assert compared(trace(base), trace(head), allow_incomparable=True).outcome == "passed"
 
 
 def test_other_numbers_of_calls_by_several_factors_are_compared_as_they_are_and_said():
     judgement = compared(trace(rows(4)), trace(rows(4, {"aten::add": 6, "aten::relu": 2})))
-    assert [checked.name for checked in judgement.regressions] == ["aten::add, forward fc1"]
+    assert [finding.name for finding in judgement.regressions] == ["aten::add, forward fc1"]
     [line] = said(judgement)
     assert "aten::mm 4 -> 4" in line
     assert "aten::add 4 -> 6" in line
@@ -154,7 +154,7 @@ def test_time_outside_operations_depends_on_the_number_of_iterations_and_has_no_
     judgement = compared(trace(base), trace(head))
     assert judgement.outcome == "passed"
     assert {
-        checked.name: checked.verdict for checked in judgement.checked if checked.kind == "outside"
+        finding.name: finding.verdict for finding in judgement.findings if finding.kind == "outside"
     } == {
         "outside operations": "incomparable",
         "runtime calls": "incomparable",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mnistbench.compare import judge as verdict
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
-from mnistbench.compare.judge import CheckedQuantity, acceptance_for, judge
+from mnistbench.compare.judge import RunFinding, acceptance_for, judge
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
@@ -63,12 +63,12 @@ def judged(bases, head, criteria=None, **changes):
 
 def verdicts(judgement):
     """What every table row would say, by the name it has."""
-    return {checked.name: checked.text for one in judgement.cases for checked in one.checked}
+    return {finding.name: finding.text for one in judgement.cases for finding in one.findings}
 
 
 def named(judgement, name):
     [found] = [
-        checked for one in judgement.cases for checked in one.checked if checked.name == name
+        finding for one in judgement.cases for finding in one.findings if finding.name == name
     ]
     return found
 
@@ -114,9 +114,9 @@ def eight(*times, **changes):
 def test_with_few_base_runs_a_change_is_judged_against_the_threshold(
     base, head, criteria, expected
 ):
-    checked = named(judged(base, head, criteria), MM)
-    assert (checked.text, checked.fails) == expected
-    assert (checked.by_runs, checked.smallest) == (False, None)
+    finding = named(judged(base, head, criteria), MM)
+    assert (finding.text, finding.fails) == expected
+    assert (finding.by_runs, finding.smallest) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def test_a_spread_of_exactly_the_excess_leaves_it_suspect():
 
 def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_errors_do():
     bases = [mm(ns, 40_000) for ns in (LARGE - 40_000, LARGE, LARGE + 40_000)]
-    checked = named(judged(bases, mm(1_050_000, 80_000)), MM)
-    assert checked.base_runs == (960_000, 1_000_000, 1_040_000)
-    assert checked.spread_ns == pytest.approx(math.hypot(40_000, 80_000, 80_000))
-    assert checked.text == "within 12.0 %"
+    finding = named(judged(bases, mm(1_050_000, 80_000)), MM)
+    assert finding.base_runs == (960_000, 1_000_000, 1_040_000)
+    assert finding.spread_ns == pytest.approx(math.hypot(40_000, 80_000, 80_000))
+    assert finding.text == "within 12.0 %"
 
 
 @pytest.mark.parametrize(
@@ -222,10 +222,10 @@ UNSTEADY = (1_000_000, 1_500_000, 800_000, 1_200_000)
 def test_with_eight_base_runs_a_change_is_judged_against_what_runs_differ_by(
     times, head, criteria, expected
 ):
-    checked = named(judged(eight(*times), builders.base_runs(1, head)[0], criteria), MM)
-    assert (checked.text, checked.fails) == expected
-    assert checked.by_runs
-    assert len(checked.base_runs) == 8
+    finding = named(judged(eight(*times), builders.base_runs(1, head)[0], criteria), MM)
+    assert (finding.text, finding.fails) == expected
+    assert finding.by_runs
+    assert len(finding.base_runs) == 8
 
 
 NOISY = builders.base_runs(1, 1_400_000)[0]
@@ -233,8 +233,8 @@ NOISY = builders.base_runs(1, 1_400_000)[0]
 
 def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
     judgement = judged(eight(*UNSTEADY), NOISY, limits("10%"))
-    [checked] = judgement.noise
-    assert (checked.name, judgement.outcome, judgement.open_questions, judgement.regressions) == (
+    [finding] = judgement.noise
+    assert (finding.name, judgement.outcome, judgement.open_questions, judgement.regressions) == (
         MM,
         "inconclusive",
         1,
@@ -310,13 +310,13 @@ def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_sm
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 20])
 def test_a_limit_below_the_uncertainty_is_no_pass_however_many_runs_there_are(count):
     bases = [mm(ns, 150_000) for ns in UNSTEADY * 5][:count]
-    checked = named(judged(bases, mm(LARGE, 150_000), limits("10%")), MM)
-    assert (checked.verdict, checked.is_noise, checked.by_runs) == (
+    finding = named(judged(bases, mm(LARGE, 150_000), limits("10%")), MM)
+    assert (finding.verdict, finding.is_noise, finding.by_runs) == (
         "inconclusive",
         True,
         count >= 8,
     )
-    assert checked.uncertainty > 0.2
+    assert finding.uncertainty > 0.2
     quiet = judged([mm(LARGE, 10_000)] * count, mm(LARGE, 10_000), limits("10%"))
     assert (named(quiet, MM).text, quiet.outcome) == ("within 10.0 %", "passed")
 
@@ -376,24 +376,24 @@ def test_base_runs_of_another_machine_do_not_count_towards_eight():
         dataclasses.replace(run, environment={**run.environment, "cpu_count": 4})
         for run in eight(*STEADY)
     ]
-    checked = named(
+    finding = named(
         judged([*elsewhere, *builders.base_runs(7, *STEADY)], builders.base_runs(1, LARGE)[0]), MM
     )
-    assert (len(checked.base_runs), checked.by_runs) == (7, False)
+    assert (len(finding.base_runs), finding.by_runs) == (7, False)
 
 
 def test_the_risk_is_shared_among_all_that_is_judged_by_runs():
     """The limit of each is that of FALSE_ALARM divided by their number."""
     times = (1_000_000, 1_020_000, 1_010_000, 990_000)
     rows = [[row(f"aten::op{name}", ns) for name in range(3)] for ns in times * 2]
-    checked = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
+    finding = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
     # three operations and the iteration
     assert (
-        checked.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / checked.base_ns - 1
+        finding.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / finding.base_ns - 1
     )
     alone = named(judged(eight(*times), builders.base_runs(1, LARGE)[0]), MM)
     assert alone.smallest == prediction_interval(times * 2, FALSE_ALARM / 2)[1] / alone.base_ns - 1
-    assert alone.smallest < checked.smallest
+    assert alone.smallest < finding.smallest
 
 
 def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
@@ -419,8 +419,8 @@ def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
 def test_a_new_operation_is_judged_by_threshold_beside_others_by_runs():
     head = run(row("aten::mm", LARGE), row("aten::clone", LARGE, module="fc2"))
     judgement = judged(eight(LARGE), head, limits("10%"))
-    checked = named(judgement, "nothing -> aten::clone, forward fc2")
-    assert (checked.by_runs, checked.verdict, checked.base_runs) == (False, "regressed", ())
+    finding = named(judgement, "nothing -> aten::clone, forward fc2")
+    assert (finding.by_runs, finding.verdict, finding.base_runs) == (False, "regressed", ())
     assert named(judgement, MM).by_runs
 
 
@@ -439,7 +439,7 @@ def names_of(base_ns, head_ns, *, profiler_ns=0, calls=1, criteria=None):
         run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL)
         for ns in (base_ns, head_ns)
     )
-    return [checked.name for checked in judged(base, head, criteria).cases[0].operations]
+    return [finding.name for finding in judged(base, head, criteria).cases[0].operations]
 
 
 @pytest.mark.parametrize(
@@ -500,8 +500,8 @@ def launch_bound(kernel_ns, *others):
 
 def test_a_kernel_that_grows_in_a_launch_bound_iteration_has_a_verdict_of_its_own():
     judgement = judged(launch_bound(20_000), launch_bound(29_000), limits("10%"))
-    checked = named(judgement, MM)
-    assert (checked.kind, checked.verdict, checked.change) == ("operation", "regressed", 0.45)
+    finding = named(judgement, MM)
+    assert (finding.kind, finding.verdict, finding.change) == ("operation", "regressed", 0.45)
     assert judgement.outcome == "regressed"
 
 
@@ -534,8 +534,8 @@ def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own()
     ]
     judgement = judged(run(*rows), run(*rows), limits("10%", "conv2:20%"))
     assert [
-        (checked.name, checked.kind, checked.head_ns, checked.text)
-        for checked in judgement.cases[0].operations
+        (finding.name, finding.kind, finding.head_ns, finding.text)
+        for finding in judgement.cases[0].operations
     ] == [
         (MM, "operation", LARGE, "within 10.0 %"),
         ("outside operations", "outside", 1_100, "within 10.0 %"),
@@ -555,7 +555,7 @@ def test_changes_of_the_quantities_add_up_to_the_change_of_the_operations():
     head = run(row("aten::mm", 2 * LARGE), row("aten::relu", 300), row(OUTSIDE, 50, calls=0))
     [one] = judged(base, head, limits("10%", "aten::t:1%")).cases
     assert (
-        sum(checked.change_ns for checked in one.operations)
+        sum(finding.change_ns for finding in one.operations)
         == one.case.whole_change_ns - one.case.remainder_ns
         == 180
     )
@@ -567,7 +567,7 @@ def test_operations_are_sorted_by_size_of_change_and_then_by_name():
         run(*(row(name, LARGE + change[side]) for name, change in rows.items())) for side in (0, 1)
     )
     judgement = judged(base, head)
-    assert [checked.name[:7] for checked in judgement.cases[0].operations] == [
+    assert [finding.name[:7] for finding in judgement.cases[0].operations] == [
         "aten::c",
         "aten::b",
         "aten::a",
@@ -581,7 +581,7 @@ def test_an_operation_that_a_threshold_names_is_judged_however_small_it_is(name)
         run(row("aten::mm", LARGE), row("aten::t", ns), profiler_ns=1) for ns in (100, 150)
     )
     judgement = judged(base, head, limits(f"{name}:20%"))
-    assert [(checked.name, checked.fails) for checked in judgement.cases[0].operations] == [
+    assert [(finding.name, finding.fails) for finding in judgement.cases[0].operations] == [
         ("aten::t, forward fc1", True),
         (MM, False),
     ]
@@ -593,8 +593,8 @@ def test_pooled_operations_regress_together():
         for ns in (100, 120)
     )
     judgement = judged(base, head, limits("10%"))
-    [checked] = judgement.regressions
-    assert (checked.name, checked.base_ns, checked.head_ns, len(checked.members)) == (
+    [finding] = judgement.regressions
+    assert (finding.name, finding.base_ns, finding.head_ns, len(finding.members)) == (
         "other",
         900,
         1_080,
@@ -609,9 +609,9 @@ def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
         run(row("aten::mm", LARGE), row("aten::a", 100 + swing), row("aten::b", 100 - swing))
         for swing in (50, -50) * 4
     ]
-    checked = named(judged(bases, bases[0]), "other")
-    assert checked.base_runs == (200,) * 8
-    assert checked.text == "within 10.0 %"
+    finding = named(judged(bases, bases[0]), "other")
+    assert finding.base_runs == (200,) * 8
+    assert finding.text == "within 10.0 %"
 
 
 def test_time_outside_operations_is_judged_by_the_general_threshold_only():
@@ -619,7 +619,7 @@ def test_time_outside_operations_is_judged_by_the_general_threshold_only():
         run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000)
     )
     assert [
-        checked.name for checked in judged(base, head, limits("10%", "fc1:90%")).regressions
+        finding.name for finding in judged(base, head, limits("10%", "fc1:90%")).regressions
     ] == ["outside operations"]
     assert judged(base, head, limits("fc1:1%")).outcome == "passed"
 
@@ -643,12 +643,12 @@ def test_operations_that_replace_others_of_their_module_are_judged_with_them(hea
         run(*(row(name, ns) for name, ns in head.items())),
         limits("10%"),
     )
-    [checked] = judgement.cases[0].operations
-    assert (checked.name, checked.kind) == (
+    [finding] = judgement.cases[0].operations
+    assert (finding.name, finding.kind) == (
         f"aten::old -> {' + '.join(sorted(head, key=head.get, reverse=True))}, forward fc1",
         "replaced",
     )
-    assert checked.text == text
+    assert finding.text == text
 
 
 def test_operations_of_another_module_replace_nothing():
@@ -666,10 +666,10 @@ def test_operations_of_another_module_replace_nothing():
 
 def test_a_new_operation_regresses_whatever_the_threshold():
     head = run(row("aten::mm", LARGE), row("aten::copy_", LARGE, module=""))
-    checked = named(
+    finding = named(
         judged(run(row("aten::mm", LARGE)), head, limits("900%")), "nothing -> aten::copy_, forward"
     )
-    assert (checked.verdict, checked.fails, checked.change, checked.base_ns) == (
+    assert (finding.verdict, finding.fails, finding.change, finding.base_ns) == (
         "regressed",
         True,
         math.inf,
@@ -704,10 +704,10 @@ def limit_of(name, *options, mark=(), case_mark="", iteration=""):
         row("aten::t", 10, module="conv2"),
     ]
     record = case(*rows, op_fail=mark, case_fail=case_mark)
-    checked = named(
+    finding = named(
         judged(run(*rows), builders.summary(record), limits(*options, iteration=iteration)), name
     )
-    return checked.threshold if checked.given else None
+    return finding.threshold if finding.given else None
 
 
 @pytest.mark.parametrize(
@@ -753,11 +753,11 @@ def test_a_threshold_names_a_module_where_modules_are_summed():
         for ns in (LARGE, 1_500_000)
     )
     judgement = judged(base, head, limits("conv2:20%", by="module"))
-    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [
+    assert [(finding.name, finding.threshold) for finding in judgement.regressions] == [
         ("conv2 forward", 0.2)
     ]
     judgement = judged(base, head, limits("aten::conv:20%", by="op"))
-    assert [(checked.name, checked.threshold) for checked in judgement.regressions] == [
+    assert [(finding.name, finding.threshold) for finding in judgement.regressions] == [
         ("aten::conv", 0.2)
     ]
 
@@ -1037,8 +1037,8 @@ def accepting(*patterns, base=None, head=None, limit=10.0, **changes):
 )
 def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(pattern):
     judgement = accepting(pattern)
-    [checked] = judgement.accepted
-    assert (checked.name, checked.text, checked.fails) == (MM, "regressed, accepted", False)
+    [finding] = judgement.accepted
+    assert (finding.name, finding.text, finding.fails) == (MM, "regressed, accepted", False)
     assert (judgement.outcome, judgement.unused, judgement.regressions) == ("passed", (), ())
 
 
@@ -1081,7 +1081,7 @@ def test_the_iteration_sums_and_replacements_can_be_accepted():
 
     def accepted(*patterns):
         return sorted(
-            checked.name for checked in accepting(*patterns, base=base, head=head).accepted
+            finding.name for finding in accepting(*patterns, base=base, head=head).accepted
         )
 
     assert accepted("*:iteration") == ["iteration"]
@@ -1111,8 +1111,8 @@ def test_nothing_is_accepted_that_did_not_regress():
 @pytest.mark.parametrize(("head", "accepted"), [(1_500_000, True), (1_500_001, False)])
 def test_a_regression_is_accepted_up_to_its_limit(head, accepted):
     judgement = accepting("*:aten::mm", head=mm(head), limit=0.5)
-    checked = named(judgement, MM)
-    assert (checked.accepted, checked.accept_limit, checked.fails) == (accepted, 0.5, not accepted)
+    finding = named(judgement, MM)
+    assert (finding.accepted, finding.accept_limit, finding.fails) == (accepted, 0.5, not accepted)
     assert (judgement.outcome, judgement.unused) == ("passed" if accepted else "regressed", ())
 
 
@@ -1149,8 +1149,8 @@ def test_the_limit_of_a_new_operation_is_a_share_of_the_iteration():
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.3).outcome == "passed"
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.29).outcome == "regressed"
     judgement = accepting(base=base, head=head)
-    [checked] = judgement.regressions
-    assert verdict.acceptance_for(judgement, checked).endswith(
+    [finding] = judgement.regressions
+    assert verdict.acceptance_for(judgement, finding).endswith(
         ":nothing -> aten::copy_, forward fc1:30%"
     )
 
@@ -1167,11 +1167,11 @@ def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, 
     base = [run(row(name, base_ns), row("aten::conv", LARGE, module="conv2"), **WALL)]
     head = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)
     judgement = judged(base, head, limits("10%"))
-    [regression] = [checked for checked in judgement.regressions if checked.name != CONV]
+    [regression] = [finding for finding in judgement.regressions if finding.name != CONV]
     suggested = verdict.acceptance_for(judgement, regression)
     after = judged(base, head, limits("10%", accept=(suggested,), reason="x"))
-    assert [checked.name for checked in after.accepted] == [regression.name]
-    assert [checked.name for checked in after.regressions] == [CONV]
+    assert [finding.name for finding in after.accepted] == [regression.name]
+    assert [finding.name for finding in after.regressions] == [CONV]
 
 
 def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_meant():
@@ -1182,8 +1182,8 @@ def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_mea
         )
         judgement = judged(base, head, limits("10%"))
         return [
-            verdict.acceptance_for(judgement, checked).partition(":aten")[0]
-            for checked in judgement.regressions
+            verdict.acceptance_for(judgement, finding).partition(":aten")[0]
+            for finding in judgement.regressions
         ]
 
     mnist = {"dataset": "mnist", "node_id": "b.py::test[x]"}
@@ -1264,20 +1264,20 @@ def test_a_plain_benchmark_beside_cases_with_operations_has_no_table_to_miss():
 )
 def test_times_of_a_few_nanoseconds_are_compared_with_their_fractions(base, head, change, verdict):
     quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (base, head))
-    [checked] = judged(quick, slow, limits(iteration="4%")).checked
-    assert checked.change == pytest.approx(change, abs=5e-4)
-    assert checked.text == verdict
+    [finding] = judged(quick, slow, limits(iteration="4%")).findings
+    assert finding.change == pytest.approx(change, abs=5e-4)
+    assert finding.text == verdict
 
 
 def test_the_median_of_base_runs_is_not_rounded():
     bases = [builders.plain_summary("test_x", seconds) for seconds in (0.40e-9, 0.46e-9)]
     comparison = compare(bases, builders.plain_summary("test_x", 0.49e-9), pool_commits=True)
-    [checked] = judge(comparison, limits(iteration="20%")).checked
-    assert (checked.base_ns, checked.change) == (
+    [finding] = judge(comparison, limits(iteration="20%")).findings
+    assert (finding.base_ns, finding.change) == (
         pytest.approx(0.43),
         pytest.approx(0.1395, abs=1e-4),
     )
-    assert checked.uncertainty == pytest.approx(0.06 / 0.43)
+    assert finding.uncertainty == pytest.approx(0.06 / 0.43)
 
 
 def test_runs_of_a_call_below_a_nanosecond_are_replicates():
@@ -1287,8 +1287,8 @@ def test_runs_of_a_call_below_a_nanosecond_are_replicates():
     ]
     for seconds, text in ((0.401e-9, "within 4.0 %"), (0.42e-9, "regressed")):
         comparison = compare(bases, builders.plain_summary("test_x", seconds), pool_commits=True)
-        [checked] = judge(comparison, limits(iteration="4%")).checked
-        assert (checked.by_runs, checked.text) == (True, text)
+        [finding] = judge(comparison, limits(iteration="4%")).findings
+        assert (finding.by_runs, finding.text) == (True, text)
 
 
 def test_the_acceptance_that_is_advised_for_a_short_call_accepts_it():
@@ -1306,7 +1306,7 @@ def test_the_acceptance_that_is_advised_for_a_short_call_accepts_it():
 # ---- One quantity --------------------------------------------------------------------------------
 
 
-def checked(base_runs, head_ns, **changes):
+def run_finding(base_runs, head_ns, **changes):
     ordinary = {
         "case": None,
         "name": "x",
@@ -1315,7 +1315,7 @@ def checked(base_runs, head_ns, **changes):
         "spread_ns": 0.0,
         "limit": Threshold("", 0.1),
     }
-    return CheckedQuantity(base_runs=tuple(base_runs), head_ns=head_ns, **{**ordinary, **changes})
+    return RunFinding(base_runs=tuple(base_runs), head_ns=head_ns, **{**ordinary, **changes})
 
 
 @pytest.mark.parametrize(
@@ -1330,7 +1330,7 @@ def checked(base_runs, head_ns, **changes):
     ],
 )
 def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
-    one = checked(base_runs, head)
+    one = run_finding(base_runs, head)
     assert (one.base_ns, one.change_ns, one.change) == expected
 
 
@@ -1350,7 +1350,7 @@ def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
     ],
 )
 def test_a_verdict_in_a_table_and_whether_it_fails(changes, text, fails):
-    one = checked((1,), 1, **changes)
+    one = run_finding((1,), 1, **changes)
     assert (one.text, one.fails) == (text, fails)
 
 
@@ -1358,7 +1358,7 @@ def test_a_verdict_in_a_table_and_whether_it_fails(changes, text, fails):
 
 
 def test_a_quantity_whose_limit_is_infinite_is_inconclusive():
-    one = verdict._by_runs(checked([1, 2**62] * 4, 2**63), FALSE_ALARM / 10**6)
+    one = verdict._by_runs(run_finding([1, 2**62] * 4, 2**63), FALSE_ALARM / 10**6)
     assert one.verdict == "inconclusive"
     assert one.smallest > 1e6
 
@@ -1374,7 +1374,7 @@ def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
         any(
             # As good as no threshold: only the runs' differences stand against an alarm.
             verdict._by_runs(
-                checked(base, head, limit=Threshold("", 1e-9)), FALSE_ALARM / quantities
+                run_finding(base, head, limit=Threshold("", 1e-9)), FALSE_ALARM / quantities
             ).verdict
             == "regressed"
             for *base, head in report
@@ -1450,14 +1450,14 @@ def test_a_slower_head_never_gets_a_milder_verdict(bases, head, more):
 @given(BASES, TIMES, st.sampled_from([5, 10, 80]))
 def test_nothing_above_a_given_threshold_passes(bases, head, percent):
     judgement = judged([mm(ns) for ns in bases], mm(head), limits(f"{percent}%"))
-    checked = named(judgement, MM)
+    finding = named(judgement, MM)
     limit = percent / 100
     if judgement.outcome == "passed":
-        assert checked.change <= limit
-        is_large = checked.base_ns >= LARGE_SHARE * checked.case.whole_base_ns
-        assert checked.verdict == "improved" or not is_large or checked.uncertainty <= limit
+        assert finding.change <= limit
+        is_large = finding.base_ns >= LARGE_SHARE * finding.case.whole_base_ns
+        assert finding.verdict == "improved" or not is_large or finding.uncertainty <= limit
     else:
-        assert max(checked.change, checked.uncertainty) > limit
+        assert max(finding.change, finding.uncertainty) > limit
 
 
 def with_timing(record):
@@ -1503,11 +1503,11 @@ def test_any_runs_are_judged(
     across = {"across_versions": across_versions, "across_machines": across_machines}
     judgement = judge(compare(summaries, new, by=by, **across), criteria)
     words = {"regressed", "improved", "within", "suspect", "inconclusive", "incomparable"}
-    assert {one.verdict for each in judgement.cases for one in each.checked} <= words
+    assert {one.verdict for each in judgement.cases for one in each.findings} <= words
     assert judgement.outcome in {"none", "passed", "regressed", "inconclusive"}
     if judgement.outcome == "passed":
         assert judgement.cases
-        assert not any(one.fails or one.is_noise for one in judgement.checked)
+        assert not any(one.fails or one.is_noise for one in judgement.findings)
     for each, other in itertools.combinations(judgement.cases, 2):
         assert each.case.head is not other.case.head
 
@@ -1533,8 +1533,8 @@ def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
         ("aten::_scaled_mm:5%",),
         ("aten::_scaled_mm:5%", "aten::addmm:9%"),
     ):
-        [checked] = judged(base, head, limits(*texts_of_limits)).regressions
-        assert (checked.name, checked.threshold) == (
+        [finding] = judged(base, head, limits(*texts_of_limits)).regressions
+        assert (finding.name, finding.threshold) == (
             "aten::addmm -> aten::_scaled_mm, forward fc1",
             0.05,
         )
@@ -1546,7 +1546,7 @@ def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
         for ns in (100, 5_000)
     )
     judgement = accepting("*:aten::t", "*:fc1", base=base, head=head)
-    assert [checked.name for checked in judgement.regressions] == ["other"]
+    assert [finding.name for finding in judgement.regressions] == ["other"]
     assert judgement.unused == ("*:aten::t:1000%", "*:fc1:1000%")
 
 

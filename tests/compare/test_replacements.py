@@ -38,7 +38,7 @@ def judged(base, head, *texts, **changes):
 
 def verdicts(judgement):
     """The verdict of each operation, by its name in the table."""
-    return {checked.name: checked.text for checked in judgement.cases[0].operations}
+    return {finding.name: finding.text for finding in judgement.cases[0].operations}
 
 
 def grouped(base, head, **changes):
@@ -66,7 +66,7 @@ def test_an_operation_that_is_split_into_small_ones_is_compared_with_them():
     name = "my::fused -> my::part0 + my::part1 + 2 others, forward fc1"
     assert (judgement.outcome, verdicts(judgement)[name]) == ("passed", "within 10.0 %")
     slower = judged([MATMUL, row("my::fused", 3 * SMALL)], [MATMUL, *PARTS])
-    assert [checked.name for checked in slower.regressions] == [name]
+    assert [finding.name for finding in slower.regressions] == [name]
 
 
 def test_small_operations_that_replace_small_ones_are_judged_together_if_their_sum_is_large():
@@ -185,7 +185,7 @@ def test_a_renamed_module_is_compared_with_itself_in_each_phase():
         "head backward -> classifier backward",
     }
     assert {
-        checked.name for checked in judged(network("head"), network("classifier", 1.2)).regressions
+        finding.name for finding in judged(network("head"), network("classifier", 1.2)).regressions
     } == {
         "head forward -> classifier forward",
         "head backward -> classifier backward",
@@ -275,7 +275,7 @@ def test_every_operation_of_one_side_is_in_one_group_and_exchanging_the_sides_ke
 def test_the_quantities_of_a_case_have_each_operation_once(base, head):
     judgement = judged(base, head)
     [case] = judgement.cases
-    members = [change.key for checked in case.operations for change in checked.members]
+    members = [change.key for finding in case.operations for change in finding.members]
     assert sorted(members) == sorted(change.key for change in case.case.operations)
 
 

@@ -30,13 +30,14 @@ from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.messages import Efforts, Followed, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
-from mnistbench.gate.report import last_line, report
+from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
-from mnistbench.gate.statistics.result import conclude
 from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render

@@ -117,9 +117,9 @@ def test_thresholds_alone_judge_a_trace(tmp_path):
     )
     judged = judge(compare([base.run], head.run), Criteria())
     found = {
-        (case.case.head.node_id, checked.name): checked.verdict
+        (case.case.head.node_id, finding.name): finding.verdict
         for case in judged.cases
-        for checked in case.checked
+        for finding in case.findings
     }
     assert (
         found["device", "aten::addmm, forward Linear_0"]

@@ -112,7 +112,9 @@ def test_json_has_the_names_unchanged(name):
     report = json.loads(rendered(judgement(name), "json", 10))
     cases = {case["node_id"]: case for case in report["cases"]}
     operations = cases[f"{name}::test[{name}]"]["operations"]
-    assert name in {member["operation"] for checked in operations for member in checked["members"]}
+    assert name in {
+        member["operation"] for operation in operations for member in operation["members"]
+    }
 
 
 def test_markdown_has_the_structure_that_it_was_drawn_with(name):

@@ -22,9 +22,8 @@ from typing import Any
 from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.listing import ListedCase, Listing, Listings
-from mnistbench.gate.report import report
+from mnistbench.gate.report.blocks import report
 from mnistbench.gate.sides.turns import Turns
-from mnistbench.gate.statistics.decision import Estimate
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
@@ -36,9 +35,11 @@ from mnistbench.gate.statistics.raw_samples import (
     SideSample,
     append,
 )
-from mnistbench.gate.statistics.result import Verdict
 from mnistbench.gate.trees import Tree
-from mnistbench.gate.words import BASE, HEAD, ITERATION, MEAN, MEMORY, ONCE
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.showing.output import render
 
 CASE = "bench/test_step.py::test_step[convnet-b16-cpu]"

@@ -15,7 +15,6 @@ from packaging.requirements import Requirement
 
 from mnistbench.core import units
 from mnistbench.core.options import argument, options_of
-from mnistbench.gate import report as gate_report
 from mnistbench.gate.commands.bisection import (
     NOT_JUDGED,
     SLOWER,
@@ -27,8 +26,13 @@ from mnistbench.gate.commands.bisection import (
 from mnistbench.gate.environments.uv import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
-from mnistbench.gate.statistics.decision import Finding
-from mnistbench.gate.statistics.result import Verdict, conclude
+from mnistbench.gate.report.blocks import blocks as gate_blocks
+from mnistbench.gate.report.data import json_data
+from mnistbench.gate.report.delivery import deliver_verdict
+from mnistbench.gate.report.sentence import last_line as gate_sentence
+from mnistbench.gate.report.texts import signed, table_name
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.judging.verdicts import PASSED, REGRESSED
 from mnistbench.showing.output import check
 from mnistbench.showing.progress import Progress
@@ -90,9 +94,7 @@ def run(settings: Settings) -> int:
             progress.say,
             budget_s=math.inf if settings.budget_s is None else settings.budget_s,
         )
-    return gate_report.deliver_verdict(
-        report(found), settings, found.outcome, is_excusable=found.is_excusable
-    )
+    return deliver_verdict(report(found), settings, found.outcome, is_excusable=found.is_excusable)
 
 
 # ---- Report --------------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ def report(bisection: Bisection) -> Report:
     blocks: list[Block] = []
     for gate in bisection.gates:
         if gate.verdict:
-            head, *others = gate_report.blocks(gate.verdict)
+            head, *others = gate_blocks(gate.verdict)
             blocks += [
                 replace(
                     head,
@@ -131,14 +133,14 @@ def last_line(bisection: Bisection) -> str:
     last = bisection.releases[-1]
     if not bisection.candidates:
         verdict = bisection.gates[0].verdict
-        outcome = gate_report.last_line(verdict) if verdict else ""
+        outcome = gate_sentence(verdict) if verdict else ""
         if bisection.outcome == PASSED:
             return f"no slower release: {package} {last} is not slower than {first}; {outcome}"
         return f"{package} {first} -> {last}: {outcome}"
     if bisection.outcome == REGRESSED:
         [release] = bisection.candidates
         [outcome] = [
-            gate_report.last_line(gate.verdict)
+            gate_sentence(gate.verdict)
             for gate in bisection.gates
             if gate.release == release and gate.verdict
         ]
@@ -168,7 +170,7 @@ class _Row(NamedTuple):
 
     gate: Gate
     is_first: bool  # of its gate
-    finding: Finding | None
+    finding: LaunchFinding | None
 
 
 def _releases(bisection: Bisection) -> Block:
@@ -185,14 +187,12 @@ def _releases(bisection: Bisection) -> Block:
     columns = (
         Column[_Row]("release", lambda row: row.gate.release if row.is_first else ""),
         Column[_Row]("result", lambda row: row.gate.result if row.is_first else ""),
-        Column[_Row]("case", lambda row: row.finding and row.finding.screened.quantity.case),
+        Column[_Row]("case", lambda row: row.finding and row.finding.quantity.case),
         Column[_Row](
             "largest regression",
-            lambda row: row.finding and gate_report.quantity(row.finding.screened.quantity),
+            lambda row: row.finding and table_name(row.finding.quantity),
         ),
-        Column[_Row](
-            "change", lambda row: row.finding and row.finding.best.change, gate_report.signed
-        ),
+        Column[_Row]("change", lambda row: row.finding and row.finding.best.change, signed),
         Column[_Row](
             "time", lambda row: units.duration(1e9 * row.gate.seconds) if row.is_first else "", str
         ),
@@ -219,7 +219,7 @@ def _releases(bisection: Bisection) -> Block:
     )
 
 
-def _regressions(gate: Gate) -> list[Finding]:
+def _regressions(gate: Gate) -> list[LaunchFinding]:
     return (
         list(largest_regressions(gate.verdict).values())
         if gate.verdict and gate.result == SLOWER
@@ -243,9 +243,7 @@ def _data(bisection: Bisection) -> dict[str, Any]:
                     name: getattr(gate, name)
                     for name in ("release", "result", "reason", "raw", "seconds")
                 },
-                "report": document("gate", **gate_report.json_data(gate.verdict))
-                if gate.verdict
-                else None,
+                "report": document("gate", **json_data(gate.verdict)) if gate.verdict else None,
             }
             for gate in bisection.gates
         ],

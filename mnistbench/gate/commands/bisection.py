@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.statistics.decision import Estimate, Finding
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
-from mnistbench.gate.statistics.result import Verdict
-from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import ALL_CASES
+from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
 
 #: What a gate says of a release: it is slower.
@@ -161,7 +163,7 @@ def bisect(
         KeyboardInterrupt: in the first gate, before anything was measured.
     """
     first = bisection.releases[0]
-    found: Mapping[str, Finding] = {}
+    found: Mapping[str, LaunchFinding] = {}
     while (release := bisection.next) is not None:
         if budget_s <= 0:
             return replace(bisection, stopped=USED_UP)
@@ -200,7 +202,7 @@ def bisect(
     return bisection
 
 
-def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
+def largest_regressions(verdict: Verdict) -> dict[str, LaunchFinding]:
     """Return the regression of each slower case that added most to it, by node id.
 
     Also of the process, by ALL_CASES.
@@ -208,13 +210,13 @@ def largest_regressions(verdict: Verdict) -> dict[str, Finding]:
     node_ids = {
         verdict.header.name(node_id): node_id for node_id in (*verdict.header.labels, ALL_CASES)
     }
-    found: dict[str, Finding] = {}
+    found: dict[str, LaunchFinding] = {}
     for finding in verdict.regressions:  # the largest first
-        found.setdefault(node_ids[finding.screened.quantity.case], finding)
+        found.setdefault(node_ids[finding.quantity.case], finding)
     return found
 
 
-def followed(verdict: Verdict) -> dict[str, Finding]:
+def followed(verdict: Verdict) -> dict[str, LaunchFinding]:
     """Return the regressions whose first release is searched for.
 
     Those of iterations, if there are any.
@@ -227,7 +229,7 @@ def followed(verdict: Verdict) -> dict[str, Finding]:
     } or found
 
 
-def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
+def judged(verdict: Verdict, found: Mapping[str, LaunchFinding]) -> tuple[str, str]:
     """Return what a gate says of its release, and the reason if the release is not judged.
 
     Args:
@@ -240,10 +242,10 @@ def judged(verdict: Verdict, found: Mapping[str, Finding]) -> tuple[str, str]:
         verdict.header.name(node_id): SAME * math.log1p(finding.best.change)
         for node_id, finding in found.items()
     }
-    of_found = [one for one in verdict.regressions if one.screened.quantity.case in least]
-    if any(
-        math.log1p(one.best.change) >= least[one.screened.quantity.case] for one in of_found
-    ) or (verdict.outcome == REGRESSED and not found):
+    of_found = [one for one in verdict.regressions if one.quantity.case in least]
+    if any(math.log1p(one.best.change) >= least[one.quantity.case] for one in of_found) or (
+        verdict.outcome == REGRESSED and not found
+    ):
         return SLOWER, ""
     for reason in verdict.reasons:
         if not found or reason.kind != NOISE:

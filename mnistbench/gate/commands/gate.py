@@ -8,8 +8,9 @@ from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.gate import qualification
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.report import deliver_verdict, report
-from mnistbench.gate.statistics.result import conclude
+from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.delivery import deliver_verdict
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, check, print_error
 from mnistbench.showing.progress import Progress
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from mnistbench.core.options import argument, path
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report import deliver_verdict, report
-from mnistbench.gate.statistics.result import conclude
+from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.delivery import deliver_verdict
 from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.showing.output import check
 
 

@@ -15,10 +15,13 @@ from mnistbench.gate.reproducers.script import (
     make_same_calls,
     script,
 )
-from mnistbench.gate.statistics.decision import Decision, Finding, as_shown
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
-from mnistbench.gate.words import ADDED, BASE, HEAD, OUTSIDE_KIND
+from mnistbench.gate.verdict.decision import Decision
+from mnistbench.gate.verdict.estimates import as_shown
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import ADDED, OUTSIDE_KIND
 from mnistbench.judging.verdicts import REGRESSED
 
 #: Rows of each side -> what ``launcher.capture`` returns.
@@ -41,19 +44,19 @@ _NO_OPERATION = (
 )
 
 
-def slower_operations(decision: Decision) -> list[Finding]:
+def slower_operations(decision: Decision) -> list[LaunchFinding]:
     """Return the operations that were found slower; also those whose slowdown is accepted."""
     return [
         finding
         for finding in decision.findings
-        if finding.verdict == REGRESSED and finding.screened.quantity.is_operation
+        if finding.verdict == REGRESSED and finding.quantity.is_operation
     ]
 
 
 def write(
     gate: GateHeader,
     launches: Sequence[Launch],
-    findings: Sequence[Finding],
+    findings: Sequence[LaunchFinding],
     capture: Capture,
     folder: Path,
 ) -> tuple[Reproducer, ...]:
@@ -62,12 +65,12 @@ def write(
     As in the launches, iterations precede those whose calls count. A MnistbenchError of ``capture``
     is the reason why there are no scripts. The folder is made if there is one.
     """
-    operations = [finding for finding in findings if finding.screened.quantity.kind != OUTSIDE_KIND]
-    titles = [file_name(finding.screened.quantity.title) for finding in operations]
+    operations = [finding for finding in findings if finding.quantity.kind != OUTSIDE_KIND]
+    titles = [file_name(finding.quantity.title) for finding in operations]
     names = {  # with the name of the case if operations of several cases have one title
         title
         if titles.count(title) == 1
-        else f"{title}-{file_name(gate.name(finding.screened.quantity.case))}": finding
+        else f"{title}-{file_name(gate.name(finding.quantity.case))}": finding
         for title, finding in zip(titles, operations, strict=True)
     }
     captured: Mapping[str, Mapping[str, Any]] = {}
@@ -77,9 +80,9 @@ def write(
             side: [
                 {
                     "script": name,
-                    "case": finding.screened.quantity.case,
-                    "rows": _rows(finding.screened.quantity, side),
-                    "iterations": _iterations(launches, finding.screened.quantity.case),
+                    "case": finding.quantity.case,
+                    "rows": _rows(finding.quantity, side),
+                    "iterations": _iterations(launches, finding.quantity.case),
                 }
                 for name, finding in names.items()
             ]
@@ -94,12 +97,12 @@ def write(
             why_none = f"{folder} cannot be written ({error.strerror})"
         except KeyboardInterrupt:
             why_none = "interrupted"
-    name_of_key = {finding.screened.quantity.key: name for name, finding in names.items()}
+    name_of_key = {finding.quantity.key: name for name, finding in names.items()}
     return tuple(
         _reproducer(
             gate,
             finding,
-            name_of_key.get(finding.screened.quantity.key, ""),
+            name_of_key.get(finding.quantity.key, ""),
             captured,
             folder,
             why_none,
@@ -130,13 +133,13 @@ def _rows(quantity: Quantity, side: str) -> list[list[str]]:
 
 def _reproducer(
     gate: GateHeader,
-    finding: Finding,
+    finding: LaunchFinding,
     name: str,
     captured: Mapping[str, Mapping[str, Any]],
     folder: Path,
     why_none: str,
 ) -> Reproducer:
-    quantity = finding.screened.quantity
+    quantity = finding.quantity
     if why_not := _NO_OPERATION if quantity.kind == OUTSIDE_KIND else why_none:
         return Reproducer(quantity.key, "", why_not)
     base, head = (
@@ -163,11 +166,11 @@ def _reproducer(
     return Reproducer(quantity.key, str(path), "")
 
 
-def _origin(gate: GateHeader, finding: Finding, threads: int) -> ScriptOrigin:
+def _origin(gate: GateHeader, finding: LaunchFinding, threads: int) -> ScriptOrigin:
     best = as_shown(finding.best)
     quantity = finding.best.quantity
     return ScriptOrigin(
-        title=finding.screened.quantity.title,  # as in the report
+        title=finding.quantity.title,  # as in the report
         case=gate.name(quantity.case),
         change=min(best.change, _LARGEST),
         low=min(best.low, _LARGEST),

@@ -15,7 +15,8 @@ import numpy as np
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.gate.statistics.permutation import Array
 from mnistbench.gate.statistics.raw_samples import Build, SideSample
-from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, ITERATION, LEAST_PAIRS, MEAN, WALL
+from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, LEAST_PAIRS, WALL
+from mnistbench.judging.kinds import ITERATION, MEAN
 
 #: Least squared error of a difference: some clocks advance in steps.
 _LEAST_SQUARE = 1e-12

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey, operation_name, place_name
 from mnistbench.gate.statistics.differences import difference, summed_ns
 from mnistbench.gate.statistics.raw_samples import Build, SideSample
-from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.grouping import is_judged_alone
+from mnistbench.judging.kinds import ADDED, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 
 
 class OperationGroup(NamedTuple):

@@ -22,7 +22,6 @@ from mnistbench.gate.statistics.differences import (
 from mnistbench.gate.statistics.groups import OperationGroup, groups, total_ns
 from mnistbench.gate.statistics.raw_samples import Build, Launch
 from mnistbench.gate.words import (
-    ADDED,
     ALL_CASES,
     BASE,
     BUSY,
@@ -30,15 +29,11 @@ from mnistbench.gate.words import (
     CPU,
     DEVICE,
     HEAD,
-    ITERATION,
-    MEAN,
-    MEMORY,
     NO_CLOCK,
-    ONCE,
-    REPLACED,
     RESIDENT,
     WALL,
 )
+from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, MEMORY, ONCE, REPLACED
 
 #: A cost that takes less, as the mean of both sides over all launches, is not tested. This is also
 #: added to the times of both sides before they are compared, so a cost that one side does not have

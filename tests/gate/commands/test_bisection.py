@@ -28,10 +28,11 @@ from mnistbench.gate.commands.bisection import (
 )
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.statistics.decision import Finding
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, End
-from mnistbench.gate.statistics.result import conclude
-from mnistbench.gate.words import ADDED, ALL_CASES, REPLACED
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.verdict import conclude
+from mnistbench.gate.words import ALL_CASES
+from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
@@ -252,7 +253,7 @@ def test_the_largest_regression_of_each_case_is_found():
     measured = {CASE: Measured(factor=1.1), OTHER: Measured(factor=1.2)}
     found = largest_regressions(verdict(measured, fresh=8))
     assert set(found) == {CASE, OTHER}
-    assert all(finding.screened.quantity.is_case for finding in found.values())
+    assert all(finding.quantity.is_case for finding in found.values())
 
 
 def test_a_release_is_not_slower_if_its_gate_rules_out_what_was_found(verdicts):
@@ -296,7 +297,7 @@ def test_replaced_operations_that_are_small_in_a_later_gate_have_their_bound_the
     of_the_first = gate_builders.estimate(  # 5 % of the case
         change, 0.0, 1.0, case=LABEL, kind=REPLACED, name=added.quantity.name, share=0.05
     )
-    finding = Finding(of_the_first, of_the_first, REGRESSED)
+    finding = LaunchFinding(of_the_first, of_the_first, verdict=REGRESSED)
     found, reason = judged(later, {CASE: finding})
     assert (found, "may be up to" in reason) == (result, result == NOT_JUDGED)
 

@@ -19,8 +19,8 @@ from mnistbench.gate.commands.bisection import (
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.raw_samples import End
-from mnistbench.gate.statistics.result import conclude
-from mnistbench.gate.words import ADDED, REPLACED
+from mnistbench.gate.verdict.verdict import conclude
+from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 
@@ -165,9 +165,7 @@ def test_the_change_of_added_operations_is_a_share_of_the_case(gates, monkeypatc
     finding = gate.verdict.regressions[0]
     found = replace(
         finding,
-        screened=replace(
-            finding.screened, quantity=replace(finding.screened.quantity, kind=kind, name="x")
-        ),
+        screened=replace(finding.screened, quantity=replace(finding.quantity, kind=kind, name="x")),
     )
     monkeypatch.setattr(bisect_command, "largest_regressions", lambda _: {CASE: found})
     assert [row[3] for row in bisect_command._releases(bisection(gate)).tables[0].cells] == [

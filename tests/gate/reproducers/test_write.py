@@ -20,10 +20,12 @@ from mnistbench.gate.launcher import LaunchError, capture
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.reproducers.script import VALUES, read
 from mnistbench.gate.reproducers.write import slower_operations, write
-from mnistbench.gate.statistics.decision import Finding, decide
 from mnistbench.gate.statistics.quantities import Replaced, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import End, append, load
-from mnistbench.gate.words import ADDED, BASE, HEAD, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
+from mnistbench.gate.verdict.decision import decide
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import ADDED, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import REGRESSED
 
 CASE = gate_builders.CASE
@@ -38,7 +40,7 @@ def finding(change=0.1, **quantity):
         **quantity,
     }
     estimate = gate_builders.estimate(change, change - 0.02, change + 0.02, **changes)
-    return Finding(estimate, estimate, REGRESSED)
+    return LaunchFinding(estimate, estimate, verdict=REGRESSED)
 
 
 def described(rows=None, why_not=""):
@@ -277,7 +279,7 @@ def test_only_confirmed_slowdowns_of_operations_have_scripts():
     first = gate_builders.series(slower, count=10)
     fresh = gate_builders.series(slower, count=8, stage=2, seed=2)
     [slower] = slower_operations(decided([*first, *fresh]))
-    assert slower.screened.quantity.name == "aten::mkldnn_convolution, forward conv2"
+    assert slower.quantity.name == "aten::mkldnn_convolution, forward conv2"
     assert slower_operations(decided(first)) == []
 
 

@@ -18,22 +18,24 @@ from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
-from mnistbench.gate.report import last_line, report
-from mnistbench.gate.statistics import decision
-from mnistbench.gate.statistics.decision import (
+from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.statistics.permutation import MANY, simultaneous_bounds
+from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
+from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.verdict.decision import decide
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.findings import is_confirmed
+from mnistbench.gate.verdict.levels import (
     CONFIRMING,
     LOOKS,
     PRODUCT,
     SCREENING,
-    decide,
     least_fresh,
     looks,
     product,
 )
-from mnistbench.gate.statistics.permutation import MANY, simultaneous_bounds
-from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
-from mnistbench.gate.statistics.result import conclude
-from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, IMPORT
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import BROKEN, INCONCLUSIVE, MISSING, PASSED, REGRESSED
@@ -173,8 +175,8 @@ def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
     alone = conclude(load(paths[2]), JudgeOptions())
     together = judged(*paths)
     assert (alone.outcome, together.outcome) == (REGRESSED, REGRESSED)
-    assert [one.screened.quantity.key for one in together.regressions] == [
-        one.screened.quantity.key for one in alone.regressions
+    assert [one.quantity.key for one in together.regressions] == [
+        one.quantity.key for one in alone.regressions
     ]
     assert "wall time (test_" in last_line(together)
     assert [one.quantity.case for one in together.decision.once] == [
@@ -382,12 +384,10 @@ def test_the_first_look_can_confirm(shards, first):
 
 
 def test_a_slowdown_that_a_gate_of_one_machine_confirms_needs_more_of_a_shard():
-    first, fresh = (
-        decision.Estimate(quantity((0.1,) * 10), 0.1, 0.1, 0.1, p, 10) for p in (2**-10, 2**-4)
-    )
-    assert decision._is_confirmed(first, fresh)
-    assert not decision._is_confirmed(first, fresh, 8)
-    assert decision._is_confirmed(first, replace(fresh, p=2**-8), 8)
+    first, fresh = (Estimate(quantity((0.1,) * 10), 0.1, 0.1, 0.1, p, 10) for p in (2**-10, 2**-4))
+    assert is_confirmed(first, fresh)
+    assert not is_confirmed(first, fresh, 8)
+    assert is_confirmed(first, replace(fresh, p=2**-8), 8)
 
 
 @given(st.integers(2, MOST_SHARDS))

@@ -5,34 +5,21 @@ Samples just measured and those of a file are treated alike.
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mnistbench.core import units
-from mnistbench.core.operation import REORDER, OpKey, shortened
-from mnistbench.core.record import median_ns
 from mnistbench.gate import words
-from mnistbench.gate.options import MEMORY_SHARE, JudgeOptions
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
-from mnistbench.gate.statistics.decision import (
-    Decision,
-    Finding,
-    decide,
-    decision_as_shown,
-    united,
-)
-from mnistbench.gate.statistics.raw_samples import End, GateHeader, Launch, Recorded, SideSample
-from mnistbench.gate.statistics.shards import NAMED
-from mnistbench.gate.words import BASE, HEAD, ITERATION, OTHER
-from mnistbench.judging.acceptance import Acceptance
-from mnistbench.judging.exact import (
-    TOLERANCE,
-    Counts,
-    model_differences,
-    operation_differences,
-)
+from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, SideSample
+from mnistbench.gate.verdict.decision import Decision, decide, decision_as_shown, united
+from mnistbench.gate.verdict.exact_differences import differences_of_cases
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.reasons import reasons_with_cases
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.exact import TOLERANCE
+from mnistbench.judging.findings import unused
+from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import (
     BROKEN,
     BUDGET,
@@ -44,17 +31,8 @@ from mnistbench.judging.verdicts import (
     Reason,
 )
 
-#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
-#: package.
-OTHER_PATH = "another path was taken: "
-
 #: Why a gate whose base has none of the cases compares nothing.
 NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
-
-
-#: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of
-#: the base.
-LIMIT_OF_NEW = 10.0
 
 
 @dataclass(frozen=True)
@@ -64,9 +42,6 @@ class Verdict:
     recorded: Recorded
     options: JudgeOptions
     decision: Decision  # its cases have the names of reports
-    accepted: tuple[Finding, ...]
-    exceeded: tuple[tuple[Finding, Acceptance], ...]  # slower than the limit of --accept
-    unused: tuple[str, ...]  # --accept values that matched no regression
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
     # Cases in which the sides compute different numbers, or results of other types.
     different: tuple[str, ...]
@@ -91,13 +66,19 @@ class Verdict:
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
 
     @property
-    def regressions(self) -> tuple[Finding, ...]:
+    def regressions(self) -> tuple[LaunchFinding, ...]:
         """Regressions that fail the gate."""
-        return tuple(
-            finding
-            for finding in self.decision.findings
-            if finding.verdict == REGRESSED and finding not in self.accepted
-        )
+        return tuple(finding for finding in self.decision.findings if finding.fails)
+
+    @property
+    def accepted(self) -> tuple[LaunchFinding, ...]:
+        """Regressions within the limit of their ``--accept``."""
+        return tuple(finding for finding in self.decision.findings if finding.accepted)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The ``--accept`` values that match no regression."""
+        return unused(self.options.accept, self.decision.findings)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -161,17 +142,6 @@ class Verdict:
         return all(reason.is_excusable for reason in self.reasons)
 
 
-def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
-    """Yield a text for each reason why cases cannot be measured.
-
-    With the first of these cases and the number of others.
-    """
-    for why in dict.fromkeys(unmeasurable.values()):
-        cases = [case for case, reason in unmeasurable.items() if reason == why]
-        more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-        yield f"{', '.join(cases[:NAMED])}{more}: {why}"
-
-
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate."""
     unmeasurable = recorded.unmeasurable
@@ -185,16 +155,6 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
             builds[case] += of_launch
     of_first_stage = [launch for launch in launches if launch.stage == 1]
     unmeasured: list[str] = []
-
-    def matching(finding: Finding) -> list[Acceptance]:
-        return (
-            [acceptance for acceptance in options.accept if _matches(acceptance, finding, header)]
-            if finding.verdict == REGRESSED
-            else []
-        )
-
-    def accepts(finding: Finding) -> bool:
-        return any(map(functools.partial(_allows, finding), matching(finding)))
 
     def decided(part: Recorded) -> Decision:
         if are_all_new:
@@ -218,7 +178,13 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
             for stage in (first, second)
         )
         return decide(
-            named_first, named_second, options, part.header.seed, accepts, header.shard.of
+            named_first,
+            named_second,
+            options,
+            part.header.seed,
+            options.accept,
+            _case_names(header, of_process),
+            header.shard.of,
         )
 
     if recorded.shards:
@@ -226,8 +192,6 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     else:
         decision = decided(recorded)
     decision = decision_as_shown(decision)
-    accepted, exceeded = _sorted_acceptances(decision.findings, matching)
-    used = {acceptance for finding in decision.findings for acceptance in matching(finding)}
     not_finite = {
         case: tuple(
             side
@@ -249,10 +213,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         recorded=recorded,
         options=options,
         decision=decision,
-        accepted=accepted,
-        exceeded=exceeded,
-        unused=tuple(acceptance.text for acceptance in options.accept if acceptance not in used),
-        exact_differences=_differences_of_cases(header, of_first_stage),
+        exact_differences=differences_of_cases(header, of_first_stage),
         different=tuple(
             header.name(case)
             for case in header.labels
@@ -272,79 +233,24 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     )
 
 
-def _allows(finding: Finding, acceptance: Acceptance) -> bool:
-    """Whether a regression is within the limit of an --accept."""
-    change = finding.best.change
-    return (change if math.isfinite(change) else LIMIT_OF_NEW) <= acceptance.limit
+def _case_names(header: GateHeader, of_process: str) -> dict[str, tuple[str, ...]]:
+    """Return the names that ``--accept`` may call a case by: name in reports -> all names.
 
-
-def _sorted_acceptances(
-    findings: Sequence[Finding], matching: Callable[[Finding], list[Acceptance]]
-) -> tuple[tuple[Finding, ...], tuple[tuple[Finding, Acceptance], ...]]:
-    """Return the accepted regressions, and those above the limit of their --accept."""
-    accepted = []
-    exceeded = []
-    for finding in findings:
-        acceptances = matching(finding)
-        if any(_allows(finding, acceptance) for acceptance in acceptances):
-            accepted.append(finding)
-        elif acceptances:
-            largest = max(acceptances, key=lambda acceptance: acceptance.limit)
-            exceeded.append((finding, largest))
-    return tuple(accepted), tuple(exceeded)
-
-
-def _differences_of_cases(
-    header: GateHeader, launches: Sequence[Launch]
-) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case in the last launch.
-
-    And those of paths and of peak memory in the survey.
+    Args:
+        header: with the labels of the cases.
+        of_process: what reports call the whole process, which is no case.
     """
-    last = {case: builds[0] for launch in launches for case, builds in launch.cases.items()}
-    counted = {case: _counted_differences(build) for case, build in last.items()}
-    found = {
-        header.name(case): (
-            *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
-            *_other_paths(header.sides.onednn.get(case, {})),
-            *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),
-            *counted.get(case, ()),
+    names = {
+        header.name(node_id): (
+            header.name(node_id),
+            label,
+            label.partition(" on ")[0],
+            node_id,
+            node_id.rpartition("::")[2],
         )
-        for case in header.labels
+        for node_id, label in header.labels.items()
     }
-    found[words.ALL_CASES] = (
-        *(OTHER_PATH + text for text in header.sides.one_sided.get(words.ALL_CASES, ())),
-        *_more_memory("peak memory of the process", header.sides.resident),
-    )
-    return {case: differences for case, differences in found.items() if differences}
-
-
-def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
-    base = sizes.get(BASE, 0)
-    new = sizes.get(HEAD, 0)
-    if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
-        yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
-
-
-def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield which implementations of oneDNN differ, and the number of reorders.
-
-    With all of the same kinds of primitives.
-    """
-    base, head = (runs.get(side, {}) for side in (BASE, HEAD))
-    kinds = {name.partition(" ")[0] for name in {*base} ^ {*head}} - {REORDER}
-    paths = [
-        " + ".join(sorted(name for name in side if name.partition(" ")[0] in kinds))
-        for side in (base, head)
-    ]
-    if kinds:
-        yield OTHER_PATH + " -> ".join(
-            path if all(paths) else f"oneDNN {path}" if path else "PyTorch's own code"
-            for path in paths
-        )
-    reorders = [side.get(REORDER, 0) for side in (base, head)]
-    if reorders[0] != reorders[1]:
-        yield f"changes of layouts by oneDNN: {reorders[0]} -> {reorders[1]} reorders"
+    return {**names, of_process: (of_process, words.ALL_CASES)}
 
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
@@ -356,50 +262,3 @@ def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
     if exact or base_number is None or new_number is None:
         return True
     return abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))
-
-
-def _matches(acceptance: Acceptance, finding: Finding, header: GateHeader) -> bool:
-    """Whether an ``--accept`` names this quantity."""
-    quantity = finding.screened.quantity
-    node_id = next(
-        (case for case in header.labels if header.name(case) == quantity.case), words.ALL_CASES
-    )
-    label = header.labels.get(node_id, words.ALL_CASES)
-    cases = {quantity.case, label, label.partition(" on ")[0], node_id, node_id.rpartition("::")[2]}
-    quantities = {quantity.name}
-    if quantity.is_case:
-        # The title of a clock covers its median and its mean.
-        quantities |= {ITERATION, quantity.title, replace(quantity, kind=ITERATION).title}
-    elif quantity.kind != OTHER:
-        names = {
-            name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]) if name
-        }
-        quantities |= {quantity.title, *names}
-    return acceptance.matches(cases, quantities)
-
-
-def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
-    """Return the exact differences of a build.
-
-    Those of the operations with the largest change of time first.
-    """
-    base = build[BASE]
-    head = build[HEAD]
-
-    def growth_ns(key: OpKey) -> int:
-        base_ns, head_ns = (
-            median_ns(side.operations[key].self_ns) if key in side.operations else 0
-            for side in (base, head)
-        )
-        return abs(head_ns - base_ns)
-
-    keys = sorted({*base.operations, *head.operations}, key=lambda key: (-growth_ns(key), key))
-    operations = {
-        key: (_counts(base.operations.get(key)), _counts(head.operations.get(key))) for key in keys
-    }
-    parameters = (base.parameters, head.parameters)
-    return (*model_differences(parameters, operations), *operation_differences(operations))
-
-
-def _counts(operation: raw_samples.Operation | None) -> Counts | None:
-    return operation and Counts(operation.calls, operation.memory_bytes, kernels=operation.kernels)

@@ -40,9 +40,9 @@ from hypothesis import given, settings
 from mnistbench.core.errors import RecordError
 from mnistbench.gate import flow
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report import last_line
+from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, load
-from mnistbench.gate.statistics.result import conclude
+from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
@@ -95,9 +95,7 @@ def slower():
 
 
 def verdicts(verdict):
-    return {
-        finding.screened.quantity.name: finding.verdict for finding in verdict.decision.findings
-    }
+    return {finding.quantity.name: finding.verdict for finding in verdict.decision.findings}
 
 
 # ---- what a verdict says -------------------------------------------------------------------------
@@ -137,7 +135,7 @@ def test_two_cases_of_one_label_are_called_by_their_node_ids():
     launches = series({CASE: Measured(), OTHER_CASE: SLOWER})
     verdict = concluded(launches, labels={CASE: LABEL, OTHER_CASE: LABEL})
     assert {one.quantity.case for one in verdict.decision.cases} == {CASE, OTHER_CASE}
-    assert {finding.screened.quantity.case for finding in verdict.decision.findings} == {OTHER_CASE}
+    assert {finding.quantity.case for finding in verdict.decision.findings} == {OTHER_CASE}
 
 
 def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
@@ -277,7 +275,7 @@ ALL_ITERATIONS = f"{LABEL}:iteration"
 )
 def test_a_case_and_an_operation_are_accepted_by_any_of_their_names(slower, case, name):
     verdict = concluded(slower, f"{case}:{name}")
-    assert [finding.screened.quantity.name for finding in verdict.accepted] == [MM_TEXT]
+    assert [finding.quantity.name for finding in verdict.accepted] == [MM_TEXT]
     assert (verdict.unused, verdict.options.reason) == ((), "it is exact now")
     # The calls that got slower with it are accepted apart.
     assert verdict.outcome == REGRESSED
@@ -312,9 +310,7 @@ def test_what_is_called_otherwise_is_not_accepted(slower, pattern):
     ],
 )
 def test_calls_are_accepted_by_their_clock_or_together(slower, pattern, names):
-    assert {
-        finding.screened.quantity.name for finding in concluded(slower, pattern).accepted
-    } == names
+    assert {finding.quantity.name for finding in concluded(slower, pattern).accepted} == names
 
 
 COSTS = {
@@ -340,7 +336,7 @@ COSTS_OF_THE_SAME_CODE = {key: (base, 1.0) for key, (base, _) in COSTS.items()}
 def test_what_occurs_once_is_accepted_by_its_name(patterns, regressed):
     launches = [*series(once=COSTS, seed=3), *series(once=COSTS, stage=2, seed=4)]
     verdict = concluded(launches, *patterns)
-    assert {finding.screened.quantity.name for finding in verdict.regressions} == set(regressed)
+    assert {finding.quantity.name for finding in verdict.regressions} == set(regressed)
     assert verdict.outcome == (REGRESSED if regressed else PASSED)
 
 
@@ -379,7 +375,7 @@ def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):
         (),
         ("*:aten::gone:900%",),
     )
-    assert {finding.screened.quantity.title for finding in verdict.accepted} == {
+    assert {finding.quantity.title for finding in verdict.accepted} == {
         MM_TEXT,
         "wall time",
         "CPU time",
@@ -399,7 +395,7 @@ def test_cases_of_one_label_are_accepted_together_by_it_and_apart_by_their_ids()
     labels = {CASE: LABEL, OTHER_CASE: LABEL}
     assert concluded(launches, f"{LABEL}:*", labels=labels).outcome == PASSED
     left = concluded(launches, f"{CASE}:*", labels=labels).regressions
-    assert {finding.screened.quantity.case for finding in left} == {OTHER_CASE}
+    assert {finding.quantity.case for finding in left} == {OTHER_CASE}
 
 
 @pytest.mark.parametrize(
@@ -413,7 +409,7 @@ def test_cases_of_one_label_are_accepted_together_by_it_and_apart_by_their_ids()
 def test_an_operation_is_accepted_as_tables_show_it_or_as_torch_calls_it(name):
     case = Measured(6_000_000, 1.1, operations={**QUIET, ENGINE: (2_000_000, 1.3)})
     verdict = concluded(both_stages(case), f"{LABEL}:{name}")
-    assert [finding.screened.quantity.members for finding in verdict.accepted] == [(ENGINE,)]
+    assert [finding.quantity.members for finding in verdict.accepted] == [(ENGINE,)]
 
 
 SMALL_ONES = {CONV: (3_000_000, 1.0), TINY: (20_000, 1.0), ADD: (20_000, 2.0)}
@@ -447,11 +443,12 @@ def test_a_place_is_accepted_by_what_came_what_went_and_its_module():
 def test_a_regression_is_accepted_up_to_its_limit_and_no_further(slower):
     # The operation is 30 % slower, and its case 7.5 %.
     enough = concluded(slower, "*:aten::mm:35%", "*:iteration:10%")
-    assert (enough.outcome, enough.exceeded) == (PASSED, ())
+    assert enough.outcome == PASSED
+    assert {finding.exceeded_limit for finding in enough.decision.findings} == {None}
     for too_little in (("*:aten::mm:25%", "*:iteration:10%"), ("*:aten::mm:35%", "*:iteration:5%")):
         verdict = concluded(slower, *too_little)
         assert (verdict.outcome, verdict.unused) == (REGRESSED, ())
-        assert {finding for finding, _ in verdict.exceeded} == set(verdict.regressions)
+        assert {finding.exceeded_limit for finding in verdict.regressions} in ({0.25}, {0.05})
     # Of several the one that allows most counts.
     assert concluded(slower, "*:aten::mm:25%", "*:fc1:35%", "*:iteration:10%").outcome == PASSED
 
@@ -506,7 +503,7 @@ def test_a_head_whose_every_fifth_iteration_takes_twice_as_long_regresses():
 
     verdict = concluded(with_times(both_stages(Measured()), every_fifth))
     assert verdict.outcome == REGRESSED
-    assert {finding.screened.quantity.title for finding in verdict.regressions} == {
+    assert {finding.quantity.title for finding in verdict.regressions} == {
         "mean wall time",
         "mean CPU time",
     }
@@ -518,7 +515,7 @@ def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
 
     verdict = concluded(with_times(both_stages(Measured()), sleeping))
     assert verdict.outcome == REGRESSED
-    assert {finding.screened.quantity.title for finding in verdict.regressions} == {
+    assert {finding.quantity.title for finding in verdict.regressions} == {
         "wall time",
         "mean wall time",
     }

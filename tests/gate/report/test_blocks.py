@@ -32,13 +32,18 @@ from hypothesis import strategies as st
 from shown_numbers import agree
 
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report import WIDTH, deliver_verdict, forest, last_line, report
+from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.delivery import deliver_verdict
+from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.tables import WIDTH, forest
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.decision import Decision, Finding
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
-from mnistbench.gate.statistics.result import conclude
-from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, ITERATION, MEAN, WALL
+from mnistbench.gate.verdict.decision import Decision
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.verdict import conclude
+from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, WALL
 from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (
     IMPROVED,
     INCONCLUSIVE,
@@ -912,7 +917,7 @@ def test_without_an_exact_difference_no_cause_is_named():
 
 def test_a_regression_shows_what_the_confirming_test_has_shown_and_how_it_compares_with_the_limit():
     verdict = concluded(Measured(factor=1.02, spread=0.012), 8)
-    [finding] = [one for one in verdict.regressions if one.screened.quantity.title == "wall time"]
+    [finding] = [one for one in verdict.regressions if one.quantity.title == "wall time"]
     assert finding.confirmed.low < finding.least < verdict.options.case < finding.best.change
     line = found_line(Measured(factor=1.02, spread=0.012), "wall time")
     assert f"({100 * finding.least:+.1f} % to " in line
@@ -1031,7 +1036,9 @@ def suite(names, slower=0, noisy=0, **of_header):
                     NOISE, f"{name}: a slowdown of up to 9.0 % of its wall time cannot be ruled out"
                 )
             )
-    findings = tuple(Finding(one, one, REGRESSED, 0.09) for one in cases if one.change)
+    findings = tuple(
+        LaunchFinding(one, one, 0.09, verdict=REGRESSED) for one in cases if one.change
+    )
     outcome = REGRESSED if slower else INCONCLUSIVE if noisy else PASSED
     decision = Decision(outcome, tuple(cases), (), (), findings, tuple(reasons), 10, 4)
     nothing = conclude(
@@ -1161,7 +1168,7 @@ def all_of_it(names):
         gate_builders.estimate(0.0, -0.1, 0.1, case=name, kind="operation", share=0.05)
         for name in names
     )
-    unconfirmed = tuple(Finding(one, one, UNCONFIRMED) for one in operations)
+    unconfirmed = tuple(LaunchFinding(one, one, verdict=UNCONFIRMED) for one in operations)
     verdict = with_decision(
         verdict,
         cases=(*far, *verdict.decision.cases),

@@ -16,22 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MEAN_FACTOR, Thresholds
-from mnistbench.gate.statistics import decision
-from mnistbench.gate.statistics.decision import (
+from mnistbench.gate.statistics.permutation import LEVEL
+from mnistbench.gate.verdict.decision import candidates, decide, is_settled
+from mnistbench.gate.verdict.estimates import Estimate, as_shown, kinds_of
+from mnistbench.gate.verdict.findings import is_confirmed
+from mnistbench.gate.verdict.levels import (
     CONFIRMING,
     LEAST_FRESH_OF_IMPROVEMENT,
     LOOKS,
     PRODUCT,
     SCREENING,
-    Estimate,
-    as_shown,
-    candidates,
-    decide,
-    is_settled,
     least_fresh,
 )
-from mnistbench.gate.statistics.permutation import LEVEL
 from mnistbench.judging import verdicts
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
     CONTRADICTED,
     IMPROVED,
@@ -44,6 +43,8 @@ from mnistbench.judging.verdicts import (
 
 SEED = 7
 LIMITS = Thresholds()
+ACCEPT_ALL = (Acceptance("*:*", 9.0),)
+NAMES = {"case": ("case",)}
 
 
 # ---- candidates ----------------------------------------------------------------------------------
@@ -82,9 +83,9 @@ def test_both_stages_confirm_together(change, screened, fresh, launches, confirm
         Estimate(call(change), change, change, change, p, count)
         for p, count in ((screened, 10), (fresh, launches))
     ]
-    assert decision._is_confirmed(*stages) is confirmed
+    assert is_confirmed(*stages) is confirmed
     other_way = dataclasses.replace(stages[1], change=-change)
-    assert decision._is_confirmed(stages[0], other_way) is False
+    assert is_confirmed(stages[0], other_way) is False
 
 
 def logs(change, *, spread=0.003, count=12, seed=0):
@@ -294,9 +295,7 @@ def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
         (one.low, one.high) for one in (*without.cases, *without.operations)
     ]
     # Their spread is no one else's s0.
-    assert decision._kinds(
-        [call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]
-    ) == [
+    assert kinds_of([call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]) == [
         "iteration",
         "mean",
         "operation",
@@ -370,7 +369,7 @@ def test_findings_come_in_the_order_of_what_they_cost_their_case():
         for name, (change, share) in changes.items()
     ]
     result = decided(among(*first), second)
-    assert [finding.screened.quantity.name for finding in result.findings] == ["c", "b", "a"]
+    assert [finding.quantity.name for finding in result.findings] == ["c", "b", "a"]
 
 
 # ---- inconclusive --------------------------------------------------------------------------------
@@ -444,7 +443,7 @@ def test_an_operation_that_is_slower_than_its_slower_case_shows_has_a_true_sente
 )
 def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower(others, verdict):
     result = decided(among(operation(0.3, share=0.5), *others), [fresh(operation, 0.3, share=0.5)])
-    assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
+    assert [one.verdict for one in result.findings if one.quantity.name == MM] == [verdict]
 
 
 @pytest.mark.parametrize(("of_busy", "verdict"), [(0.2, REGRESSED), (0.0, CONTRADICTED)])
@@ -463,7 +462,7 @@ def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_lau
     result = decided(
         among(operation(0.25, share=0.8), *clocks), [fresh(operation, 0.25, share=0.8)]
     )
-    assert [one.verdict for one in result.findings if one.screened.quantity.name == MM] == [verdict]
+    assert [one.verdict for one in result.findings if one.quantity.name == MM] == [verdict]
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -609,8 +608,8 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
     again = among(
         fresh(call, 0.005, spread=0.05), fresh(operation, 0.1, share=0.005), count=10, seed=5
     )
-    for accepted, reasons in ((False, 0), (True, 1)):
-        result = decide(among(*noisy), again, LIMITS, SEED, lambda _, accepted=accepted: accepted)
+    for accept, reasons in (((), 0), (ACCEPT_ALL, 1)):
+        result = decide(among(*noisy), again, LIMITS, SEED, accept, NAMES)
         assert (result.outcome, len(result.reasons)) == (REGRESSED, reasons)
         assert result.bound > LIMITS.case
 
@@ -618,13 +617,10 @@ def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that
 def test_an_accepted_slower_median_leaves_the_bound_of_the_mean():
     slower = [call(0.04), mean(0.3, spread=0.5)]
     again = among(fresh(call, 0.04), fresh(mean, 0.3, spread=0.5), count=10, seed=5)
-    result = decide(
-        among(*slower),
-        again,
-        LIMITS,
-        SEED,
-        lambda finding: finding.screened.quantity.kind == "iteration",
-    )
+    result = decide(among(*slower), again, LIMITS, SEED, ACCEPT_ALL, NAMES)
+    assert [finding.quantity.kind for finding in result.findings if finding.accepted] == [
+        "iteration"
+    ]
     [reason] = texts(result)
     assert " of its mean wall time cannot be ruled out" in reason
 
@@ -835,7 +831,7 @@ def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(
     logs=st.tuples(*[st.floats(-5, 5)] * 3).map(sorted),
 )
 def test_base_and_head_give_the_change(kind, base, head, logs):
-    low, change, high = map(decision.change_of, logs)
+    low, change, high = map(change_of, logs)
     shown = as_shown(
         gate_builders.estimate(change, low, high, kind=kind, base_ns=base, head_ns=head)
     )

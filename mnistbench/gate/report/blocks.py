@@ -1,0 +1,47 @@
+"""A verdict -> the report of a gate.
+
+What was found, then what it rests on.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from mnistbench.gate.report.data import json_data
+from mnistbench.gate.report.findings import finding_lines, replacements, reproducers
+from mnistbench.gate.report.head import head_lines
+from mnistbench.gate.report.limits import limited
+from mnistbench.gate.report.notes import exact_differences, note_lines
+from mnistbench.gate.report.sentence import bounds_of_once, last_line, not_seen
+from mnistbench.gate.report.tables import cases_block, operations_block
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.showing.report import Block, Report, document
+
+
+def report(verdict: Verdict) -> Report:
+    """Return the report of a verdict."""
+    return Report(
+        last_line(verdict), blocks(verdict), document("gate", **json_data(verdict)), drawn=True
+    )
+
+
+def blocks(verdict: Verdict) -> list[Block]:
+    """Return the report: what was found, then what it rests on.
+
+    ``--top`` and ``--all`` limit what has no finding.
+    """
+    if verdict.options.everything:
+        verdict = replace(verdict, options=replace(verdict.options, top=sys.maxsize))
+    return [
+        Block("", tuple(head_lines(verdict))),
+        Block("Found", tuple(finding_lines(verdict))),
+        Block("Not decided", tuple(limited((reason.text for reason in verdict.reasons), verdict))),
+        cases_block(verdict),
+        operations_block(verdict),
+        Block("Replaced operations", tuple(limited(replacements(verdict), verdict, always=True))),
+        Block("Exact differences", tuple(exact_differences(verdict))),
+        Block("Reproducers", tuple(limited(reproducers(verdict), verdict))),
+        Block("Notes", tuple(note_lines(verdict))),
+        Block("Verdict", (*bounds_of_once(verdict), *not_seen(verdict), last_line(verdict))),
+    ]

@@ -1,0 +1,139 @@
+"""The whole verdict for JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mnistbench.gate.report.notes import far_launches
+from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.statistics.permutation import CONFIDENCE
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.levels import SCREENING, looks, product
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import MEMORY
+
+
+def json_data(verdict: Verdict) -> dict[str, Any]:
+    """Return the whole verdict for JSON, which docs/schema/gate.json describes.
+
+    Changes are shares (0.05 is 5 % slower).
+    """
+    header = verdict.header
+    decision = verdict.decision
+    options = verdict.options
+    facts_of_cases = {
+        **{
+            name: getattr(header.sides, name)
+            for name in ("memory", "notes", "onednn", "uncompared", "returned")
+        },
+        "sources": header.sources,
+    }
+    return {
+        "outcome": verdict.outcome,
+        "sentence": last_line(verdict),
+        "reasons": [{"kind": reason.kind, "text": reason.text} for reason in verdict.reasons],
+        "no_regression_of": _finite(decision.bound),
+        "no_regression_of_means": _finite(decision.bound_of_means),
+        "base": header.base,
+        "head": header.head,
+        "torch": header.sides.torch,
+        "cpu": header.sides.cpu,
+        "variables": header.variables,
+        "packages": header.sides.packages,
+        "resident": header.sides.resident,
+        "only_base": header.sides.only_base,
+        "only_head": header.sides.only_head,
+        "changed": header.sides.changed,
+        "generated": header.generated,
+        "left_out": header.sides.left_out,
+        "remarks": header.remarks,
+        "qualified": header.qualified,
+        **{
+            name: {header.name(case): value for case, value in facts.items()}
+            for name, facts in facts_of_cases.items()
+        },
+        "launches": decision.launches,
+        "fresh_launches": decision.fresh,
+        "shard": str(header.shard) if header.shard.of > 1 and not verdict.recorded.shards else None,
+        "shards": [
+            {
+                "shard": str(part.header.shard),
+                "machine": part.header.machine,
+                "cases": len(part.header.labels),
+            }
+            for part in verdict.recorded.shards
+        ],
+        "seconds": verdict.recorded.seconds,
+        "elapsed_seconds": verdict.end.elapsed_s,
+        "parts_seconds": verdict.end.parts_s,
+        "level_of_first_stage": SCREENING,
+        "level_of_product": product(decision.shards),
+        "looks": looks(decision.shards),
+        "confidence": CONFIDENCE,
+        "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
+        "findings": [
+            {
+                "verdict": finding.verdict,
+                "accepted": options.reason if finding.accepted else None,
+                "screened": _estimate(finding.screened),
+                "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
+                "least": _finite(finding.least),
+            }
+            for finding in decision.findings
+        ],
+        "cases": list(map(_estimate, decision.cases)),
+        "once": list(map(_estimate, decision.once)),
+        "operations": list(map(_estimate, decision.operations)),
+        "exact": verdict.exact_differences,
+        "far_launches": list(far_launches(verdict)),
+        "reproducers": [
+            {
+                **dict(
+                    zip(
+                        ("case", "kind", "name"),
+                        (header.name(reproducer.key[0]), *reproducer.key[1:]),
+                        strict=True,
+                    )
+                ),
+                "script": reproducer.script or None,
+                "why_not": reproducer.why_not,
+            }
+            for reproducer in verdict.end.reproducers
+        ],
+        "different": verdict.different,
+        "not_finite": verdict.not_finite,
+        "unbounded": [
+            {"case": estimate.quantity.case, "name": estimate.quantity.name}
+            for estimate in decision.unbounded
+        ],
+        "unmeasurable": verdict.unmeasurable,
+        "unprofiled": verdict.unprofiled,
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    quantity = estimate.quantity
+    return {
+        **{name: getattr(quantity, name) for name in ("case", "kind", "name", "title")},
+        "clock": quantity.clock or "profiled",
+        "members": quantity.members,
+        "replaced": [
+            {"operation": replaced.key, "base_ns": replaced.base_ns, "head_ns": replaced.head_ns}
+            for replaced in quantity.replaced
+        ],
+        **{
+            f"{side}_{unit}": amount if (unit == "bytes") == (quantity.kind == MEMORY) else None
+            for unit in ("ns", "bytes")
+            for side, amount in ((BASE, quantity.base_ns), (HEAD, quantity.head_ns))
+        },
+        "share": quantity.share,
+        **{name: _finite(getattr(estimate, name)) for name in ("change", "low", "high")},
+        "p": estimate.p,
+        "launches": estimate.launches,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,166 @@
+"""The lines of findings, with their probable causes and their scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mnistbench.core import units
+from mnistbench.core.operation import NAMED
+from mnistbench.gate.report.limits import limited
+from mnistbench.gate.report.ranking import verdicts_of_quantities, without_echoes
+from mnistbench.gate.report.texts import change_text, signed
+from mnistbench.gate.verdict.exact_differences import OTHER_PATH
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.judging.verdicts import GRAVITY, REGRESSED, UNCONFIRMED
+
+
+def finding_lines(verdict: Verdict) -> list[str]:
+    """Return a line for each finding, regressions first.
+
+    One line for the time of a case by several clocks.
+    """
+    found: dict[tuple[object, ...], list[LaunchFinding]] = {}
+    for finding in sorted(
+        without_echoes(verdict.decision.findings),
+        key=lambda finding: GRAVITY.index(finding.verdict),
+    ):
+        of = finding.quantity
+        if finding.verdict != UNCONFIRMED or not finding.confirmed:
+            key = (
+                of.case,
+                of.kind,
+                "" if of.is_case else of.name,
+                finding.verdict,
+                finding.accepted,
+            )
+            found.setdefault(key, []).append(finding)
+    return limited(
+        (_finding_line(*of_line, verdict=verdict) for of_line in found.values()), verdict
+    )
+
+
+def _finding_line(finding: LaunchFinding, *others: LaunchFinding, verdict: Verdict) -> str:
+    """Return the line of a finding; ``others`` are those of other clocks of the same case."""
+    accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
+    title = finding.quantity.title  # that of the tables
+    shown = (
+        replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
+    )
+    changed = change_text(shown, ", fresh launches only" if finding.confirmed else "")
+    told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
+    clocks = [f"{other.quantity.title} {signed(other.best.change)}" for other in others]
+    exceeded = (
+        f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
+        if finding.exceeded_limit is not None
+        else ""
+    )
+    reasons = (
+        _beside_limit(finding, verdict),
+        _cause(finding, verdict),
+        _gone_elsewhere(finding, verdict),
+    )
+    return "; ".join(filter(None, (told, *clocks, exceeded, *reasons)))
+
+
+def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return whether a regression is larger than the limit, or only may be."""
+    if finding.verdict != REGRESSED:
+        return ""
+    least = verdict.options.of(finding.quantity)
+    limit = f"the limit of {units.percent(least)}"
+    return (
+        f"more than {limit}"
+        if finding.least >= least
+        else f"a slowdown of {limit} cannot be ruled out"
+    )
+
+
+def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return the exact difference that probably caused a regression.
+
+    More or other work of the same operation.
+    """
+    quantity = finding.quantity
+    if finding.verdict != REGRESSED:
+        return ""
+    found = verdict.exact_differences.get(quantity.case, ())
+    if quantity.is_case:
+        return next((f"likely cause: {sentence}" for sentence in found if _is_more(sentence)), "")
+    name = f"{quantity.name}: "
+    return next(
+        (sentence.removeprefix(name) for sentence in found if sentence.startswith(name)), ""
+    )
+
+
+def _is_more(sentence: str) -> bool:
+    if ": new, " in sentence or sentence.startswith(OTHER_PATH):
+        return True
+    match = re.search(r": ([\d.,]+) -> ([\d.,]+) (?:calls|reorders)", sentence)
+    return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
+
+
+def _gone_elsewhere(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return what is gone in other places of the case, for a regression.
+
+    Of operations that replace nothing in their place.
+
+    They may be a fusion of operations of several modules. Nothing shows that, so the regression
+    stays one.
+    """
+    quantity = finding.quantity
+    if finding.verdict != REGRESSED or not quantity.replaced or quantity.how_replaced != "new":
+        return ""
+    replacements = [
+        estimate.quantity
+        for estimate in verdict.decision.operations
+        if estimate.quantity.case == quantity.case
+    ]
+    gone = [
+        replacement
+        for replacement in replacements
+        if replacement.replaced and replacement.how_replaced == "gone"
+    ]
+    if not gone:
+        return ""
+    titles = [
+        f"{replacement.title} ({units.duration(replacement.base_ns)})"
+        for replacement in sorted(gone, key=lambda replacement: -replacement.base_ns)
+    ]
+    more = [f"{len(titles) - NAMED} more"] if len(titles) > NAMED else []
+    return (
+        f"nothing is gone in its place, but elsewhere {'; '.join([*titles[:NAMED], *more])}: if "
+        "it replaces them, accept it"
+    )
+
+
+def replacements(verdict: Verdict) -> Iterable[str]:
+    """Yield the replacements without a finding, the largest first.
+
+    The sides call other operations there.
+    """
+    found = verdicts_of_quantities(verdict)
+    for estimate in sorted(
+        verdict.decision.operations, key=lambda operation: -operation.quantity.share
+    ):
+        if estimate.quantity.replaced and estimate.quantity.key not in found:
+            yield (
+                f"{estimate.quantity.how_replaced}: {estimate.quantity.title} "
+                f"({estimate.quantity.case}), {change_text(estimate)}"
+            )
+
+
+def reproducers(verdict: Verdict) -> Iterable[str]:
+    """Yield the script of each operation that was found slower, or why there is none."""
+    titles = {finding.quantity.key: finding.quantity.title for finding in verdict.decision.findings}
+    for reproducer in verdict.end.reproducers:
+        node_id, kind, name = reproducer.key
+        case = verdict.header.name(node_id)
+        name = f"{titles.get((case, kind, name), name)} ({case})"
+        yield (
+            f"reproducer: {reproducer.script} for {name}"
+            if reproducer.script
+            else f"no reproducer for {name}: {reproducer.why_not}"
+        )

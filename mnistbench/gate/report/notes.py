@@ -1,0 +1,134 @@
+"""What a reader has to know of single cases, without an effect on the verdict."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+
+from mnistbench.core import units
+from mnistbench.gate.report.limits import limited, named, said_once
+from mnistbench.gate.report.ranking import notable_cases
+from mnistbench.gate.report.texts import signed
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.kinds import MEAN
+from mnistbench.judging.ratios import change_of
+from mnistbench.judging.verdicts import UNCONFIRMED
+
+
+def exact_differences(verdict: Verdict) -> list[str]:
+    """Return the first differences of each case, those of cases with a finding before others."""
+    notable = notable_cases(verdict)
+    ranked = sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable)
+    return said_once(
+        ((case, text) for case, found in ranked for text in limited(found, verdict, always=True)),
+        verdict,
+    )
+
+
+def note_lines(verdict: Verdict) -> Iterable[str]:
+    """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
+    header = verdict.header
+    name = verdict.header.name
+    most = verdict.options.top
+    fresh = units.counted(verdict.decision.fresh, "fresh launch", "fresh launches")
+    for what, names in (
+        ("only in the base", header.sides.only_base),
+        ("only in the head", header.sides.only_head),
+        ("other parameters in the head, so not compared", header.sides.changed),
+        ("ignored by git, and copied from the working tree", header.generated),
+    ):
+        if names:
+            yield f"{what}: {named(names, most)}"
+    yield from header.remarks
+    base, head = (header.sides.left_out.get(side, {}) for side in (BASE, HEAD))
+    left_out = {
+        case: base[case]
+        if base.get(case) == head.get(case)
+        else "; ".join(
+            f"{texts[case]} in the {side}"
+            for side, texts in ((BASE, base), (HEAD, head))
+            if case in texts
+        )
+        for case in (*base, *head)
+    }
+    types = named(dict.fromkeys(header.sides.uncompared.values()), most, "types ")
+    sources = "other tests or data, from which a difference in time may come"
+    not_finite = "NaN or infinity in the {}; times may depend on it"
+    result, data = (
+        f"so a difference in time may come from the {what}" for what in ("result", "data")
+    )
+    found = verdict.decision.findings
+    unconfirmed = [
+        finding.quantity
+        for finding in found
+        if finding.verdict == UNCONFIRMED and finding.confirmed
+    ]
+    left_out |= verdict.unmeasurable
+    yield from said_once(
+        ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests "
+    )
+    for said in (
+        ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
+        ((name(case), note) for case, note in header.sides.notes.items()),
+        (
+            (name(case), f"{types}, so the results of the sides are not compared")
+            for case in header.sides.uncompared
+        ),
+        (
+            (case, f"the base returns {base_result} and the head {head_result}, {result}")
+            for case, (base_result, head_result) in verdict.returned.items()
+        ),
+        (
+            (case, f"the sides compute different numbers, {data}")
+            for case in verdict.different
+            if case not in verdict.returned
+        ),
+        (
+            (case, not_finite.format(" and in the ".join(sides)))
+            for case, sides in verdict.not_finite.items()
+        ),
+        (
+            (quantity.case, f"{quantity.title} was flagged, and {fresh} did not confirm it")
+            for quantity in unconfirmed
+        ),
+    ):
+        yield from said_once(said, verdict)
+    yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
+    yield from limited(far_launches(verdict), verdict)
+
+
+#: A launch is far from the others if its distance from their median is larger than this many robust
+#: standard deviations.
+FAR = 4.0
+
+
+def far_launches(verdict: Verdict) -> Iterable[str]:
+    """Yield launches whose median differs from that of the others by the threshold or more.
+
+    Single processes may be slow.
+
+    Source of the factor of the median absolute deviation: that of a normal distribution, 1 /
+    0.6745.
+    """
+    told = set()
+    for estimate in verdict.decision.cases:
+        logs = estimate.quantity.logs
+        case = estimate.quantity.case
+        middle = statistics.median(logs)
+        deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
+        limit = max(FAR * deviation, math.log1p(verdict.options.case))
+        far = sorted(
+            (log for log in logs if abs(log - middle) > limit), key=lambda log: -abs(log - middle)
+        )
+        if far and estimate.quantity.kind != MEAN and case not in told:
+            told.add(case)
+            shown = ", ".join(signed(change_of(log)) for log in far[:3]) + (
+                ", ..." if len(far) > 3 else ""
+            )
+            yield (
+                f"{case}: {len(far)} of {len(logs)} launches far from the others by "
+                f"{estimate.quantity.title} ({shown}; median {signed(change_of(middle))}), so "
+                "single processes may be slower or faster"
+            )

@@ -1,0 +1,67 @@
+"""Which verdicts and cases a report names first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import MEAN
+from mnistbench.judging.verdicts import (
+    GRAVITY,
+)
+
+
+def without_echoes(findings: Sequence[LaunchFinding]) -> list[LaunchFinding]:
+    """Leave out the mean of a case if the median explains it.
+
+    The median by the same clock then has the same verdict.
+    """
+    medians = {
+        (
+            finding.quantity.case,
+            finding.quantity.clock,
+            finding.verdict,
+        ): finding.best
+        for finding in findings
+        if finding.quantity.is_case and finding.quantity.kind != MEAN
+    }
+
+    def echoes(finding: LaunchFinding) -> bool:
+        quantity = finding.quantity
+        median = medians.get((quantity.case, quantity.clock, finding.verdict))
+        return quantity.kind == MEAN and median is not None and finding.best.low <= median.high
+
+    return [finding for finding in findings if not echoes(finding)]
+
+
+def verdicts_of_quantities(verdict: Verdict) -> dict[tuple[str, str, str], str]:
+    """Return the verdict of each quantity with a finding by its key, regressions first."""
+    findings = sorted(verdict.decision.findings, key=lambda finding: GRAVITY.index(finding.verdict))
+    return {
+        finding.quantity.key: finding.verdict + ", accepted" * (finding in verdict.accepted)
+        for finding in findings
+    }
+
+
+def notable_cases(verdict: Verdict) -> dict[str, str]:
+    """Return the cases with a finding and the worst one of each, then those that are open.
+
+    In the latter a slowdown is not ruled out.
+    """
+    decision = verdict.decision
+    found = dict[str, str]()
+    wide = [
+        estimate
+        for estimate in decision.cases
+        if estimate.high > verdict.options.to_rule_out(estimate.quantity)
+    ]
+    unbounded = [
+        estimate for estimate in decision.unbounded if estimate.quantity.share >= LARGE_SHARE
+    ]
+    for (case, _, _), text in verdicts_of_quantities(verdict).items():
+        found.setdefault(case, text)
+    for estimate in (*sorted(wide, key=lambda estimate: -estimate.high), *unbounded):
+        found.setdefault(estimate.quantity.case, "")
+    return found

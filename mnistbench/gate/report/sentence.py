@@ -1,0 +1,187 @@
+"""The outcome in one sentence, and what a pass rules out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from mnistbench.core import units
+from mnistbench.gate.report.ranking import without_echoes
+from mnistbench.gate.report.texts import covered, excluded_text
+from mnistbench.gate.statistics.permutation import CONFIDENCE
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.reasons import launches_needed
+from mnistbench.gate.verdict.verdict import NOTHING_TO_COMPARE, Verdict
+from mnistbench.gate.words import BASE, HEAD, WALL
+from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
+from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
+
+
+def last_line(verdict: Verdict) -> str:
+    """Return the outcome in one sentence, with its limitations."""
+    return "; ".join([_outcome(verdict), *_limits(verdict)])
+
+
+def _outcome(verdict: Verdict) -> str:
+    decision = verdict.decision
+    if verdict.outcome == REGRESSED:
+        regressions = without_echoes(verdict.regressions)
+        names = ", ".join(f"{f.quantity.title} ({f.quantity.case})" for f in regressions[:3])
+        more = ", ..." if len(regressions) > 3 else ""
+        return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
+    if verdict.outcome == PASSED and verdict.are_all_new:
+        return f"{PASSED}: {NOTHING_TO_COMPARE}"
+    if verdict.outcome == PASSED:
+        bounds = decision.bound, decision.bound_of_means
+        # Of the same result.
+        found = [
+            finding
+            for finding in decision.findings
+            if finding.quantity.case not in verdict.returned
+        ]
+        improved = sum(finding.verdict == IMPROVED for finding in without_echoes(found))
+        better = f"; {improved} improved" if improved else ""
+        if not verdict.accepted:
+            return f"{PASSED}: {covered(bounds, 'any case')}{better}"
+        others = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
+        return (
+            f"{PASSED}: {len(without_echoes(verdict.accepted))} accepted "
+            f"({verdict.options.reason}){others}{better}"
+        )
+    more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
+    return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
+
+
+#: Launches that are suggested are at most this multiple of those that were measured.
+_SUGGESTED = 2
+
+
+def _limits(verdict: Verdict) -> Iterable[str]:
+    """Yield the limitations of the outcome."""
+    if verdict.outcome == INCONCLUSIVE:
+        yield from _reached(verdict)
+    if verdict.header.shard.of > 1 and not verdict.recorded.shards:
+        yield (
+            f"only shard {verdict.header.shard}, so judge the files of all shards with mnistbench "
+            "judge"
+        )
+    unbounded = verdict.decision.unbounded
+    if unbounded and verdict.outcome != REGRESSED:
+        largest = unbounded[0]
+        count = len(unbounded)
+        what = f"{largest.quantity.title} ({largest.quantity.case})"
+        up_to = (
+            f"up to {units.percent_up(largest.high)}"
+            f"{' of the case' if largest.quantity.kind == ADDED else ''}"
+        )
+        limit = units.percent(verdict.options.operation)
+        operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
+        yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
+    if verdict.returned:
+        yield f"the sides return different types in {_some([*verdict.returned])}"
+    if numbers := [case for case in verdict.different if case not in verdict.returned]:
+        yield f"the sides compute different numbers in {_some(numbers)}"
+    for side in (BASE, HEAD):
+        if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
+            yield f"the {side} computes NaN or infinity in {_some(cases)}"
+
+
+def _reached(verdict: Verdict) -> Iterable[str]:
+    """Yield for how many of several cases the threshold is ruled out.
+
+    And what more launches would change.
+    """
+    decision = verdict.decision
+    limit = verdict.options.case
+    widest = dict[str, Estimate]()
+    for estimate in decision.cases:
+        if estimate.quantity.kind == ITERATION:
+            widest[estimate.quantity.case] = max(
+                widest.get(estimate.quantity.case, estimate),
+                estimate,
+                key=lambda estimate: estimate.high,
+            )
+    beyond = [estimate for estimate in widest.values() if estimate.high > limit]
+    if len(widest) > 1 and beyond:
+        needed = [
+            number
+            for estimate in beyond
+            if (number := launches_needed(estimate, limit)) <= _SUGGESTED * decision.launches
+        ]
+        time = units.duration(
+            1e9 * verdict.end.elapsed_s * max(needed, default=0) / decision.launches
+        )
+        more = (
+            f", and about {max(needed)} launches ({time}) would settle {len(needed)} more"
+            if needed
+            else ""
+        )
+        largest = units.percent_up(max(estimate.high for estimate in beyond))
+        yield (
+            f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, "
+            f"all of them {largest}{more}"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+
+
+def bounds_of_once(verdict: Verdict) -> Iterable[str]:
+    """Yield the largest bounds of what occurs once, without regressions."""
+    regressed = {
+        finding.quantity.key
+        for finding in verdict.decision.findings
+        if finding.verdict == REGRESSED
+    }
+    bounded = (
+        estimate
+        for estimate in verdict.decision.once
+        if estimate.quantity.key not in regressed and estimate.high < math.inf
+    )
+    ranked = sorted(bounded, key=lambda estimate: estimate.high)
+    largest = {
+        estimate.quantity.kind: f"{excluded_text(estimate)} or more in" for estimate in ranked
+    }
+    told = (
+        (ONCE, "slowdown of", "imports, fixtures, setup and first iterations"),
+        (MEMORY, "growth of", "memory"),
+    )
+    if largest:
+        excluded_sizes = (
+            f"no {grows} {largest[kind]} {what}" for kind, grows, what in told if kind in largest
+        )
+        yield f"once: {', '.join(excluded_sizes)}"
+
+
+def not_seen(verdict: Verdict) -> Iterable[str]:
+    """Yield how rare a slowdown may be that did not occur.
+
+    One with this share would have occurred with CONFIDENCE.
+
+    Source: the exact binomial bound for no event in n trials, 1 - 0.05^(1 / n); for many trials the
+    rule of three, 3 / n.
+    """
+
+    def iterations_of(case: str) -> int:
+        builds = [
+            build for launch in verdict.recorded.launches for build in launch.cases.get(case, ())
+        ]
+        # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
+        return min(
+            sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD)
+        )
+
+    if verdict.outcome != PASSED or not verdict.header.labels:
+        return
+    case = min(verdict.header.labels, key=iterations_of)
+    iterations = max(1, iterations_of(case))
+    of_launches, of_iterations = (
+        1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.decision.launches, iterations)
+    )
+    yield (
+        f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes "
+        f"({verdict.decision.launches} launches), or in fewer than 1 of "
+        f"{math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
+        f"{verdict.header.name(case)})"
+    )

@@ -1,0 +1,241 @@
+"""The tables of cases, of operations, and of what occurs once.
+
+Intervals are also drawn as text, in a forest plot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mnistbench.core import units
+from mnistbench.gate.report.limits import SEE_ALL, is_long
+from mnistbench.gate.report.ranking import notable_cases, verdicts_of_quantities
+from mnistbench.gate.report.texts import amounts, covered, excluded_text, signed, table_name
+from mnistbench.gate.statistics.permutation import CONFIDENCE
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import BUSY, CPU, DEVICE
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ITERATION, MEAN
+from mnistbench.showing.report import Block
+from mnistbench.showing.table import Column, Table
+
+#: Width of a forest plot in characters; odd, so that zero has its own column.
+WIDTH = 31
+
+
+#: Largest change that a forest plot shows, as a share; larger ones are cut off at its edge.
+WIDEST = 10.0
+
+
+#: Share of a case from which on an operation is large; the bounds of large operations are a family
+#: of their own.
+_LARGE = units.percent(LARGE_SHARE)
+
+
+#: Clocks of an accelerator, as the table of cases names them.
+_CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
+
+
+def cases_block(verdict: Verdict) -> Block:
+    """Return the tables of cases and of what occurs once.
+
+    Of many cases those with a finding, or with the largest bounds.
+    """
+    decision = verdict.decision
+    notable = notable_cases(verdict)
+    is_shortened = is_long(verdict)
+    rows: dict[str, Estimate] = {}  # case -> the median of its wall time
+    highs: dict[tuple[str, str], float] = {}  # case and kind -> largest bound of all clocks
+    for estimate in decision.cases:
+        case = estimate.quantity.case
+        kind = estimate.quantity.kind
+        rows.setdefault(case, estimate)
+        highs[case, kind] = max(highs.get((case, kind), 0.0), estimate.high)
+    changes = {
+        (estimate.quantity.case, estimate.quantity.clock): estimate.change
+        for estimate in decision.cases
+        if estimate.quantity.kind != MEAN
+    }
+    lines = []
+    shown = [*rows.values()]
+    if is_shortened:
+        named_cases = [case for case in notable if case in rows]
+        shown = [
+            rows[case]
+            for rank, case in enumerate(named_cases)
+            if rank < verdict.options.top or notable[case]
+        ]
+        if quiet := rows.keys() - notable.keys():
+            median, mean = (
+                max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN)
+            )
+            lines.append(
+                f"{units.counted(len(quiet), 'case')} without a finding: "
+                f"{covered((median, mean), 'any of them')}"
+            )
+        if len(named_cases) > len(shown):
+            more = units.counted(len(named_cases) - len(shown), "more case")
+            lines.append(f"{more} in which a slowdown is not ruled out; {SEE_ALL}")
+
+    def by(clock: str) -> Column[Estimate]:
+        return Column(
+            _CLOCKS[clock], lambda estimate: changes.get((estimate.quantity.case, clock)), signed
+        )
+
+    tables = []
+    if shown:
+        columns = (
+            Column[Estimate]("case", lambda estimate: estimate.quantity.case),
+            Column[Estimate]("base", lambda estimate: estimate.quantity.base_ns, units.duration),
+            Column[Estimate]("head", lambda estimate: estimate.quantity.head_ns, units.duration),
+            *_columns_of_change(_scale(shown, verdict.options.case)),
+            *(by(clock) for clock in _CLOCKS if any(clock == measured for _, measured in changes)),
+            Column[Estimate](
+                "slowdown below",
+                lambda estimate: highs.get((estimate.quantity.case, ITERATION)),
+                units.percent_up,
+            ),
+            Column[Estimate](
+                "mean below",
+                lambda estimate: highs.get((estimate.quantity.case, MEAN)),
+                units.percent_up,
+            ),
+            Column[Estimate](
+                "verdict", lambda estimate: notable.get(estimate.quantity.case) or None
+            ),
+        )
+        title = f"cases: change of the median wall time, head relative to base; {_CONFIDENCE}"
+        tables.append(Table(title, columns if decision.findings else columns[:-1], shown))
+    found = verdicts_of_quantities(verdict)
+    if ranked := sorted(
+        (
+            estimate
+            for estimate in decision.once
+            if not is_shortened or estimate.quantity.key in found
+        ),
+        key=lambda estimate: -estimate.high,
+    ):
+        columns = (
+            Column[Estimate]("what", lambda estimate: estimate.quantity.title),
+            Column[Estimate]("case", lambda estimate: estimate.quantity.case),
+            Column[Estimate]("base -> head", lambda estimate: amounts(estimate.quantity)),
+            *_columns_of_change(_scale(ranked, verdict.options.once)),
+            Column[Estimate]("growth below", excluded_text),
+        )
+        tables.append(
+            Table(
+                f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, ranked
+            )
+        )
+    return Block("Cases", tuple(lines), tuple(tables))
+
+
+def operations_block(verdict: Verdict) -> Block:
+    """Return a table for each case; of many cases, for those with the largest findings."""
+    found = verdicts_of_quantities(verdict)
+    cases: dict[str, list[Estimate]] = {}
+    for estimate in verdict.decision.operations:
+        cases.setdefault(estimate.quantity.case, []).append(estimate)
+    chosen = (
+        [case for case in notable_cases(verdict) if case in cases][: verdict.options.top]
+        if is_long(verdict)
+        else [*cases]
+    )
+    tables = []
+    for case in chosen:
+        ranked = sorted(
+            cases[case],
+            key=lambda estimate: (estimate.quantity.key not in found, -estimate.quantity.share),
+        )
+        shown = [
+            estimate
+            for rank, estimate in enumerate(ranked)
+            if rank < verdict.options.top or estimate.quantity.key in found
+        ]
+        columns = (
+            Column[Estimate]("operation", lambda estimate: table_name(estimate.quantity)),
+            Column[Estimate]("base", lambda estimate: estimate.quantity.base_ns, units.duration),
+            Column[Estimate]("share", lambda estimate: estimate.quantity.share, units.percent),
+            *_columns_of_change(_scale(shown, verdict.options.operation)),
+            Column[Estimate](
+                "verdict",
+                lambda estimate: found.get(
+                    estimate.quantity.key, f"below {excluded_text(estimate)}"
+                ),
+            ),
+        )
+        title = (
+            f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and "
+            "more"
+        )
+        tables.append(Table(units.printable(title), columns, shown))
+    lines = (
+        (f"tables of {len(cases) - len(tables)} more cases; {SEE_ALL}",)
+        if len(tables) < len(cases)
+        else ()
+    )
+    return Block("Operations", lines, tuple(tables))
+
+
+def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
+    """Return the columns of a change.
+
+    The estimate, its bounds, and a forest plot from -scale to +scale.
+    """
+    edge = units.percent(scale)
+    half = (WIDTH + 1) // 2
+    return (
+        Column("change", lambda estimate: estimate.change, signed),
+        Column("from", lambda estimate: _bound(estimate, estimate.low), signed),
+        Column("to", lambda estimate: _bound(estimate, estimate.high), signed),
+        Column(
+            f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half),
+            lambda estimate: forest(estimate, scale),
+        ),
+    )
+
+
+_CONFIDENCE = f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
+
+
+def _bound(estimate: Estimate, bound: float) -> float | None:
+    """Return a bound; None if the change is no share, because the base has no such time."""
+    return bound if estimate.change < math.inf else None
+
+
+def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
+    """Return the change at the edges of a plot.
+
+    It shows every estimate up to WIDEST, and at least twice the threshold.
+    """
+    reaches = (
+        max(min(abs(estimate.change), WIDEST), min(max(abs(estimate.low), abs(estimate.high)), 1.0))
+        for estimate in estimates
+    )
+    widest = max(reaches, default=0.0)
+    return max(2 * threshold, math.ceil(widest * 100) / 100)
+
+
+def forest(estimate: Estimate, scale: float) -> str:
+    """Return an interval as text.
+
+    ``(----*----)`` on a line from -scale to +scale, ``|`` at no change.
+
+    Square brackets enclose the line, because some renderers of tables strip blanks from cells.
+    """
+
+    def column(change: float) -> int:
+        half = (WIDTH - 1) // 2
+        return half + round(max(-1.0, min(1.0, change / scale)) * half)
+
+    line = [" "] * WIDTH
+    low, middle, high = (column(value) for value in (estimate.low, estimate.change, estimate.high))
+    for position in range(low, high + 1):
+        line[position] = "-"
+    line[(WIDTH - 1) // 2] = "|"
+    line[low] = "(" if estimate.low > -scale else "<"
+    line[high] = ")" if estimate.high < scale else ">"
+    line[middle] = "*"
+    return f"[{''.join(line)}]"

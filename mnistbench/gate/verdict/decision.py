@@ -1,0 +1,277 @@
+"""Quantities of two stages -> the outcome of the test.
+
+Pure and seeded; does not import torch. See ``docs/gate-statistics.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from mnistbench.core import units
+from mnistbench.gate.options import LEAST_LAUNCHES, Thresholds
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.verdict.estimates import (
+    Estimate,
+    as_shown,
+    estimates_of,
+    is_usable,
+    with_fresh,
+)
+from mnistbench.gate.verdict.findings import LaunchFinding, by_size, findings_of, flagged
+from mnistbench.gate.verdict.levels import LEAST_FRESH_OF_IMPROVEMENT, looks
+from mnistbench.gate.verdict.reasons import (
+    bound_reasons,
+    finding_reasons,
+    unbounded_reasons,
+    unusable_reasons,
+)
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.kinds import ITERATION, MEAN
+from mnistbench.judging.verdicts import (
+    BUDGET,
+    CONTRADICTED,
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    Reason,
+)
+
+#: No names for ``--accept``.
+NO_NAMES: Mapping[str, Collection[str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome and its basis."""
+
+    outcome: str  # PASSED, REGRESSED or INCONCLUSIVE
+    cases: tuple[Estimate, ...]  # medians and means
+    operations: tuple[Estimate, ...]
+    once: tuple[Estimate, ...]  # costs that occur once, and memory
+    findings: tuple[LaunchFinding, ...]
+    reasons: tuple[Reason, ...]  # why it is inconclusive
+    launches: int  # of the first stage; the fewest of all shards
+    fresh: int  # of the second; the most of all shards
+    # Operations whose upper bound reaches their threshold, by share, the largest first.
+    unbounded: tuple[Estimate, ...] = ()
+    shards: int = 1  # number of machines that measure the gate
+
+    @property
+    def bound(self) -> float:
+        """Largest upper bound of the medians of all clocks and cases, without regressed cases.
+
+        Infinite if there is none.
+        """
+        return self._bound(ITERATION)
+
+    @property
+    def bound_of_means(self) -> float:
+        """Largest upper bound of the means, as ``bound``."""
+        return self._bound(MEAN)
+
+    def _bound(self, kind: str) -> float:
+        regressed = {
+            finding.quantity.case for finding in self.findings if _is_case_regression(finding)
+        }
+        bounds = [
+            case.high
+            for case in self.cases
+            if case.quantity.kind == kind and case.quantity.case not in regressed
+        ]
+        return max(bounds, default=math.inf)
+
+
+def decision_as_shown(decision: Decision) -> Decision:
+    """Return a decision for a report: each of its estimates as :func:`as_shown` returns it."""
+
+    def finding_as_shown(finding: LaunchFinding) -> LaunchFinding:
+        return replace(
+            finding,
+            screened=as_shown(finding.screened),
+            confirmed=as_shown(finding.confirmed) if finding.confirmed else None,
+            least=as_shown(replace(finding.best, low=finding.least)).low,
+        )
+
+    return replace(
+        decision,
+        cases=tuple(map(as_shown, decision.cases)),
+        operations=tuple(map(as_shown, decision.operations)),
+        once=tuple(map(as_shown, decision.once)),
+        findings=tuple(map(finding_as_shown, decision.findings)),
+        unbounded=tuple(map(as_shown, decision.unbounded)),
+    )
+
+
+def candidates(
+    first: Sequence[Quantity], thresholds: Thresholds, seed: int, shards: int = 1
+) -> list[Estimate]:
+    """Return the significant and relevant changes of the first stage.
+
+    Fresh launches have to confirm them.
+    """
+    if not first or len(first[0].logs) < LEAST_LAUNCHES:
+        return []
+    return flagged(estimates_of(tuple(filter(is_usable, first)), seed, shards), thresholds)
+
+
+def decide(
+    first: Sequence[Quantity],
+    second: Sequence[Quantity],
+    thresholds: Thresholds,
+    seed: int,
+    accept: Sequence[Acceptance] = (),
+    case_names: Mapping[str, Collection[str]] = NO_NAMES,
+    shards: int = 1,
+) -> Decision:
+    """Return the decision about a gate, or about the part of one machine.
+
+    Args:
+        first: quantities of the first stage.
+        second: quantities of the fresh launches; empty if there were none.
+        thresholds: the smallest changes that matter.
+        seed: of the permutation tests.
+        accept: intended regressions. If an accepted regression is one of an operation, the bound of
+            its case is still checked.
+        case_names: case -> the names that ``accept`` may call it by.
+        shards: number of machines that measure the gate. Together they have the level and the
+            confidence of a single one.
+    """
+    launches = len(first[0].logs) if first else 0
+    fresh = len(second[0].logs) if second else 0
+    if launches < LEAST_LAUNCHES:
+        too_few = units.counted(launches, "launch is", "launches are")
+        reason = Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
+        return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, (), shards)
+    estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
+    by_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
+    pooled = with_fresh(estimates, by_key, seed, shards)
+    findings = findings_of(
+        flagged(estimates, thresholds),
+        by_key,
+        pooled,
+        thresholds,
+        seed,
+        shards,
+        accept,
+        case_names,
+    )
+    cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
+    operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
+    unbounded = _unbounded(operations, findings, thresholds)
+    regressions = [finding for finding in findings if finding.verdict == REGRESSED]
+    reasons = (
+        *unusable_reasons(first),
+        *finding_reasons(findings, fresh, thresholds),
+        *bound_reasons(cases, thresholds, regressions),
+        *unbounded_reasons(unbounded, thresholds),
+    )
+    return Decision(
+        REGRESSED if regressions else INCONCLUSIVE if reasons or not pooled else PASSED,
+        cases=cases,
+        operations=operations,
+        once=tuple(estimate for estimate in pooled if estimate.quantity.is_once),
+        findings=tuple(findings),
+        reasons=reasons,
+        launches=launches,
+        fresh=fresh,
+        unbounded=tuple(unbounded),
+        shards=shards,
+    )
+
+
+def united(parts: Sequence[Decision]) -> Decision:
+    """Return the decision about a gate from those about its shards.
+
+    Each shard has its share of the level and of the confidence, so its findings and its bounds are
+    those of the gate.
+    """
+    outcomes = {part.outcome for part in parts}
+    unbounded = [estimate for part in parts for estimate in part.unbounded]
+    findings = [finding for part in parts for finding in part.findings]
+    return Decision(
+        REGRESSED if REGRESSED in outcomes else PASSED if outcomes == {PASSED} else INCONCLUSIVE,
+        cases=tuple(estimate for part in parts for estimate in part.cases),
+        operations=tuple(estimate for part in parts for estimate in part.operations),
+        once=tuple(estimate for part in parts for estimate in part.once),
+        findings=tuple(sorted(findings, key=by_size)),
+        reasons=tuple(reason for part in parts for reason in part.reasons),
+        launches=min((part.launches for part in parts), default=0),
+        fresh=max((part.fresh for part in parts), default=0),
+        unbounded=tuple(sorted(unbounded, key=lambda estimate: -estimate.quantity.share)),
+        shards=max((part.shards for part in parts), default=1),
+    )
+
+
+def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
+    """Whether the fresh launches are enough, so that no more of them are needed.
+
+    The flagged quantities of each case are three groups: its time, that of its operations, and what
+    occurs once. At the first look a slowdown of each group is confirmed, because an operation
+    explains why a case is slower, or all of them are ruled out. Later looks settle a gate that has
+    regressed, or in which no slowdown is open.
+    """
+    ruled_out = {
+        finding.quantity.key: _is_ruled_out(finding, decision, thresholds)
+        for finding in decision.findings
+    }
+    if decision.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(decision.shards)[0] + 1):
+        groups: dict[tuple[str, bool, bool], list[LaunchFinding]] = {}
+        for finding in decision.findings:
+            of = finding.quantity
+            groups.setdefault((of.case, of.is_case, of.is_once), []).append(finding)
+        return all(
+            any(finding.verdict == REGRESSED for finding in group)
+            or all(ruled_out[finding.quantity.key] for finding in group)
+            for group in groups.values()
+        )
+    return decision.outcome == REGRESSED or not any(
+        finding.verdict == INCONCLUSIVE
+        or (
+            _is_unconfirmed(finding)
+            and finding.quantity.is_case
+            and not ruled_out[finding.quantity.key]
+        )
+        for finding in decision.findings
+    )
+
+
+def _is_ruled_out(finding: LaunchFinding, decision: Decision, thresholds: Thresholds) -> bool:
+    """Whether both stages rule out that a flagged slowdown has the size of its threshold."""
+    key = finding.quantity.key
+    [high] = [
+        estimate.high
+        for estimate in (*decision.cases, *decision.operations, *decision.once)
+        if estimate.quantity.key == key
+    ]
+    return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.quantity)
+
+
+def _is_unconfirmed(finding: LaunchFinding) -> bool:
+    return finding.verdict == UNCONFIRMED and finding.screened.change > 0
+
+
+def _is_case_regression(finding: LaunchFinding) -> bool:
+    """Whether it is a regression of the time of a whole case."""
+    return finding.verdict == REGRESSED and finding.quantity.is_case
+
+
+def _unbounded(
+    operations: Iterable[Estimate], findings: Sequence[LaunchFinding], thresholds: Thresholds
+) -> list[Estimate]:
+    """Return operations whose upper bound reaches their threshold without a finding."""
+    reported = {
+        finding.quantity.key
+        for finding in findings
+        if finding.verdict in (REGRESSED, INCONCLUSIVE, CONTRADICTED)
+    }
+    unbounded = [
+        estimate
+        for estimate in operations
+        if estimate.high >= thresholds.of(estimate.quantity)
+        and estimate.quantity.key not in reported
+    ]
+    return sorted(unbounded, key=lambda estimate: -estimate.quantity.share)

@@ -1,0 +1,244 @@
+"""What the first stage flagged, and what the fresh launches make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mnistbench.core.operation import shortened
+from mnistbench.gate.options import Thresholds
+from mnistbench.gate.statistics.permutation import LEVEL, directed_test
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.verdict.estimates import (
+    Estimate,
+    as_shown,
+    bounded,
+    confidence_of,
+    kinds_of,
+    matrix,
+)
+from mnistbench.gate.verdict.levels import CONFIRMING, LEAST_FRESH, SCREENING, product
+from mnistbench.gate.words import BUSY
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.findings import Finding, with_acceptance
+from mnistbench.judging.kinds import ITERATION, OTHER
+from mnistbench.judging.verdicts import (
+    CONTRADICTED,
+    IMPROVED,
+    INCONCLUSIVE,
+    REGRESSED,
+    UNCONFIRMED,
+    WITHIN,
+)
+
+#: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of
+#: the base.
+LIMIT_OF_NEW = 10.0
+
+
+@dataclass(frozen=True)
+class LaunchFinding(Finding):
+    """A quantity that the first stage flagged, with the verdict of the rule of launches.
+
+    The verdict is REGRESSED; IMPROVED; WITHIN: significant, but bounded below the threshold;
+    CONTRADICTED: its whole case did not get slower; UNCONFIRMED: not significant in fresh launches;
+    INCONCLUSIVE: not significant there, and not bounded below the threshold.
+    """
+
+    screened: Estimate  # of the first stage
+    confirmed: Estimate | None  # of the fresh launches; None if there were none
+    # The slowdown that the confirming test shows: lower bound of the fresh launches at its level.
+    least: float = 0.0
+    case_names: Collection[str] = ()
+
+    @property
+    def quantity(self) -> Quantity:
+        """What was flagged."""
+        return self.screened.quantity
+
+    @property
+    def best(self) -> Estimate:
+        """The estimate to report: that of the fresh launches, which has no selection bias."""
+        return self.confirmed or self.screened
+
+    @property
+    def quantity_names(self) -> Collection[str]:
+        """Its own, and those of its operations and their modules.
+
+        ``iteration`` and the title of a clock are the median and the mean of a case.
+        """
+        quantity = self.quantity
+        if quantity.is_case:
+            of_clock = replace(quantity, kind=ITERATION).title
+            return {quantity.name, ITERATION, quantity.title, of_clock}
+        if quantity.kind == OTHER:
+            return {quantity.name}
+        members = (name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]))
+        return {quantity.name, quantity.title, *filter(None, members)}
+
+    @property
+    def share_to_accept(self) -> float:
+        """The change as reports show it."""
+        change = as_shown(self.best).change
+        return change if math.isfinite(change) else LIMIT_OF_NEW
+
+
+def flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
+    """Return the significant and relevant changes, which fresh launches have to confirm."""
+    return [
+        estimate
+        for estimate in estimates
+        if estimate.p <= (SCREENING if estimate.change > 0 else LEVEL)
+        and _may_matter(estimate, thresholds)
+    ]
+
+
+def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
+    """Whether a change of the threshold's size cannot be ruled out.
+
+    Comparing the estimate with the threshold would miss every other change of exactly that size.
+    """
+    limit = thresholds.of(estimate.quantity)
+    return estimate.high >= limit if estimate.change > 0 else estimate.low <= -limit
+
+
+def findings_of(
+    screened: Sequence[Estimate],
+    second: dict[tuple[str, str, str], Quantity],
+    pooled: Sequence[Estimate],
+    thresholds: Thresholds,
+    seed: int,
+    shards: int,
+    accept: Sequence[Acceptance],
+    case_names: Mapping[str, Collection[str]],
+) -> list[LaunchFinding]:
+    """Return a finding for each estimate that was flagged, the largest first.
+
+    Args:
+        screened: flagged estimates of the first stage.
+        second: quantities of the fresh launches by key.
+        pooled: estimates of all quantities, with bounds from the launches of both stages.
+        thresholds: the smallest changes that matter.
+        seed: of the permutation tests.
+        shards: number of machines that measure the gate.
+        accept: intended regressions.
+        case_names: case -> the names that ``accept`` may call it by.
+    """
+    measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
+    confirmed = _confirmed(measured_again, second, seed, shards)
+    shown = bounded([second[key] for key in confirmed], seed, 1 - 2 * CONFIRMING)
+    least = {estimate.quantity.key: max(0.0, estimate.low) for estimate in shown}
+    findings = []
+    for estimate in screened:
+        key = estimate.quantity.key
+        verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
+        findings.append(
+            LaunchFinding(
+                estimate,
+                confirmed.get(key),
+                least.get(key, 0.0),
+                case_names.get(estimate.quantity.case, ()),
+                verdict=verdict,
+            )
+        )
+    return sorted((with_acceptance(finding, accept) for finding in findings), key=by_size)
+
+
+def by_size(finding: LaunchFinding) -> float:
+    """Return a key that sorts findings by what they cost their case, the largest first."""
+    return -abs(finding.best.change) * finding.best.quantity.weight
+
+
+def _confirmed(
+    screened: Sequence[Estimate],
+    second: dict[tuple[str, str, str], Quantity],
+    seed: int,
+    shards: int,
+) -> dict[tuple[str, str, str], Estimate]:
+    """Return estimates of the fresh launches by key.
+
+    With one-sided p-values in the direction of the first stage.
+    """
+    fresh = [second[estimate.quantity.key] for estimate in screened]
+    if not fresh or len(fresh[0].logs) < LEAST_FRESH:
+        return {}
+    signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
+    p = directed_test(matrix(fresh), kinds_of(fresh), signs, seed, many=True)
+    estimates = bounded(fresh, seed, confidence_of(shards))
+    return {
+        estimate.quantity.key: replace(estimate, p=float(value))
+        for estimate, value in zip(estimates, p, strict=True)
+    }
+
+
+def _verdict(
+    screened: Estimate,
+    fresh: Estimate | None,
+    pooled: Sequence[Estimate],
+    thresholds: Thresholds,
+    shards: int,
+) -> str:
+    if fresh is None:
+        return UNCONFIRMED
+    if not is_confirmed(screened, fresh, shards):
+        open_slowdown = (
+            screened.change > 0
+            and screened.p <= LEVEL
+            and fresh.high >= thresholds.of(screened.quantity)
+        )
+        # The bound of a median is a reason by itself. That of a mean is not: it may be MEAN_FACTOR
+        # times as large.
+        return (
+            INCONCLUSIVE if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
+        )
+    if not _may_matter(fresh, thresholds):
+        return WITHIN
+    if screened.change < 0:
+        return IMPROVED
+    return (
+        CONTRADICTED
+        if screened.quantity.is_operation and _contradicted(fresh, pooled)
+        else REGRESSED
+    )
+
+
+def is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
+    """Whether the fresh launches show a change in the same direction."""
+    if fresh.change * screened.change <= 0:
+        return False
+    if screened.change < 0:
+        return fresh.p <= LEVEL
+    return fresh.p <= CONFIRMING and screened.p * fresh.p <= product(shards)
+
+
+def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
+    """Whether an operation added more time than the change of its case can be.
+
+    Its lower bound exceeds the upper bound of the case.
+
+    The largest time that other operations of the case may have saved is subtracted. On an
+    accelerator, operations are parts of its busy time: in a call that is limited by launches, a
+    slower kernel fills a gap and changes no other clock.
+    """
+    case = operation.quantity.case
+    added = operation.low * operation.quantity.weight
+    saved = sum(
+        -other.low * other.quantity.weight
+        for other in pooled
+        if other.quantity.is_operation
+        and other.quantity.case == case
+        and other.quantity.key != operation.quantity.key
+        and other.p <= LEVEL
+        and other.change < 0
+    )
+    bounds = {
+        estimate.quantity.clock: estimate.high
+        for estimate in pooled
+        if estimate.quantity.case == case and estimate.quantity.kind == ITERATION
+    }
+    if BUSY in bounds:
+        return added - saved > bounds[BUSY]
+    return bool(bounds) and added - saved > max(bounds.values())

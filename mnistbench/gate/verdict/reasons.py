@@ -1,0 +1,162 @@
+"""Why a gate is inconclusive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mnistbench.core import units
+from mnistbench.gate.options import Thresholds
+from mnistbench.gate.statistics.permutation import LEAST_SPREAD
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.shards import NAMED
+from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.levels import LEAST_FRESH
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ADDED, OPERATION, REPLACED
+from mnistbench.judging.verdicts import (
+    BUDGET,
+    CONTRADICTED,
+    CONTRADICTION,
+    INCONCLUSIVE,
+    NOISE,
+    UNCONFIRMED,
+    UNMEASURED,
+    Reason,
+)
+
+
+def unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:
+    """Yield a reason for each quantity that some launch has no difference of."""
+    for quantity in quantities:
+        if not is_usable(quantity):
+            what = f"{quantity.case}: too few usable samples of {quantity.title}"
+            yield Reason(
+                UNMEASURED,
+                (
+                    f"{what} (times of zero, or on one side only); measure again, or choose a "
+                    "longer case"
+                ),
+            )
+
+
+def finding_reasons(
+    findings: Sequence[LaunchFinding], fresh: int, thresholds: Thresholds
+) -> Iterable[Reason]:
+    """Yield a reason for each slowdown that the fresh launches neither confirm nor rule out."""
+    for finding in findings:
+        if finding.screened.change < 0:
+            continue
+        name = f"{finding.quantity.case}: {finding.quantity.title}"
+        shown = as_shown(finding.best)
+        is_new = shown.change == math.inf
+        differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
+        if finding.verdict == INCONCLUSIVE:
+            limit = units.percent(thresholds.of(finding.quantity))
+            up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
+            yield Reason(
+                NOISE,
+                f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out "
+                f"a slowdown of {limit}{up_to}; measure again",
+            )
+        elif finding.verdict == CONTRADICTED:
+            text = (
+                f"{name} {differs}, more than the time of its case shows; profile this operation "
+                "alone"
+            )
+            yield Reason(CONTRADICTION, text)
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
+            text = (
+                f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
+            )
+            yield Reason(UNMEASURED, text)
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
+            too_few = units.counted(fresh, "fresh launch is", "fresh launches are")
+            text = f"{name} {differs}, and {too_few} too few to confirm it; increase --budget"
+            yield Reason(BUDGET, text)
+
+
+def bound_reasons(
+    cases: Sequence[Estimate],
+    thresholds: Thresholds,
+    regressions: Sequence[LaunchFinding],
+) -> Iterable[Reason]:
+    """Yield a reason for each case whose median or mean has too large an upper bound.
+
+    With the clock of the largest.
+
+    A regression that fails the gate settles its case. One that is accepted settles the medians of
+    its case, or the means.
+    """
+    failed = {finding.quantity.case for finding in regressions if finding.fails}
+    settled = {(finding.quantity.case, finding.quantity.kind) for finding in regressions}
+    worst: dict[tuple[str, str], Estimate] = {}
+    for estimate in cases:
+        key = (estimate.quantity.case, estimate.quantity.kind)
+        if (
+            estimate.high > thresholds.to_rule_out(estimate.quantity)
+            and estimate.quantity.case not in failed
+            and key not in settled
+        ):
+            worst[key] = max(worst.get(key, estimate), estimate, key=lambda bounded: bounded.high)
+    for estimate in worst.values():
+        up_to = f"of up to {units.percent_up(estimate.high)}"
+        quantity = estimate.quantity
+        left = f"{quantity.case}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
+        limit = thresholds.to_rule_out(estimate.quantity)
+        if estimate.change >= limit:
+            yield Reason(
+                NOISE,
+                f"{left}; the estimate is {units.percent(estimate.change, signed=True)}; "
+                "measure again",
+            )
+            continue
+        needed = launches_needed(estimate, limit)
+        advice = (
+            f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+        )
+        yield Reason(NOISE, f"{left}; {advice}")
+
+
+def launches_needed(estimate: Estimate, limit: float) -> float:
+    """Return the number of launches for an upper bound below a limit.
+
+    The width of an interval falls with their root.
+    """
+    change = max(estimate.change, -1 + LEAST_SPREAD)
+    reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
+    needed = estimate.launches * (reach / room) ** 2
+    return math.ceil(needed) if math.isfinite(needed) else math.inf
+
+
+def unbounded_reasons(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
+    """Yield a reason for each large operation that is not bounded.
+
+    The last line of the report counts all of them.
+    """
+    for estimate in unbounded:
+        if estimate.quantity.share >= LARGE_SHARE and estimate.quantity.kind in (
+            OPERATION,
+            REPLACED,
+            ADDED,
+        ):
+            limit = units.percent(thresholds.of(estimate.quantity))
+            share = units.percent(estimate.quantity.share)
+            slower = (
+                f"{estimate.quantity.title} ({share} of its case) may be up to "
+                f"{units.percent_up(estimate.high)} slower"
+            )
+            advice = f"the threshold is {limit}, and more --launches narrow the interval"
+            yield Reason(NOISE, f"{estimate.quantity.case}: {slower}; {advice}")
+
+
+def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
+    """Yield a text for each reason why cases cannot be measured.
+
+    With the first of these cases and the number of others.
+    """
+    for why in dict.fromkeys(unmeasurable.values()):
+        cases = [case for case, reason in unmeasurable.items() if reason == why]
+        more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
+        yield f"{', '.join(cases[:NAMED])}{more}: {why}"
