@@ -88,6 +88,11 @@ class Reach:
     # Functions of the project that differ and that no case runs: ``path:name``.
     gap: tuple[str, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all cases run the same code on both sides, so that none is measured."""
+        return bool(self.same) and not self.reasons
+
 
 @dataclass(frozen=True)
 class Listings:

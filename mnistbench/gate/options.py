@@ -170,7 +170,7 @@ class JudgeOptions(Thresholds, Excuses):
         "--all", "show everything; without it, of more cases than --top only what was found"
     )
     require_reach: bool = switch(
-        "--require-reach", "exit code 2 if no case runs a function that has changed"
+        "--require-reach", "exit code 2 if there are changed functions that no case runs"
     )
     format: str = options.output_format()
     output: Path | None = options.output()

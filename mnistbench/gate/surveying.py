@@ -100,6 +100,9 @@ def survey_sides(
             differing,
         )
         sides = sides.without(reached.same.keys())
+        if reached.same:
+            measured = len(sides.common)
+            say(f"{measured} of {measured + len(reached.same)} cases run code that differs")
     return plan, _header(options, plan, here, seed, surveys, sides, reached)
 
 

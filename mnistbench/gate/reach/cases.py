@@ -12,7 +12,14 @@ from pathlib import Path, PurePosixPath
 
 from mnistbench.gate.listing import Listings, Reach
 from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.changes import GONE, Changes, SideCode, changed_functions, changes
+from mnistbench.gate.reach.changes import (
+    CHANGED,
+    GONE,
+    Changes,
+    SideCode,
+    changed_functions,
+    changes,
+)
 from mnistbench.gate.reach.definitions import MODULE
 from mnistbench.gate.reach.files import Files
 from mnistbench.gate.sides.stray import Imports
@@ -86,6 +93,10 @@ def reach(
         ]
         if own:
             reasons[node_id] = tuple(dict.fromkeys(own))[:_MOST_REASONS]
+    if not reasons and changed.files and sides.common:
+        # What occurs once in a process is measured with a case: the shortest one.
+        shortest = min(sides.common, key=lambda node_id: sides.head.cases[node_id].seconds)
+        reasons[shortest] = (f"stands for the import of {min(changed.files)} ({CHANGED})",)
     return Reach(
         is_known=True,
         reasons=reasons,

@@ -12,7 +12,7 @@ from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.findings import finding_lines, replacements, reproducers
 from mnistbench.gate.report.head import head_lines
 from mnistbench.gate.report.limits import limited
-from mnistbench.gate.report.notes import exact_differences, note_lines
+from mnistbench.gate.report.notes import exact_differences, note_lines, reach_lines
 from mnistbench.gate.report.sentence import bounds_of_once, last_line, not_seen
 from mnistbench.gate.report.tables import cases_block, operations_block
 from mnistbench.gate.verdict.verdict import Verdict
@@ -42,6 +42,7 @@ def blocks(verdict: Verdict) -> list[Block]:
         Block("Replaced operations", tuple(limited(replacements(verdict), verdict, always=True))),
         Block("Exact differences", tuple(exact_differences(verdict))),
         Block("Reproducers", tuple(limited(reproducers(verdict), verdict))),
+        Block("Changed code", tuple(reach_lines(verdict))),
         Block("Notes", tuple(note_lines(verdict))),
         Block("Verdict", (*bounds_of_once(verdict), *not_seen(verdict), last_line(verdict))),
     ]

@@ -54,6 +54,14 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
             name: {header.name(case): value for case, value in facts.items()}
             for name, facts in facts_of_cases.items()
         },
+        "reach": {
+            "is_known": verdict.reach.is_known,
+            "cases": {
+                header.name(case): reasons for case, reasons in verdict.reach.reasons.items()
+            },
+            "same": list(verdict.reach.same.values()),
+            "gap": verdict.reach.gap,
+        },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,
         "shard": str(header.shard) if header.shard.of > 1 and not verdict.recorded.shards else None,

@@ -19,6 +19,8 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
     fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
     count = units.counted(len(header.labels), "case")
+    same = len(header.reach.same)
+    count = f"{len(header.labels)} of {len(header.labels) + same} cases" if same else count
     time = units.duration(verdict.recorded.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"

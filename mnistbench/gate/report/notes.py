@@ -27,6 +27,16 @@ def exact_differences(verdict: Verdict) -> list[str]:
     )
 
 
+def reach_lines(verdict: Verdict) -> Iterable[str]:
+    """Yield why each measured case is one that runs changed code, and which code no case runs."""
+    reach = verdict.reach
+    name = verdict.header.name
+    yield from said_once(
+        ((name(case), reasons[0]) for case, reasons in reach.reasons.items()), verdict
+    )
+    yield from limited((f"{function}: run by no case" for function in reach.gap), verdict)
+
+
 def note_lines(verdict: Verdict) -> Iterable[str]:
     """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
     header = verdict.header

@@ -11,7 +11,7 @@ from mnistbench.gate.report.texts import covered, excluded_text
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.reasons import launches_needed
-from mnistbench.gate.verdict.verdict import NOTHING_TO_COMPARE, Verdict
+from mnistbench.gate.verdict.verdict import NOTHING_TO_COMPARE, Verdict, gap_text
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
 from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
@@ -31,6 +31,8 @@ def _outcome(verdict: Verdict) -> str:
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
+    if verdict.outcome == PASSED and verdict.reach.is_empty:
+        return f"{PASSED}: nothing was measured"
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
         # Of the same result.
@@ -42,7 +44,7 @@ def _outcome(verdict: Verdict) -> str:
         improved = sum(finding.verdict == IMPROVED for finding in without_echoes(found))
         better = f"; {improved} improved" if improved else ""
         if not verdict.accepted:
-            return f"{PASSED}: {covered(bounds, 'any case')}{better}"
+            return f"{PASSED}: {covered(bounds, _measured_cases(verdict))}{better}"
         others = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
         return (
             f"{PASSED}: {len(without_echoes(verdict.accepted))} accepted "
@@ -52,12 +54,26 @@ def _outcome(verdict: Verdict) -> str:
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
 
 
+def _measured_cases(verdict: Verdict) -> str:
+    """Return the cases of which a pass holds."""
+    if not verdict.reach.same:
+        return "any case"
+    count = len(verdict.header.labels)
+    return f"the {units.counted(count, 'case that runs', 'cases that run')} changed code"
+
+
 #: Launches that are suggested are at most this multiple of those that were measured.
 _SUGGESTED = 2
 
 
 def _limits(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
+    if same := len(verdict.reach.same):
+        every = "all " if verdict.reach.is_empty and same > 1 else ""
+        yield f"{every}{units.counted(same, 'case runs', 'cases run')} the same code on both sides"
+    if verdict.reach.gap and not verdict.options.require_reach:
+        them = "it" if len(verdict.reach.gap) == 1 else "them"
+        yield f"{gap_text(verdict.reach)}; this gate says nothing about {them}"
     if verdict.outcome == INCONCLUSIVE:
         yield from _reached(verdict)
     if verdict.header.shard.of > 1 and not verdict.recorded.shards:

@@ -367,7 +367,8 @@ class Recorded:
         # be measured.
         has_unmeasurable = bool(self.shards and self.unmeasurable)
         sides = header.sides
-        of_base = sides.labels or sides.only_base or sides.changed or has_unmeasurable
+        has_same = bool(header.reach.same)
+        of_base = sides.labels or sides.only_base or sides.changed or has_unmeasurable or has_same
         return bool(is_whole and sides.only_head and not of_base)
 
     def measurable(self) -> Recorded:

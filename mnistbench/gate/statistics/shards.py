@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.listing import Listing, Listings
+from mnistbench.gate.listing import Listing, Listings, Reach
 from mnistbench.gate.options import LEAST_LAUNCHES
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, load
@@ -95,9 +95,15 @@ def _merged(parts: Sequence[Recorded]) -> Recorded:
     longest = max((part.end for part in parts), key=lambda end: end.elapsed_s)
     end = End(elapsed_s=longest.elapsed_s, reproducers=reproducers, parts_s=longest.parts_s)
     launches = [launch for part in parts for launch in part.launches]
-    return Recorded(
-        parts[0].path, GateHeader(**{**members, "qualified": ""}), launches, end, tuple(parts)
-    )
+    header = GateHeader(**{**members, "qualified": "", "reach": _united_reach(parts)})
+    return Recorded(parts[0].path, header, launches, end, tuple(parts))
+
+
+def _united_reach(parts: Sequence[Recorded]) -> Reach:
+    """Return which cases run changed code; a function that a case of any shard runs is no gap."""
+    gaps = [{*part.header.reach.gap} for part in parts]
+    reach: Reach = _united([part.header.reach for part in parts])
+    return replace(reach, gap=tuple(sorted(set.intersection(*gaps))))
 
 
 def _united(values: Sequence[Any]) -> Any:
@@ -106,7 +112,7 @@ def _united(values: Sequence[Any]) -> Any:
     Else the first value that is known.
     """
     values = [value for value in values if value is not None] or [None]
-    if isinstance(values[0], Listings | Listing):
+    if isinstance(values[0], Listings | Listing | Reach):
         members = [item.name for item in fields(values[0])]
         return replace(
             values[0],

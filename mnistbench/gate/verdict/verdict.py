@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mnistbench.core import units
 from mnistbench.gate import words
+from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, SideSample
@@ -61,6 +63,11 @@ class Verdict:
         return self.recorded.end
 
     @property
+    def reach(self) -> Reach:
+        """Which cases run code that differs, by node id."""
+        return self.header.reach
+
+    @property
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
@@ -98,9 +105,12 @@ class Verdict:
         if (
             len(self.recorded.shards) == self.header.shard.of
             and not self.header.labels
+            and not self.reach.is_empty
             and not self.are_all_new
         ):
             yield Reason(MISSING, "no test of any shard is a case of both sides")
+        if self.options.require_reach and self.reach.gap:
+            yield Reason(MISSING, f"{gap_text(self.reach)}; add a case that runs them")
         why_missing = self.header.sides.left_out.get(HEAD, {})
         for cases, what in (
             (self.header.sides.only_base, "not in the head"),
@@ -157,7 +167,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     unmeasured: list[str] = []
 
     def decided(part: Recorded) -> Decision:
-        if are_all_new:
+        if are_all_new or part.header.reach.is_empty:
             return Decision(PASSED, (), (), (), (), (), launches=0, fresh=0)
         first, second = quantities.quantities_of_stages(part.launches)
         measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
@@ -231,6 +241,18 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         ),
         are_all_new=are_all_new,
     )
+
+
+#: Most changed functions that a sentence names.
+_NAMED_FUNCTIONS = 3
+
+
+def gap_text(reach: Reach) -> str:
+    """Return which changed functions no case runs."""
+    names = ", ".join(reach.gap[:_NAMED_FUNCTIONS])
+    more = ", ..." if len(reach.gap) > _NAMED_FUNCTIONS else ""
+    counted = units.counted(len(reach.gap), "changed function is", "changed functions are")
+    return f"{counted} run by no case: {names}{more}"
 
 
 def _case_names(header: GateHeader, of_process: str) -> dict[str, tuple[str, ...]]:
