@@ -39,7 +39,7 @@ from mnistbench.gate.statistics.raw_samples import (
     SideSample,
     load,
 )
-from mnistbench.gate.verdict.decision import candidates, decide, is_settled
+from mnistbench.gate.verdict.decision import decide, is_settled
 from mnistbench.gate.verdict.levels import LOOKS
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import BASE, HEAD
@@ -104,7 +104,7 @@ def gate(
     seed = int(DRAW.integers(2**31))
     one = partial(launch, ns=ns, of_process=of_process, waits=waits, spread=spread)
     launches = [one(1) for _ in range(LAUNCHES)]
-    flagged = candidates(quantities(launches), OPTIONS, seed)
+    flagged = decide(quantities(launches), [], OPTIONS, seed).findings
     for look in LOOKS if flagged else ():
         launches += [one(2) for _ in range(look - sum(each.stage == 2 for each in launches))]
         if is_settled(decide(*quantities_of_stages(launches), OPTIONS, seed), OPTIONS):

@@ -32,7 +32,7 @@ from mnistbench.gate.qualification import share
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
-from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_settled, united
+from mnistbench.gate.verdict.decision import Decision, decide, is_settled, united
 from mnistbench.gate.verdict.levels import looks, product
 from mnistbench.gate.words import WALL
 from mnistbench.judging.kinds import ITERATION, MEAN
@@ -91,7 +91,7 @@ def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 
     at = looks(shards)
     taken = shard(draw, runner, change, LAUNCHES + at[-1])
     first = cut(taken, 0, LAUNCHES)
-    cases = {one.quantity.case for one in candidates(first, LIMITS, seed, shards)}
+    cases = {one.quantity.case for one in decide(first, [], LIMITS, seed, shards=shards).findings}
     found = decide(first, [], LIMITS, seed, shards=shards)
     for look in at if cases else ():
         found = decide(

@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, new
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
-from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
+from mnistbench.gate.statistics.quantities import quantities
 from mnistbench.gate.statistics.raw_samples import (
     INTERRUPTED,
     LONGER,
@@ -39,9 +39,9 @@ from mnistbench.gate.statistics.raw_samples import (
     append,
 )
 from mnistbench.gate.surveying import survey_sides
-from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_settled
-from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.decision import is_settled
 from mnistbench.gate.verdict.levels import least_fresh, looks
+from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.showing.progress import Progress
@@ -56,11 +56,13 @@ SAME_SHARE = 0.75
 MOST_SAME = 5 * SIZE
 
 
-def measure(options: GateOptions, progress: Progress, seed: int | None = None) -> Recorded:
-    """Measure both sides and return all samples, which are also written to the file.
+def measure(options: GateOptions, progress: Progress, seed: int | None = None) -> Verdict:
+    """Measure both sides until they can be judged, and return the verdict.
+
+    All samples are also written to a file, of which ``mnistbench judge`` makes the same verdict.
 
     Args:
-        options: what is measured.
+        options: what is measured, and how it is judged.
         progress: shows each step.
         seed: of all random decisions; random if not given.
 
@@ -68,6 +70,24 @@ def measure(options: GateOptions, progress: Progress, seed: int | None = None) -
         UsageError: an option cannot be used.
         LaunchError: a side cannot be measured.
     """
+    with _surveyed(options, progress, seed) as gate:
+        return gate.judged_to_the_end()
+
+
+def measure_same_code(
+    options: GateOptions, progress: Progress, seed: int | None = None
+) -> Recorded:
+    """Measure the same code on both sides for a qualification, and return all samples.
+
+    Args and errors are those of :func:`measure`.
+    """
+    with _surveyed(options, progress, seed) as gate:
+        return gate.qualified()
+
+
+@contextmanager
+def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Iterator[_Gate]:
+    """Copy and survey both sides, and begin the file; remove the copies at the end."""
     here = Path.cwd().resolve()
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
@@ -89,9 +109,7 @@ def measure(options: GateOptions, progress: Progress, seed: int | None = None) -
             plan = _with_efforts(options, plan, budget, measured)
             append(measured.path, header.line())
             rounds = Rounds(plan, budget, measured, log, progress, seed)
-            measured.end = _Gate(options, rounds, budget, measured, progress, seed).run()
-            append(measured.path, measured.end.line())
-            return measured
+            yield _Gate(options, rounds, budget, measured, progress, seed)
 
 
 def _check(options: GateOptions, here: Path) -> None:
@@ -166,16 +184,24 @@ class _Gate:
     _measured: Recorded
     _progress: Progress
     _seed: int
+    _newest: Verdict | None = None  # of the launches when it was last asked for
 
-    def run(self) -> End:
+    def judged_to_the_end(self) -> Verdict:
+        """Measure until the gate is settled; return its verdict, with how the run ended."""
+        end = self._run(self._compare)
+        verdict = self._verdict()
+        return replace(verdict, recorded=replace(verdict.recorded, end=end))
+
+    def qualified(self) -> Recorded:
+        """Measure for a qualification; return the samples, with what was found."""
+        self._run(self._qualify)
+        return self._measured
+
+    def _run(self, measure_cases: Callable[[Sequence[str]], End]) -> End:
+        """Measure the cases; write and return how it ended."""
         cases = list(self._measured.header.labels)
         try:
-            if not cases:
-                end = self._without_cases()
-            elif self._options.qualify:
-                end = self._qualify(cases)
-            else:
-                end = self._compare(cases)
+            end = measure_cases(cases) if cases else self._without_cases()
         except KeyboardInterrupt:
             end = INTERRUPTED
         except LaunchError as error:
@@ -183,7 +209,17 @@ class _Gate:
                 raise
             end = End(str(error), broken_off=True)
         elapsed_s = round(monotonic() - self._budget.began, 3)
-        return replace(end, elapsed_s=elapsed_s, parts_s=self._budget.parts_s())
+        end = replace(end, elapsed_s=elapsed_s, parts_s=self._budget.parts_s())
+        self._measured.end = end
+        append(self._measured.path, end.line())
+        return end
+
+    def _verdict(self) -> Verdict:
+        """Return the verdict of the launches so far, which are judged once."""
+        launches = self._measured.launches
+        if self._newest is None or len(self._newest.recorded.launches) < len(launches):
+            self._newest = conclude(self._measured, self._options)
+        return self._newest
 
     def _without_cases(self) -> End:
         header = self._measured.header
@@ -204,29 +240,31 @@ class _Gate:
         )
         if cut_short := self._rounds.run(stage):
             return End(cut_short)
-        first = quantities(self._measured.launches)
         if self._may_have_more_launches():
+            first = quantities(self._measured.launches)
             needed = planned_launches(first, self._options, self._options.shard.of)
             self._rounds.run(replace(stage, launches=needed))
-            first = quantities(self._measured.launches)
-        flagged = candidates(first, self._options, self._seed, self._options.shard.of)
-        return self._measure_again(self._flagged_cases(flagged, cases)) if flagged else End()
+        flagged = self._flagged_cases(self._verdict(), cases)
+        return self._measure_again(flagged) if flagged else End()
 
     def _may_have_more_launches(self) -> bool:
         """Whether the number of launches is not given and all of them were made."""
         is_default = "launches" not in self._options.given and self._options.launches == LAUNCHES
         return is_default and len(self._measured.launches) == LAUNCHES
 
-    def _flagged_cases(self, flagged: Sequence[Estimate], cases: Sequence[str]) -> Sequence[str]:
+    def _flagged_cases(self, verdict: Verdict, cases: Sequence[str]) -> Sequence[str]:
         """Return the cases to measure again: of a cost of the process, those that it comes from."""
+        findings = verdict.decision.findings
+        if not findings:
+            return []
         kinds_of_process = {
-            estimate.quantity.kind for estimate in flagged if estimate.quantity.case == ALL_CASES
+            finding.quantity.kind for finding in findings if finding.quantity.case == ALL_CASES
         }
         # Its memory is measured with the first case, other costs of the process come from all.
         if kinds_of_process - {MEMORY}:
             return cases
-        own = dict.fromkeys(estimate.quantity.case for estimate in flagged)
-        return [case for case in own if case != ALL_CASES] or cases[:FEW_CASES]
+        flagged = {verdict.header.node_id(finding.quantity.case) for finding in findings}
+        return [case for case in cases if case in flagged] or cases[:FEW_CASES]
 
     def _measure_again(self, flagged: Sequence[str]) -> End:
         """Measure flagged cases in fresh launches until a look settles the gate.
@@ -253,21 +291,20 @@ class _Gate:
         looks_left = [look for look in looks(shards) if look >= least]
         for look in looks_left:
             end = End(self._rounds.run(replace(stage, launches=look)))
-            decision = self._decision()
+            verdict = self._verdict()
             fresh = sum(launch.stage == FRESH for launch in self._measured.launches)
-            if fresh < look or look == looks_left[-1] or is_settled(decision, self._options):
+            if (
+                fresh < look
+                or look == looks_left[-1]
+                or is_settled(verdict.decision, self._options)
+            ):
                 break
             self._progress.say(f"{look} fresh launches are not enough to decide")
-        return replace(end, reproducers=self._reproducers(decision))
+        return replace(end, reproducers=self._reproducers(verdict))
 
-    def _decision(self) -> Decision:
-        """Return what the launches so far lead to."""
-        first, second = quantities_of_stages(self._measured.launches)
-        return decide(first, second, self._options, self._seed, shards=self._options.shard.of)
-
-    def _reproducers(self, decision: Decision) -> tuple[Reproducer, ...]:
+    def _reproducers(self, verdict: Verdict) -> tuple[Reproducer, ...]:
         """Write a script for each operation that was found slower."""
-        slower = slower_operations(decision)
+        slower = slower_operations(verdict.decision)
         if not slower:
             return ()
         self._progress.say("writing scripts that reproduce the slower operations")
@@ -281,8 +318,8 @@ class _Gate:
                 raise LaunchError("the budget leaves no time for it; increase --budget")
             return capture(self._rounds.plan, self._seed, wanted, values, self._rounds.log)
 
-        header = self._measured.header
-        return write_reproducers(header, self._measured.launches, slower, described, folder)
+        launches = self._measured.launches
+        return write_reproducers(verdict.header, launches, slower, described, folder)
 
     # ---- Qualify a machine -----------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
 from mnistbench.gate.statistics.raw_samples import LONGER, Recorded
-from mnistbench.gate.verdict.decision import Decision, candidates, decide, is_settled
+from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.levels import LOOKS, least_fresh
 from mnistbench.gate.verdict.reasons import reasons_with_cases
@@ -114,8 +114,8 @@ class Pool:
             for quantity, row in zip(self.quantities, logs, strict=True)
         ]
         first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in taken]
-        flagged = candidates(first, limits, self._seed)
-        found = decide(first, [], limits, self._seed)
+        decision = decide(first, [], limits, self._seed)
+        flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
         for look in [look for look in LOOKS if cases and look >= least_fresh(launches)]:
             fresh = [
@@ -123,10 +123,10 @@ class Pool:
                 for quantity in taken
                 if {quantity.case, ALL_CASES} & cases
             ]
-            found = decide(first, fresh, limits, self._seed)
-            if is_settled(found, limits):
+            decision = decide(first, fresh, limits, self._seed)
+            if is_settled(decision, limits):
                 break
-        return flagged, found
+        return flagged, decision
 
 
 def is_found(found: Decision, hit: Quantity) -> bool:

@@ -32,7 +32,7 @@ from mnistbench.gate.report.delivery import deliver_verdict
 from mnistbench.gate.report.sentence import last_line as gate_sentence
 from mnistbench.gate.report.texts import signed, table_name
 from mnistbench.gate.verdict.findings import LaunchFinding
-from mnistbench.gate.verdict.verdict import Verdict, conclude
+from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import PASSED, REGRESSED
 from mnistbench.showing.output import check
 from mnistbench.showing.progress import Progress
@@ -74,9 +74,10 @@ def run(settings: Settings) -> int:
                 head_with=head_with,
                 only=only,
             )
-            measured = measure(request, progress)
-            progress.say(f"raw samples: {measured.path}")
-            return str(measured.path), conclude(measured, settings)
+            verdict = measure(request, progress)
+            path = verdict.recorded.path
+            progress.say(f"raw samples: {path}")
+            return str(path), verdict
 
         most = bisection.most_gates
         gates = (

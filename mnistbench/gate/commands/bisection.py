@@ -207,13 +207,10 @@ def largest_regressions(verdict: Verdict) -> dict[str, LaunchFinding]:
 
     Also of the process, by ALL_CASES.
     """
-    node_ids = {
-        verdict.header.name(node_id): node_id for node_id in (*verdict.header.labels, ALL_CASES)
-    }
-    found: dict[str, LaunchFinding] = {}
+    largest: dict[str, LaunchFinding] = {}
     for finding in verdict.regressions:  # the largest first
-        found.setdefault(node_ids[finding.quantity.case], finding)
-    return found
+        largest.setdefault(verdict.header.node_id(finding.quantity.case), finding)
+    return largest
 
 
 def followed(verdict: Verdict) -> dict[str, LaunchFinding]:
@@ -250,7 +247,7 @@ def judged(verdict: Verdict, found: Mapping[str, LaunchFinding]) -> tuple[str, s
     for reason in verdict.reasons:
         if not found or reason.kind != NOISE:
             return NOT_JUDGED, reason.text
-    estimates = (*verdict.decision.cases, *verdict.decision.operations, *verdict.decision.once)
+    estimates = (*verdict.shown.cases, *verdict.shown.operations, *verdict.shown.once)
     for node_id, finding in found.items():
         if node_id not in {*verdict.header.labels, ALL_CASES}:
             return (

@@ -6,11 +6,10 @@ import sys
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.gate import qualification
-from mnistbench.gate.flow import measure
+from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.delivery import deliver_verdict
-from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, check, print_error
 from mnistbench.showing.progress import Progress
 
@@ -28,7 +27,11 @@ def run(settings: Settings) -> int:
         if settings.output:
             check(settings.output)
         with Progress(sys.stderr) as progress:
-            measured = measure(settings, progress)
+            if settings.qualify:
+                measured = measure_same_code(settings, progress)
+            else:
+                verdict = measure(settings, progress)
+                measured = verdict.recorded
             of = settings.shard.of
             files = measured.path
             if of > 1:
@@ -42,7 +45,6 @@ def run(settings: Settings) -> int:
         if settings.qualify:
             outcome, shown = qualification.report(measured, settings.top)
             return deliver_verdict(shown, settings, outcome, is_excusable=False)
-        verdict = conclude(measured, settings)
         code = deliver_verdict(
             report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable
         )

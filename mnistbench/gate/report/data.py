@@ -21,7 +21,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     Changes are shares (0.05 is 5 % slower).
     """
     header = verdict.header
-    decision = verdict.decision
+    decision = verdict.shown
     options = verdict.options
     facts_of_cases = {
         **{

@@ -24,7 +24,7 @@ def finding_lines(verdict: Verdict) -> list[str]:
     """
     found: dict[tuple[object, ...], list[LaunchFinding]] = {}
     for finding in sorted(
-        without_echoes(verdict.decision.findings),
+        without_echoes(verdict.shown.findings),
         key=lambda finding: GRAVITY.index(finding.verdict),
     ):
         of = finding.quantity
@@ -115,7 +115,7 @@ def _gone_elsewhere(finding: LaunchFinding, verdict: Verdict) -> str:
         return ""
     replacements = [
         estimate.quantity
-        for estimate in verdict.decision.operations
+        for estimate in verdict.shown.operations
         if estimate.quantity.case == quantity.case
     ]
     gone = [
@@ -143,7 +143,7 @@ def replacements(verdict: Verdict) -> Iterable[str]:
     """
     found = verdicts_of_quantities(verdict)
     for estimate in sorted(
-        verdict.decision.operations, key=lambda operation: -operation.quantity.share
+        verdict.shown.operations, key=lambda operation: -operation.quantity.share
     ):
         if estimate.quantity.replaced and estimate.quantity.key not in found:
             yield (
@@ -154,7 +154,7 @@ def replacements(verdict: Verdict) -> Iterable[str]:
 
 def reproducers(verdict: Verdict) -> Iterable[str]:
     """Yield the script of each operation that was found slower, or why there is none."""
-    titles = {finding.quantity.key: finding.quantity.title for finding in verdict.decision.findings}
+    titles = {finding.quantity.key: finding.quantity.title for finding in verdict.shown.findings}
     for reproducer in verdict.end.reproducers:
         node_id, kind, name = reproducer.key
         case = verdict.header.name(node_id)

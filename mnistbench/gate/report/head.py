@@ -14,7 +14,7 @@ from mnistbench.gate.words import BASE, HEAD
 def head_lines(verdict: Verdict) -> Iterable[str]:
     """Yield what was measured, on which machine, and what differs beside the code."""
     header = verdict.header
-    decision = verdict.decision
+    decision = verdict.shown
     launches = units.counted(decision.launches, "launch", "launches")
     fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"

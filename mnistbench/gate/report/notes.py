@@ -42,7 +42,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     header = verdict.header
     name = verdict.header.name
     most = verdict.options.top
-    fresh = units.counted(verdict.decision.fresh, "fresh launch", "fresh launches")
+    fresh = units.counted(verdict.shown.fresh, "fresh launch", "fresh launches")
     for what, names in (
         ("only in the base", header.sides.only_base),
         ("only in the head", header.sides.only_head),
@@ -69,7 +69,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     result, data = (
         f"so a difference in time may come from the {what}" for what in ("result", "data")
     )
-    found = verdict.decision.findings
+    found = verdict.shown.findings
     unconfirmed = [
         finding.quantity
         for finding in found
@@ -123,7 +123,7 @@ def far_launches(verdict: Verdict) -> Iterable[str]:
     0.6745.
     """
     told = set()
-    for estimate in verdict.decision.cases:
+    for estimate in verdict.shown.cases:
         logs = estimate.quantity.logs
         case = estimate.quantity.case
         middle = statistics.median(logs)

@@ -38,7 +38,7 @@ def without_echoes(findings: Sequence[LaunchFinding]) -> list[LaunchFinding]:
 
 def verdicts_of_quantities(verdict: Verdict) -> dict[tuple[str, str, str], str]:
     """Return the verdict of each quantity with a finding by its key, regressions first."""
-    findings = sorted(verdict.decision.findings, key=lambda finding: GRAVITY.index(finding.verdict))
+    findings = sorted(verdict.shown.findings, key=lambda finding: GRAVITY.index(finding.verdict))
     return {
         finding.quantity.key: finding.verdict + ", accepted" * (finding in verdict.accepted)
         for finding in findings
@@ -50,7 +50,7 @@ def notable_cases(verdict: Verdict) -> dict[str, str]:
 
     In the latter a slowdown is not ruled out.
     """
-    decision = verdict.decision
+    decision = verdict.shown
     found = dict[str, str]()
     wide = [
         estimate

@@ -23,7 +23,7 @@ def last_line(verdict: Verdict) -> str:
 
 
 def _outcome(verdict: Verdict) -> str:
-    decision = verdict.decision
+    decision = verdict.shown
     if verdict.outcome == REGRESSED:
         regressions = without_echoes(verdict.regressions)
         names = ", ".join(f"{f.quantity.title} ({f.quantity.case})" for f in regressions[:3])
@@ -81,7 +81,7 @@ def _limits(verdict: Verdict) -> Iterable[str]:
             f"only shard {verdict.header.shard}, so judge the files of all shards with mnistbench "
             "judge"
         )
-    unbounded = verdict.decision.unbounded
+    unbounded = verdict.shown.unbounded
     if unbounded and verdict.outcome != REGRESSED:
         largest = unbounded[0]
         count = len(unbounded)
@@ -107,7 +107,7 @@ def _reached(verdict: Verdict) -> Iterable[str]:
 
     And what more launches would change.
     """
-    decision = verdict.decision
+    decision = verdict.shown
     limit = verdict.options.case
     widest = dict[str, Estimate]()
     for estimate in decision.cases:
@@ -146,13 +146,11 @@ def _some(names: Sequence[str]) -> str:
 def bounds_of_once(verdict: Verdict) -> Iterable[str]:
     """Yield the largest bounds of what occurs once, without regressions."""
     regressed = {
-        finding.quantity.key
-        for finding in verdict.decision.findings
-        if finding.verdict == REGRESSED
+        finding.quantity.key for finding in verdict.shown.findings if finding.verdict == REGRESSED
     }
     bounded = (
         estimate
-        for estimate in verdict.decision.once
+        for estimate in verdict.shown.once
         if estimate.quantity.key not in regressed and estimate.high < math.inf
     )
     ranked = sorted(bounded, key=lambda estimate: estimate.high)
@@ -193,11 +191,11 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
     of_launches, of_iterations = (
-        1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.decision.launches, iterations)
+        1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.shown.launches, iterations)
     )
     yield (
         f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes "
-        f"({verdict.decision.launches} launches), or in fewer than 1 of "
+        f"({verdict.shown.launches} launches), or in fewer than 1 of "
         f"{math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
         f"{verdict.header.name(case)})"
     )

@@ -43,7 +43,7 @@ def cases_block(verdict: Verdict) -> Block:
 
     Of many cases those with a finding, or with the largest bounds.
     """
-    decision = verdict.decision
+    decision = verdict.shown
     notable = notable_cases(verdict)
     is_shortened = is_long(verdict)
     rows: dict[str, Estimate] = {}  # case -> the median of its wall time
@@ -136,7 +136,7 @@ def operations_block(verdict: Verdict) -> Block:
     """Return a table for each case; of many cases, for those with the largest findings."""
     found = verdicts_of_quantities(verdict)
     cases: dict[str, list[Estimate]] = {}
-    for estimate in verdict.decision.operations:
+    for estimate in verdict.shown.operations:
         cases.setdefault(estimate.quantity.case, []).append(estimate)
     chosen = (
         [case for case in notable_cases(verdict) if case in cases][: verdict.options.top]

@@ -70,7 +70,7 @@ def write(
     names = {  # with the name of the case if operations of several cases have one title
         title
         if titles.count(title) == 1
-        else f"{title}-{file_name(gate.name(finding.quantity.case))}": finding
+        else f"{title}-{file_name(finding.quantity.case)}": finding
         for title, finding in zip(titles, operations, strict=True)
     }
     captured: Mapping[str, Mapping[str, Any]] = {}
@@ -80,9 +80,9 @@ def write(
             side: [
                 {
                     "script": name,
-                    "case": finding.quantity.case,
+                    "case": gate.node_id(finding.quantity.case),
                     "rows": _rows(finding.quantity, side),
-                    "iterations": _iterations(launches, finding.quantity.case),
+                    "iterations": _iterations(launches, gate.node_id(finding.quantity.case)),
                 }
                 for name, finding in names.items()
             ]
@@ -140,8 +140,9 @@ def _reproducer(
     why_none: str,
 ) -> Reproducer:
     quantity = finding.quantity
+    key = (gate.node_id(quantity.case), quantity.kind, quantity.name)
     if why_not := _NO_OPERATION if quantity.kind == OUTSIDE_KIND else why_none:
-        return Reproducer(quantity.key, "", why_not)
+        return Reproducer(key, "", why_not)
     base, head = (
         captured[side].get(name, {"rows": (), "why_not": "its test did not run again"})
         for side in (BASE, HEAD)
@@ -150,7 +151,7 @@ def _reproducer(
         # Whose operations the base need not have.
         if not side_captured["rows"] and not (side == BASE and quantity.kind == ADDED):
             where = "" if base["why_not"] == head["why_not"] else f" in the {side}"
-            return Reproducer(quantity.key, "", f"{side_captured['why_not']}{where}")
+            return Reproducer(key, "", f"{side_captured['why_not']}{where}")
     needs_base = not make_same_calls(base["rows"], head["rows"])
     text = script(
         _origin(gate, finding, head["threads"]), head["rows"], base["rows"] if needs_base else None
@@ -159,11 +160,11 @@ def _reproducer(
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        return Reproducer(quantity.key, "", f"{path} cannot be written ({error.strerror})")
+        return Reproducer(key, "", f"{path} cannot be written ({error.strerror})")
     if not needs_base:
         with contextlib.suppress(OSError):
             (folder / f"{name}{VALUES[BASE]}").unlink(missing_ok=True)
-    return Reproducer(quantity.key, str(path), "")
+    return Reproducer(key, str(path), "")
 
 
 def _origin(gate: GateHeader, finding: LaunchFinding, threads: int) -> ScriptOrigin:
@@ -171,7 +172,7 @@ def _origin(gate: GateHeader, finding: LaunchFinding, threads: int) -> ScriptOri
     quantity = finding.best.quantity
     return ScriptOrigin(
         title=finding.quantity.title,  # as in the report
-        case=gate.name(quantity.case),
+        case=quantity.case,
         change=min(best.change, _LARGEST),
         low=min(best.low, _LARGEST),
         high=min(best.high, _LARGEST),

@@ -285,6 +285,14 @@ class GateHeader:
         label = self.labels.get(case, ALL_CASES)
         return label if self._uses.get(label) == 1 else case
 
+    @functools.cached_property
+    def _node_ids(self) -> Mapping[str, str]:
+        return {self.name(case): case for case in self.labels}
+
+    def node_id(self, name: str) -> str:
+        """Return the case that reports call by a name; ALL_CASES for the process."""
+        return self._node_ids.get(name, ALL_CASES)
+
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
         return {"schema": SCHEMA, "mnistbench": __version__, **asdict(self)}

@@ -106,18 +106,6 @@ def decision_as_shown(decision: Decision) -> Decision:
     )
 
 
-def candidates(
-    first: Sequence[Quantity], thresholds: Thresholds, seed: int, shards: int = 1
-) -> list[Estimate]:
-    """Return the significant and relevant changes of the first stage.
-
-    Fresh launches have to confirm them.
-    """
-    if not first or len(first[0].logs) < LEAST_LAUNCHES:
-        return []
-    return flagged(estimates_of(tuple(filter(is_usable, first)), seed, shards), thresholds)
-
-
 def decide(
     first: Sequence[Quantity],
     second: Sequence[Quantity],

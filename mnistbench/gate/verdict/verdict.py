@@ -5,6 +5,7 @@ Samples just measured and those of a file are treated alike.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -43,7 +44,8 @@ class Verdict:
 
     recorded: Recorded
     options: JudgeOptions
-    decision: Decision  # its cases have the names of reports
+    # With the names of reports for cases, and with the changes that were tested.
+    decision: Decision
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
     # Cases in which the sides compute different numbers, or results of other types.
     different: tuple[str, ...]
@@ -72,15 +74,20 @@ class Verdict:
         """Case -> the types of the results of both sides, which differ."""
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
 
+    @functools.cached_property  # every part of a report asks for it
+    def shown(self) -> Decision:
+        """Return the decision with the changes that a reader sees."""
+        return decision_as_shown(self.decision)
+
     @property
     def regressions(self) -> tuple[LaunchFinding, ...]:
         """Regressions that fail the gate."""
-        return tuple(finding for finding in self.decision.findings if finding.fails)
+        return tuple(finding for finding in self.shown.findings if finding.fails)
 
     @property
     def accepted(self) -> tuple[LaunchFinding, ...]:
         """Regressions within the limit of their ``--accept``."""
-        return tuple(finding for finding in self.decision.findings if finding.accepted)
+        return tuple(finding for finding in self.shown.findings if finding.accepted)
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -201,7 +208,6 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         decision = united([decided(part) for part in recorded.shards if shards.is_judged(part)])
     else:
         decision = decided(recorded)
-    decision = decision_as_shown(decision)
     not_finite = {
         case: tuple(
             side

@@ -14,6 +14,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.statistics import raw_samples
+from mnistbench.gate.verdict.verdict import conclude
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
@@ -54,7 +55,7 @@ def gate(tmp_path, monkeypatch):
             "packages": {"pillow": (base, head)},
         }
         found = recorded(launches, end=raw_samples.End(elapsed_s=seen.elapsed_s), **of_header)
-        return replace(found, path=tmp_path / f"{head}.jsonl.gz")
+        return conclude(replace(found, path=tmp_path / f"{head}.jsonl.gz"), request)
 
     seen.run = lambda *arguments: cli.main(["bisect", *arguments])
     monkeypatch.chdir(tmp_path)

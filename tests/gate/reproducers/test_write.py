@@ -33,7 +33,7 @@ CASE = gate_builders.CASE
 
 def finding(change=0.1, **quantity):
     changes = {
-        "case": CASE,
+        "case": gate_builders.LABEL,
         "kind": OPERATION,
         "name": "aten::mm, forward fc1",
         "members": (gate_builders.MM,),
@@ -167,8 +167,8 @@ def test_an_operation_of_two_cases_has_two_scripts(tmp_path):
     other_case = CASE.replace("b16", "b64")
     reproducers = written(
         tmp_path,
-        finding(),
-        finding(case=other_case),
+        finding(case="step b16"),
+        finding(case="step b64"),
         labels={CASE: "step b16", other_case: "step b64"},
     )
     assert [Path(reproducer.script).name for reproducer in reproducers] == [

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MEAN_FACTOR, Thresholds
 from mnistbench.gate.statistics.permutation import LEVEL
-from mnistbench.gate.verdict.decision import candidates, decide, is_settled
+from mnistbench.gate.verdict.decision import decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, kinds_of
 from mnistbench.gate.verdict.findings import is_confirmed
 from mnistbench.gate.verdict.levels import (
@@ -204,22 +204,22 @@ MM = "aten::mm, forward fc1"
     ],
 )
 def test_a_candidate_is_surely_and_relevantly_changed(quantity, flagged):
-    assert [one.quantity for one in candidates(among(quantity), LIMITS, SEED)] == [
+    assert [finding.quantity for finding in decided(among(quantity)).findings] == [
         quantity
     ] * flagged
 
 
 def test_with_too_few_launches_nothing_is_flagged():
-    assert candidates([], LIMITS, SEED) == []
-    assert candidates([call(1.0, count=7)], LIMITS, SEED) == []
-    assert len(candidates([call(1.0, count=8)], LIMITS, SEED)) == 1
+    assert decided([]).findings == ()
+    assert decided([call(1.0, count=7)]).findings == ()
+    assert len(decided([call(1.0, count=8)]).findings) == 1
 
 
 def test_what_has_no_difference_in_a_launch_is_no_candidate_and_keeps_nobody_from_being_one():
     spoiled = operation(0.5, name="spoiled")
     spoiled = dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:]))
     assert [
-        one.quantity.name for one in candidates(among(operation(0.1), spoiled), LIMITS, SEED)
+        finding.quantity.name for finding in decided(among(operation(0.1), spoiled)).findings
     ] == [MM]
 
 
@@ -306,8 +306,7 @@ def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
 
 
 def test_a_limit_of_what_occurs_once_is_an_option():
-    flagged = candidates(among(once(0.3)), Thresholds(once=0.5), SEED)
-    assert flagged == []
+    assert decided(among(once(0.3)), thresholds=Thresholds(once=0.5)).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_slower_code_regresses(slower):
     verdict = concluded(slower)
     assert verdict.outcome == REGRESSED
     assert verdicts(verdict) == {"wall": REGRESSED, "cpu": REGRESSED, MM_TEXT: REGRESSED}
-    assert verdict.regressions == verdict.decision.findings
+    assert verdict.regressions == verdict.shown.findings
     assert verdict.recorded.seconds == 16 * 20
 
 
