@@ -328,6 +328,23 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(run, arg
     assert torn.exists()
 
 
+def test_a_damaged_operation_table_concerns_only_commands_that_show_operations(run):
+    save(1), save(2)
+    spoiled = save(3)
+    document = json.loads(spoiled.read_text(encoding="utf-8"))
+    document["benchmarks"][0]["extra_info"]["mnistbench"]["tables"][0]["times"] = "{"
+    spoiled.write_text(json.dumps(document), encoding="utf-8")
+    for arguments in (["list"], ["history", CASE]):
+        _, out, err = run(*arguments)
+        assert [line.split()[0] for line in out.splitlines()[-3:]] == ["0001", "0002", "0003"]
+        assert err == ""
+    for arguments in (["compare", "1", "latest"], ["history", CASE, "--op", "aten::mm"]):
+        _, out, err = run(*arguments)
+        assert "10:02" in out
+        assert "10:03" not in out
+        assert err.startswith(f"mnistbench: passed over: {spoiled}: benchmarks[0].extra_info.")
+
+
 @pytest.mark.parametrize("command", ["list", "report"])
 def test_where_nothing_can_be_read_every_file_is_reported_with_what_to_do(run, command):
     paths = [save(1), save(2)]

@@ -66,7 +66,7 @@ def test_a_comparison_needs_medians_of_warm_tables_and_final_values_alone():
         op_fail=("5%",),
         case_fail="10%",
     )
-    [case] = Run.from_json(builders.saved_file(record), SOURCE, samples=False).cases
+    [case] = Run.from_json(builders.saved_file(record), SOURCE, "medians").cases
     [table] = case.tables
     assert (table.temperature, table.profiler_ns) == ("warm", 3)
     assert table.keys == (("aten::mm", "forward", "fc1"),)
@@ -84,7 +84,7 @@ def test_a_comparison_without_samples_is_that_of_the_whole_runs(base, head):
     head = dataclasses.replace(head, test=base.test, node_id=base.node_id, params=base.params)
     files = [builders.saved_file(record) for record in (base, head)]
     whole_runs = [Run.from_json(file, SOURCE) for file in files]
-    lean_runs = [Run.from_json(file, SOURCE, samples=False) for file in files]
+    lean_runs = [Run.from_json(file, SOURCE, "medians") for file in files]
     reports = [
         rendered(judge(compare(runs[:1], runs[1]), CRITERIA), "json", 3)
         for runs in (whole_runs, lean_runs)
@@ -122,8 +122,7 @@ def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
 def test_runs_of_the_same_code_share_the_counts_of_their_tables():
     texts = [json.dumps(builders.saved_file()) for _ in range(2)]
     base, head = (
-        Run.from_json(json.loads(text), SOURCE, samples=False).cases[0].table("warm")
-        for text in texts
+        Run.from_json(json.loads(text), SOURCE, "medians").cases[0].table("warm") for text in texts
     )
     assert base.operations.value is head.operations.value
 
