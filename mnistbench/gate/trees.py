@@ -8,7 +8,6 @@ code that runs git gets the same result on both sides.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -19,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import IO
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.files import locked
 
 _PREFIX = "mnistbench-gate-"
 _LOCK = "lock"
@@ -118,33 +117,32 @@ def scratch() -> Iterator[Path]:
     Remove also the folders of killed gates.
     """
     temporary = Path(tempfile.gettempdir())
-    try:
-        folder, lock = _locked_folder()
-    except OSError as error:
-        raise UsageError(
-            f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that can be"
-        ) from None
-    try:
-        _remove_abandoned(temporary, folder)
-        yield folder
-    finally:
-        lock.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as lock:
+        try:
+            folder = _locked_folder(lock)
+        except OSError as error:
+            raise UsageError(
+                f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that "
+                "can be"
+            ) from None
+        try:
+            _remove_abandoned(temporary, folder)
+            yield folder
+        finally:
+            lock.close()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _locked_folder() -> tuple[Path, IO[str]]:
-    """Create and lock a folder.
+def _locked_folder(lock: contextlib.ExitStack) -> Path:
+    """Create a folder and lock it until the stack is closed.
 
     If another gate removes it as abandoned before it is locked, create another one.
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-        lock = (folder / _LOCK).open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock.fileno()), (folder / _LOCK).stat()):
-                return folder, lock
-        lock.close()
+            lock.enter_context(locked(folder / _LOCK, before_waiting=lambda: None))
+            return folder
 
 
 def _remove_abandoned(temporary: Path, own: Path) -> None:
@@ -152,9 +150,9 @@ def _remove_abandoned(temporary: Path, own: Path) -> None:
         try:
             if folder.resolve() == own or folder.lstat().st_uid != os.getuid():
                 continue
-            with (folder / _LOCK).open("r+") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+            if (folder / _LOCK).exists():  # else another gate has just made it
+                with locked(folder / _LOCK):
+                    shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue  # locked by a running gate, or removed already
 

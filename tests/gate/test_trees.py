@@ -21,7 +21,6 @@ from pathlib import Path
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import trees
 from mnistbench.gate.trees import head_of, of_revision, of_working_tree, repository_of, scratch
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -626,13 +625,13 @@ def test_a_folder_that_another_gate_has_just_made_stays(monkeypatch):
     inside = []
 
     def slow(lock, operation):
-        if operation == fcntl.LOCK_EX and not inside:
+        if not inside:
             inside.append(lock)
             with scratch():
                 pass
         flock(lock, operation)
 
-    monkeypatch.setattr(trees.fcntl, "flock", slow)
+    monkeypatch.setattr(fcntl, "flock", slow)
     with scratch() as folder:
         assert folder.is_dir()
         assert (folder / "lock").is_file()
