@@ -610,7 +610,7 @@ class CaseRecord:
     def with_attachments(self, attachments: Mapping[str, Any]) -> CaseRecord:
         """Add the result of a ``pytest_mnistbench_attach`` hook.
 
-        Known names go into their fields, others into ``attached``.
+        Known names go into their fields, all else into ``attached``.
 
         Raises:
             RecordError: a value has the wrong type for its name, or cannot be written as JSON.
@@ -619,9 +619,9 @@ class CaseRecord:
             raise RecordError(
                 f"attachments need a dict of names and values, not {type(attachments).__name__}"
             )
-        others = dict(attachments)
-        tables = others.pop("operation_tables", ())
-        notes = others.pop("notes", ())
+        own_attachments = dict(attachments)
+        tables = own_attachments.pop("operation_tables", ())
+        notes = own_attachments.pop("notes", ())
         for name, members, kind, needed in (
             ("operation_tables", tables, OpTable, "OpTable objects"),
             ("notes", notes, str, "texts"),
@@ -630,7 +630,7 @@ class CaseRecord:
                 isinstance(member, kind) for member in members
             ):
                 raise RecordError(f"{name} needs a list of {needed}")
-        scalars = others.pop("training_scalars", self.scalars)
+        scalars = own_attachments.pop("training_scalars", self.scalars)
         if not (scalars is None or isinstance(scalars, Scalars)):
             raise RecordError(
                 f"training_scalars needs a Scalars object, not {type(scalars).__name__}"
@@ -641,7 +641,7 @@ class CaseRecord:
                 tables=(*self.tables, *tables),
                 scalars=scalars,
                 notes=(*self.notes, *notes),
-                attached={**self.attached, **others},
+                attached={**self.attached, **own_attachments},
             )
             # A value that cannot be read back is an error now.
             return CaseRecord.from_json(merged.to_json(), self.timing)

@@ -260,8 +260,8 @@ def contents_of(path: Path) -> dict[str, str]:
             names = _listed(path, *_OWN_FILES)
         except UsageError:  # no repository, or no git
             left_out = {*_LEFT_OUT, "build", "dist"}
-            found = (os.path.relpath(file, path) for file in path.rglob("*"))
-            names = [name for name in found if left_out.isdisjoint(Path(name).parts)]
+            relative = (os.path.relpath(file, path) for file in path.rglob("*"))
+            names = [name for name in relative if left_out.isdisjoint(Path(name).parts)]
     contents = {}
     for name in sorted(name for name in names if ".egg-info/" not in name):
         # A folder, removed, a link to nothing.
@@ -277,7 +277,7 @@ def _add_generated(top: Path, into: Path) -> tuple[str, ...]:
     ``_version.py``.
     """
     packages = {Path(name).parent for name in _listed(top, "--cached", "--", "*.py")}
-    found = []
+    copied_names = []
     for name in _listed(top, "--others", "--ignored", "--exclude-standard", "--", *_GENERATED):
         target = into / name
         if (
@@ -287,8 +287,8 @@ def _add_generated(top: Path, into: Path) -> tuple[str, ...]:
             and (top / name).is_file()
         ):
             shutil.copy2(top / name, target)
-            found.append(name)
-    return tuple(found)
+            copied_names.append(name)
+    return tuple(copied_names)
 
 
 def _listed(top: Path, *arguments: str) -> list[str]:
@@ -300,12 +300,12 @@ def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
 
     A version file may be another one.
     """
-    found = [name for name in generated if not _matches(Path(name).name, _VERSIONS)]
-    if not found:
+    unversioned = [name for name in generated if not _matches(Path(name).name, _VERSIONS)]
+    if not unversioned:
         return
     changed = [name for name in _git(top, "diff", "--name-only", "-z", commit).split("\0") if name]
     untracked = _listed(top, "--others", "--exclude-standard")
-    for name in found:
+    for name in unversioned:
         for source in [*changed, *untracked] if _matches(name, _COMPILED) else changed:
             if _may_be_source(top, source, name):
                 raise UsageError(
@@ -352,15 +352,15 @@ def differing(
             else None
         )
 
-    found = {
+    matching_names = {
         str(file.relative_to(tree.root))
         for tree in trees
-        for each in patterns.split()
-        for file in tree.root.rglob(each)
+        for pattern in patterns.split()
+        for file in tree.root.rglob(pattern)
     }
     return tuple(
         name
-        for name in sorted({*names, *found})
+        for name in sorted({*names, *matching_names})
         if lines(trees[0].root / name) != lines(trees[1].root / name)
     )
 

@@ -119,8 +119,8 @@ def test_digits_are_those_of_scikit_learn_else_of_the_variable(
     spec = ModuleSpec("sklearn", None, is_package=True)
     # Stands in for the installed scikit-learn, without a file.
     spec.submodule_search_locations = [str(tmp_path / "sklearn")]
-    found = {"sklearn": spec}
-    monkeypatch.setattr(importlib.util, "find_spec", found.get)
+    specs = {"sklearn": spec}
+    monkeypatch.setattr(importlib.util, "find_spec", specs.get)
     monkeypatch.delenv(DIGITS_VARIABLE, raising=False)
     assert digits_file() is None
     monkeypatch.setenv(DIGITS_VARIABLE, str(tmp_path / "named" / "digits.csv.gz"))
@@ -128,5 +128,5 @@ def test_digits_are_those_of_scikit_learn_else_of_the_variable(
     named = put(tmp_path / "named")
     assert digits_file() == named
     assert put(tmp_path / "sklearn" / "datasets" / "data") == digits_file()
-    found.clear()
+    specs.clear()
     assert digits_file() == named

@@ -55,8 +55,8 @@ def save(number, scale=1.0, *, name="base", directory="", documents=None, **chan
 )
 def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code, line):
     save(1), save(2, **head)
-    found, out, err = run("compare", "1", "2", *options)
-    assert (found, err) == (code, "")
+    exit_code, out, err = run("compare", "1", "2", *options)
+    assert (exit_code, err) == (code, "")
     assert out.endswith(f"\nthresholds: {line}\n")
     first = (
         "1. aten::mm, forward fc1 (step convnet-b16-cpu on digits): regressed: 1.00 ms -> 2.00 "

@@ -182,9 +182,14 @@ def run_or_complaint(read, source=SOURCE):
     return None
 
 
-def survives_every_report(run, other):
+def survives_every_report(run, second_run):
     """Compare both ways, judge, and draw whatever a user can ask for."""
-    for bases, head in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
+    for bases, head in (
+        ([second_run], run),
+        ([run], second_run),
+        ([run, second_run], run),
+        ([run] * 8, run),
+    ):
         judgement = run_or_complaint(
             lambda head=head, bases=bases: judge(compare(bases, head), CRITERIA)
         )
@@ -196,7 +201,7 @@ def survives_every_report(run, other):
             rendered(judgement, "json", 3),
             parse_constant=lambda name: pytest.fail(f"{name} is not JSON"),
         )
-    saved = [SavedRun(Path(SOURCE), run), SavedRun(Path("0002_now.json"), other)]
+    saved = [SavedRun(Path(SOURCE), run), SavedRun(Path("0002_now.json"), second_run)]
     assert draw(list_table(saved))
     for case in run.cases:
         with contextlib.suppress(UsageError):  # two cases of one name: their times are no series
@@ -265,10 +270,10 @@ def test_any_bytes_are_a_run_or_a_complaint(content):
 
 @given(timed_records(), timed_records())
 @settings(strategies.ANY_SPEED, max_examples=100)
-def test_every_report_can_be_made_of_any_session(one, other):
+def test_every_report_can_be_made_of_any_session(base, head):
     # One identity, so that they are compared and not only listed.
-    other = dataclasses.replace(other, test=one.test, node_id=one.node_id, params=one.params)
-    survives_every_report(builders.summary(one), builders.summary(other))
+    head = dataclasses.replace(head, test=base.test, node_id=base.node_id, params=base.params)
+    survives_every_report(builders.summary(base), builders.summary(head))
 
 
 @pytest.mark.parametrize(
