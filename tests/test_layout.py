@@ -226,8 +226,8 @@ def test_a_side_needs_no_package_but_pytest_and_torch(name):
     assert loaded_with(name) - sys.stdlib_module_names <= {"mnistbench", "pytest", "torch"}
 
 
-def test_a_measured_process_loads_no_options():
-    assert "argparse" not in loaded_with("gate.sides.worker")
+def test_a_measured_process_loads_no_options_and_no_locks():
+    assert not {"argparse", "fcntl"} & loaded_with("gate.sides.worker")
 
 
 # ---- Form ----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from mnistbench.compare.judge import judge
 from mnistbench.compare.report import append_step_summary, report
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.params import DTYPES, STEPS
 from mnistbench.judging.verdicts import INCONCLUSIVE, NONE, PASSED, REGRESSED
 from mnistbench.saved_runs.references import OR_TRACE, find
@@ -68,6 +69,7 @@ class Settings(Criteria):
     storage: Path = options.storage()
 
 
+@gc_paused()  # it would search the records of all runs
 def run(settings: Settings) -> int:
     """Print the comparison; return 0 passed, 1 regressed, 2 inconclusive.
 

@@ -29,6 +29,9 @@ from mnistbench.saved_runs.run import Run
 #: A case with its run.
 CaseOfRun = tuple[Run, CaseRecord]
 
+#: Identity of a case: ``CaseRecord.key``.
+CaseKey = tuple[Any, ...]
+
 #: Why a base run is left out of a case: it does not have the case.
 ABSENT = "without the case"
 #: It is of another machine or software.
@@ -294,16 +297,16 @@ def compare(
     used, and the case has the reason. The base runs are oldest first; ``by`` is how operations are
     summed. With ``pool_commits`` all comparable base runs count.
     """
-    pairs, only_base = _paired(bases, head)
-    by_key = [{case.key: case for case in run.cases} for run in bases]
+    cases_by_key = [{case.key: case for case in run.cases} for run in bases]
+    pairs, only_base = _paired(bases, cases_by_key, head)
     allowed = {"across_versions": across_versions, "across_machines": across_machines}
-    cases = []
+    compared_cases = []
     for case, base in pairs:
         key = base.key
         having = [
-            (run, cases_of[key])
-            for run, cases_of in zip(bases, by_key, strict=True)
-            if key in cases_of
+            (run, base_case)
+            for run, cases in zip(bases, cases_by_key, strict=True)
+            if (base_case := cases.get(key))
         ]
         samples, left_out = _samples(having, (head, case), allowed, pool_commits=pool_commits)
         left_out[ABSENT] = len(bases) - len(having)
@@ -313,14 +316,14 @@ def compare(
             if samples
             else blocking_differences(newest.environment, head.environment, case.params, **allowed)
         )
-        cases.append(
+        compared_cases.append(
             _compare_case(samples or having[-1:], (head, case), by, left_out, incomparable)
         )
     paired = {id(case) for case, _ in pairs}
     return Comparison(
         bases=tuple(bases),
         head=head,
-        cases=tuple(cases),
+        cases=tuple(compared_cases),
         only_base=only_base,
         only_head=tuple(case for case in head.cases if id(case) not in paired),
         by=by,
@@ -331,18 +334,19 @@ def compare(
 
 
 def _paired(
-    bases: Sequence[Run], head: Run
+    bases: Sequence[Run], cases_by_key: Sequence[Mapping[CaseKey, CaseRecord]], head: Run
 ) -> tuple[list[tuple[CaseRecord, CaseRecord]], tuple[CaseOfRun, ...]]:
     """Pair cases by test and Params, then by other names.
 
     Plain benchmarks are paired by name, then Params that only one test of each side has.
+    ``cases_by_key`` has the cases of each base run.
 
     Returns:
         The pairs (head, base), and the cases that only base runs have, each with the newest of
         these runs.
     """
     left = list(head.cases)
-    right = list(_latest(bases))
+    right = list(_latest(bases, cases_by_key))
     pairs: list[tuple[CaseRecord, CaseRecord]] = []
 
     def pair(rule: Callable[[CaseRecord], Any], *, plain_only: bool = False) -> None:
@@ -369,20 +373,24 @@ def _paired(
 
     pair(lambda case: case.key)
     pair(lambda case: case.node_id, plain_only=True)
-    right = _without_earlier_forms(right, [base for _, base in pairs], bases)
+    if right:
+        right = _without_earlier_forms(right, [base for _, base in pairs], bases)
     pair(lambda case: case.params or id(case))  # a plain benchmark has none in common with another
     return pairs, tuple(right)
 
 
-def _latest(bases: Sequence[Run]) -> Iterable[CaseOfRun]:
+def _latest(
+    bases: Sequence[Run], cases_by_key: Sequence[Mapping[CaseKey, CaseRecord]]
+) -> Iterable[CaseOfRun]:
     """Yield every case of the base runs once, from the newest run that has it.
 
     Cases of newer runs first.
     """
-    seen: set[tuple[Any, ...]] = set()
-    for run in reversed(bases):
-        yield from ((run, case) for case in run.cases if case.key not in seen)
-        seen.update(case.key for case in run.cases)
+    seen: set[CaseKey] = set()
+    for run, cases in zip(reversed(bases), reversed(cases_by_key), strict=True):
+        new_cases = {key: case for key, case in cases.items() if key not in seen}
+        yield from ((run, case) for case in new_cases.values())
+        seen.update(new_cases)
 
 
 def _without_earlier_forms(
@@ -392,7 +400,7 @@ def _without_earlier_forms(
 
     Cases that occur together in one run are different cases, whatever they have in common.
     """
-    runs_with: dict[tuple[Any, ...], set[int]] = defaultdict(set)  # key of a case -> positions
+    runs_with: dict[CaseKey, set[int]] = defaultdict(set)  # key of a case -> positions
     for position, run in enumerate(bases):
         for case in run.cases:
             runs_with[case.key].add(position)

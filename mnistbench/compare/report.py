@@ -18,7 +18,7 @@ from typing import Any
 
 from mnistbench.compare import judge
 from mnistbench.compare.criteria import DEFAULT_SHARE
-from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
+from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTotals
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
@@ -289,10 +289,18 @@ class LedgerRow:
     name: str = ""  # in CSV
     phase: str | None = ""
     module: str | None = ""
-    base_calls: float | None = None
-    head_calls: float | None = None
-    calls: str = ""  # of both sides, as tables show them
+    operation: OpChange | None = None  # of the row; None: a sum, or a time of the whole case
     has_share: bool = True  # of the change of the case
+
+    @property
+    def base(self) -> OpTotals | None:
+        """The operation in the base."""
+        return self.operation.base if self.operation else None
+
+    @property
+    def head(self) -> OpTotals | None:
+        """The operation in the head."""
+        return self.operation.head if self.operation else None
 
     @property
     def change(self) -> Cell:
@@ -336,9 +344,9 @@ LEDGER = (
     Column[LedgerRow]("head", lambda row: row.head_ns, _or_text(units.duration), "head_ns"),
     Column[LedgerRow]("difference", lambda row: row.change_ns, _signed_duration, "change_ns"),
     Column[LedgerRow]("change", lambda row: row.change, _or_text(_signed_percent)),
-    Column[LedgerRow]("calls", lambda row: row.calls, str),
-    Column[LedgerRow](None, lambda row: row.base_calls, key="base_calls"),
-    Column[LedgerRow](None, lambda row: row.head_calls, key="head_calls"),
+    Column[LedgerRow]("calls", lambda row: _calls(row.operation) if row.operation else "", str),
+    Column[LedgerRow](None, lambda row: row.base.calls if row.base else None, key="base_calls"),
+    Column[LedgerRow](None, lambda row: row.head.calls if row.head else None, key="head_calls"),
     Column[LedgerRow]("of change", lambda row: row.share, _or_text(units.percent)),
     Column[LedgerRow]("verdict", lambda row: row.verdict, key="verdict"),
     Column[LedgerRow](None, lambda row: machines(row.case), key="across_machines"),
@@ -483,9 +491,7 @@ def _operation_row(case: CaseComparison, change: OpChange, verdict: str) -> Ledg
         name=change.name,
         phase=change.phase or None,
         module=change.module or None,
-        base_calls=change.base.calls if change.base else None,
-        head_calls=change.head.calls if change.head else None,
-        calls=_calls(change),
+        operation=change,
     )
 
 

@@ -60,16 +60,16 @@ def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[
             again, which takes 10 s.
     """
     # Without it Kineto reports a missing GPU as an error.
-    found = {**inherited, "KINETO_LOG_LEVEL": "99"}
-    if found.pop("PYTHONDONTWRITEBYTECODE", ""):
-        found["PYTHONPYCACHEPREFIX"] = str(bytecode)
-    if found.get("MNISTBENCH_DATA"):  # a child may run in another directory
-        found["MNISTBENCH_DATA"] = str(Path(found["MNISTBENCH_DATA"]).absolute())
-    if found.get("PYTHONPATH"):
-        found["PYTHONPATH"] = os.pathsep.join(
-            str(Path(part).absolute()) for part in found["PYTHONPATH"].split(os.pathsep)
+    environ = {**inherited, "KINETO_LOG_LEVEL": "99"}
+    if environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        environ["PYTHONPYCACHEPREFIX"] = str(bytecode)
+    if environ.get("MNISTBENCH_DATA"):  # a child may run in another directory
+        environ["MNISTBENCH_DATA"] = str(Path(environ["MNISTBENCH_DATA"]).absolute())
+    if environ.get("PYTHONPATH"):
+        environ["PYTHONPATH"] = os.pathsep.join(
+            str(Path(part).absolute()) for part in environ["PYTHONPATH"].split(os.pathsep)
         )
-    return found
+    return environ
 
 
 class Child:
@@ -244,14 +244,14 @@ class Child:
             for call in calls
             if self._directory and Path(call[0]).is_relative_to(self._directory)
         ]
-        said = (
+        reason_of_abort = (
             f" ({lines[crash - 1]})"
             if crash and self._process.returncode == -signal.SIGABRT
             else ""
         )
         for path, line, function in (own or calls)[:1]:
-            return f"{said} in {function} ({path}:{line})"
-        return said
+            return f"{reason_of_abort} in {function} ({path}:{line})"
+        return reason_of_abort
 
     def stop(self) -> None:
         """End the child and all processes of its session."""
@@ -273,8 +273,9 @@ class Child:
 
         The end comes when it ends or is stopped.
 
-        A process that has left the session of the child may keep its output open for ever, so a
-        read must not wait for its end.
+        A thread does this, because a child stops at a full pipe: the gate reads its sides one after
+        the other, while they measure in lockstep. A process that has left the session of the child
+        may keep its output open for ever, so a read must not wait for its end.
         """
         assert self._process.stdout, "a pipe"
         output = self._process.stdout.fileno()
@@ -284,11 +285,11 @@ class Child:
         while not self._stopped.is_set():
             if not poll.poll(1_000 * _LOOK_S):
                 continue
-            found = os.read(output, 2**16)
-            *lines, rest = (rest + found).split(b"\n")
+            chunk = os.read(output, 2**16)
+            *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._lines.put(line.decode(errors="replace") + "\n")
-            if not found:
+            if not chunk:
                 break
         if rest:
             self._lines.put(rest.decode(errors="replace"))
@@ -314,13 +315,13 @@ def uninterrupted() -> Iterator[None]:
     received: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # Ignored signals stay ignored.
-    put_off = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in put_off:
+    delayed = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in delayed:
         signal.signal(number, lambda received_number, _: received.append(received_number))
     try:
         yield
     finally:
-        for number, handler in put_off.items():
+        for number, handler in delayed.items():
             signal.signal(number, handler)
     if received:
         raise KeyboardInterrupt

@@ -1,10 +1,11 @@
-"""Atomic writes, a check whether a directory is writable, and scikit-learn's digits."""
+"""Atomic writes, locks, checks whether a place is writable, and scikit-learn's digits."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -23,6 +24,41 @@ def replace_file(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             scratch.unlink()
+
+
+@contextlib.contextmanager
+def locked(
+    path: Path, *, shared: bool = False, before_waiting: Callable[[], None] | None = None
+) -> Iterator[int]:
+    """Lock a file, which is made if it does not exist, and give its descriptor.
+
+    Its holder may remove it. Then the one that waits locks the file that is in its place.
+
+    Args:
+        path: the file.
+        shared: whether others may hold a shared lock at the same time.
+        before_waiting: called before this process waits for another one; None: it does not wait.
+
+    Raises:
+        BlockingIOError: another process has locked it, and this one does not wait.
+        OSError: the file cannot be made.
+    """
+    import fcntl  # here: a measured process locks nothing
+
+    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    while True:
+        with path.open("ab") as stream:
+            try:
+                fcntl.flock(stream, mode | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if before_waiting is None:
+                    raise
+                before_waiting()
+                fcntl.flock(stream, mode)
+            # Else removed before it was locked.
+            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+                yield stream.fileno()
+                return
 
 
 def why_not_writable(directory: Path) -> str:

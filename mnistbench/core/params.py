@@ -5,7 +5,7 @@ Cases with equal ``Params`` are the same case; a node id is for display only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from mnistbench.core.errors import UsageError
 
@@ -29,6 +29,9 @@ DATASETS = ("digits", "mnist")
 #: workload's own rewrite of them, which computes the same function and updates.
 STEPS = REFERENCE, FAST = ("reference", "fast")
 
+#: Field of ``Params`` -> its values.
+_CHOICES = {"phase": (*PHASES, CALL), "dtype": DTYPES, "step": STEPS}
+
 
 @dataclass(frozen=True)
 class Params:
@@ -50,11 +53,11 @@ class Params:
     step: str = REFERENCE  # one of STEPS
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if type(value).__name__ != field.type:  # a text, because annotations are postponed
-                raise UsageError(f"{field.name}={value!r}: needs {field.type}")
-        for name, choices in (("phase", (*PHASES, CALL)), ("dtype", DTYPES), ("step", STEPS)):
+        for name, kind in Params.__annotations__.items():
+            value = getattr(self, name)
+            if type(value).__name__ != kind:  # a text, because annotations are postponed
+                raise UsageError(f"{name}={value!r}: needs {kind}")
+        for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise UsageError(
                     f"{name} {value!r} is not known: one of "

@@ -38,6 +38,12 @@ MAX_POINTS = 100
 _Point = TypeVar("_Point")
 _T = TypeVar("_T")
 _Times = tuple[int, ...]  # nanoseconds
+Temperature = Literal["cold", "warm"]  # of a profiled pass; cold: first iteration in a process
+
+#: How much is read of a saved case. ``cases``: no operation table. ``medians``: warm tables without
+#: the samples of their rows, all that a comparison needs. ``all``: cold tables, samples and curves,
+#: too.
+Detail = Literal["cases", "medians", "all"]
 
 
 class Packed(Generic[_T]):
@@ -62,9 +68,11 @@ class Packed(Generic[_T]):
     @classmethod
     def from_saved(cls, saved: object, hint: type[_T]) -> Packed[_T]:
         """Return the value of what a file has."""
-        from mnistbench.core.reading import read
+        if not isinstance(saved, str):
+            from mnistbench.core.reading import read
 
-        return cls.from_text(read(saved, str), hint)
+            return cls.from_text(read(saved, str), hint)  # it says what is wrong
+        return cls.from_text(saved, hint)
 
     @property
     def value(self) -> _T:
@@ -196,7 +204,7 @@ def _check_lengths(columns: Sequence[Sequence[object]]) -> None:
 
 
 def _check_range(name: str, numbers: Sequence[float], needed: str) -> None:
-    if min(numbers, default=0) < 0 or max(numbers, default=0) > LARGEST:
+    if numbers and (min(numbers) < 0 or max(numbers) > LARGEST):
         raise ValueError(f"{name} needs {needed}")
 
 
@@ -214,7 +222,7 @@ class OpTable:
     the samples, which are most of a table, are not parsed then.
     """
 
-    temperature: Literal["cold", "warm"]  # cold: first iteration in a process
+    temperature: Temperature
     # host: host activities only. device: host and device activities.
     view: Literal["host", "device"]
     operations: Packed[OpCounts]
@@ -602,7 +610,7 @@ class CaseRecord:
     def with_attachments(self, attachments: Mapping[str, Any]) -> CaseRecord:
         """Add the result of a ``pytest_mnistbench_attach`` hook.
 
-        Known names go into their fields, others into ``attached``.
+        Known names go into their fields, all else into ``attached``.
 
         Raises:
             RecordError: a value has the wrong type for its name, or cannot be written as JSON.
@@ -611,9 +619,9 @@ class CaseRecord:
             raise RecordError(
                 f"attachments need a dict of names and values, not {type(attachments).__name__}"
             )
-        others = dict(attachments)
-        tables = others.pop("operation_tables", ())
-        notes = others.pop("notes", ())
+        own_attachments = dict(attachments)
+        tables = own_attachments.pop("operation_tables", ())
+        notes = own_attachments.pop("notes", ())
         for name, members, kind, needed in (
             ("operation_tables", tables, OpTable, "OpTable objects"),
             ("notes", notes, str, "texts"),
@@ -622,7 +630,7 @@ class CaseRecord:
                 isinstance(member, kind) for member in members
             ):
                 raise RecordError(f"{name} needs a list of {needed}")
-        scalars = others.pop("training_scalars", self.scalars)
+        scalars = own_attachments.pop("training_scalars", self.scalars)
         if not (scalars is None or isinstance(scalars, Scalars)):
             raise RecordError(
                 f"training_scalars needs a Scalars object, not {type(scalars).__name__}"
@@ -633,7 +641,7 @@ class CaseRecord:
                 tables=(*self.tables, *tables),
                 scalars=scalars,
                 notes=(*self.notes, *notes),
-                attached={**self.attached, **others},
+                attached={**self.attached, **own_attachments},
             )
             # A value that cannot be read back is an error now.
             return CaseRecord.from_json(merged.to_json(), self.timing)
@@ -664,39 +672,40 @@ class CaseRecord:
 
     @classmethod
     def from_json(
-        cls, data: object, timing: Timing | None = None, *, samples: bool = True
+        cls, data: object, timing: Timing | None = None, detail: Detail = "all"
     ) -> CaseRecord:
-        """Read the result of :meth:`to_json`; without ``samples`` only what a comparison reads.
+        """Read the result of :meth:`to_json`.
 
         Raises:
             FieldError: names the field that is missing or wrong, or a schema that this version
                 does not know.
         """
-        from mnistbench.core.reading import FieldError, place, read
+        from mnistbench.core.reading import FieldError, member, place, read
 
         check_schema(data)
-        saved = read(data, Mapping[str, Any])
-        members = {name: saved[name] for name in (*_SAVED_AS_THEY_ARE, *_READ) if name in saved}
+        assert isinstance(data, Mapping), "it has a schema"
+        members = {name: data[name] for name in (*_SAVED_AS_THEY_ARE, *_READ) if name in data}
         for name, kind in _SAVED_AS_TEXTS.items():
-            if name in saved and (samples or name == "device_ns"):
-                members[name] = _unpacked(saved, name, kind)
-        if saved.get("scalars") is not None:
-            final = _unpacked(saved, "scalars", dict[str, Any])
-            curves = _unpacked(saved, "curves", Curves) if samples else {}
+            if name in data and (detail == "all" or name == "device_ns"):
+                members[name] = _unpacked(data, name, kind)
+        if data.get("scalars") is not None:
+            final = _unpacked(data, "scalars", dict[str, Any])
+            curves = _unpacked(data, "curves", Curves) if detail == "all" else {}
             try:  # here, because the members of Scalars are saved in two
                 _check_steps(curves)
             except ValueError as error:
                 raise FieldError(str(error), "curves") from None
             members["scalars"] = {**final, "curves": curves}
-        case = replace(read(members, cls), timing=timing)
+        saved_tables = data.get("tables", []) if detail != "cases" else []
         tables = []
-        for position, table in enumerate(case.tables):
+        for position, table in enumerate(read(saved_tables, list[Any], "tables")):
             with place(f"tables[{position}]"):
-                if samples:
-                    tables.append(table.checked())
-                elif table.temperature == "warm":
-                    tables.append(table.without_samples())
-        return replace(case, tables=tuple(tables))
+                if detail == "all":
+                    tables.append(read(table, OpTable).checked())
+                elif member(table, "temperature", Temperature) == "warm":
+                    tables.append(read(table, OpTable).without_samples())
+        # What is made already stays as it is.
+        return read({**members, "timing": timing, "tables": tables}, cls)
 
 
 #: Fields of a case that are saved as they are.
@@ -718,7 +727,7 @@ _SAVED_AS_TEXTS: dict[str, Any] = {
 }
 
 #: Other fields of a case that are read by their type hints alone.
-_READ = ("params", "tables", "notes", "op_fail")
+_READ = ("params", "notes", "op_fail")
 
 #: Fields of Scalars that a comparison reads. Curves are saved beside them.
 _FINAL = ("dataset", "final", "directory")

@@ -8,7 +8,6 @@ code that runs git gets the same result on both sides.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import filecmp
 import hashlib
 import os
@@ -20,9 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import IO
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.files import locked
 
 _PREFIX = "mnistbench-gate-"
 _LOCK = "lock"
@@ -122,33 +121,32 @@ def scratch() -> Iterator[Path]:
     Remove also the folders of killed gates.
     """
     temporary = Path(tempfile.gettempdir())
-    try:
-        folder, lock = _locked_folder()
-    except OSError as error:
-        raise UsageError(
-            f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that can be"
-        ) from None
-    try:
-        _remove_abandoned(temporary, folder)
-        yield folder
-    finally:
-        lock.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as lock:
+        try:
+            folder = _locked_folder(lock)
+        except OSError as error:
+            raise UsageError(
+                f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that "
+                "can be"
+            ) from None
+        try:
+            _remove_abandoned(temporary, folder)
+            yield folder
+        finally:
+            lock.close()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _locked_folder() -> tuple[Path, IO[str]]:
-    """Create and lock a folder.
+def _locked_folder(lock: contextlib.ExitStack) -> Path:
+    """Create a folder and lock it until the stack is closed.
 
     If another gate removes it as abandoned before it is locked, create another one.
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-        lock = (folder / _LOCK).open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock.fileno()), (folder / _LOCK).stat()):
-                return folder, lock
-        lock.close()
+            lock.enter_context(locked(folder / _LOCK, before_waiting=lambda: None))
+            return folder
 
 
 def _remove_abandoned(temporary: Path, own: Path) -> None:
@@ -156,9 +154,9 @@ def _remove_abandoned(temporary: Path, own: Path) -> None:
         try:
             if folder.resolve() == own or folder.lstat().st_uid != os.getuid():
                 continue
-            with (folder / _LOCK).open("r+") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+            if (folder / _LOCK).exists():  # else another gate has just made it
+                with locked(folder / _LOCK):
+                    shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue  # locked by a running gate, or removed already
 
@@ -266,8 +264,8 @@ def contents_of(path: Path) -> dict[str, str]:
             names = _listed(path, *_OWN_FILES)
         except UsageError:  # no repository, or no git
             left_out = {*_LEFT_OUT, "build", "dist"}
-            found = (os.path.relpath(file, path) for file in path.rglob("*"))
-            names = [name for name in found if left_out.isdisjoint(Path(name).parts)]
+            relative = (os.path.relpath(file, path) for file in path.rglob("*"))
+            names = [name for name in relative if left_out.isdisjoint(Path(name).parts)]
     contents = {}
     for name in sorted(name for name in names if ".egg-info/" not in name):
         # A folder, removed, a link to nothing.
@@ -283,7 +281,7 @@ def _add_generated(top: Path, into: Path) -> tuple[str, ...]:
     ``_version.py``.
     """
     packages = {Path(name).parent for name in _listed(top, "--cached", "--", "*.py")}
-    found = []
+    copied_names = []
     for name in _listed(top, "--others", "--ignored", "--exclude-standard", "--", *_GENERATED):
         target = into / name
         if (
@@ -293,8 +291,8 @@ def _add_generated(top: Path, into: Path) -> tuple[str, ...]:
             and (top / name).is_file()
         ):
             shutil.copy2(top / name, target)
-            found.append(name)
-    return tuple(found)
+            copied_names.append(name)
+    return tuple(copied_names)
 
 
 def _listed(top: Path, *arguments: str) -> list[str]:
@@ -306,12 +304,12 @@ def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
 
     A version file may be another one.
     """
-    found = [name for name in generated if not _matches(Path(name).name, _VERSIONS)]
-    if not found:
+    unversioned = [name for name in generated if not _matches(Path(name).name, _VERSIONS)]
+    if not unversioned:
         return
     changed = [name for name in _git(top, "diff", "--name-only", "-z", commit).split("\0") if name]
     untracked = _listed(top, "--others", "--exclude-standard")
-    for name in found:
+    for name in unversioned:
         for source in [*changed, *untracked] if _matches(name, _COMPILED) else changed:
             if _may_be_source(top, source, name):
                 raise UsageError(
@@ -356,15 +354,15 @@ def differing(
             return sorted(bytes(file) for file in _names(path))
         return [] if word else None
 
-    found = {
+    matching_names = {
         str(file.relative_to(tree.root))
         for tree in trees
-        for each in patterns.split()
-        for file in tree.root.rglob(each)
+        for pattern in patterns.split()
+        for file in tree.root.rglob(pattern)
     }
     return tuple(
         name
-        for name in sorted({*names, *found})
+        for name in sorted({*names, *matching_names})
         if lines(trees[0].root / name) != lines(trees[1].root / name)
     )
 

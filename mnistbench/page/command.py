@@ -60,7 +60,7 @@ def run(settings: Settings) -> int:
         )
     chosen = [saved for saved_runs in named for saved in saved_runs]
     if not settings.runs:
-        everything = all_runs(settings.storage)
+        everything = all_runs(settings.storage, "cases")
         chosen = [saved for saved in everything if saved.run.cases][-2:] or everything[-2:]
     runs, passed_over = shown_runs(chosen, bases, settings)
     for line in passed_over:

@@ -228,7 +228,7 @@ class Session:
         for parsed in self.baselines:
             name = f"the run saved {parsed.get('datetime') or 'at an unknown time'}"
             try:
-                base = Run.from_json(parsed, name, samples=False)
+                base = Run.from_json(parsed, name, "medians")
             except RecordError as error:
                 self.refused.append(str(error))
                 continue

@@ -29,7 +29,7 @@ class List:
 
     def run(self) -> int:
         """Print the saved runs, oldest first; return 0."""
-        print(draw(list_table(all_runs(self.storage))))
+        print(draw(list_table(all_runs(self.storage, "cases"))))
         return EXIT_PASSED
 
 
@@ -54,7 +54,8 @@ class History:
                 f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: "
                 "mnistbench compare"
             )
-        print(draw(history_table(all_runs(self.storage), self.case, self.op, self.module)))
+        runs = all_runs(self.storage, "medians" if self.op or self.module else "cases")
+        print(draw(history_table(runs, self.case, self.op, self.module)))
         return EXIT_PASSED
 
 
@@ -91,7 +92,7 @@ class Prune:
             raise UsageError(
                 "--keep: is missing; give the number of newest runs to keep, such as --keep 20"
             )
-        runs = [saved for saved in all_runs(self.storage) if saved.number]
+        runs = [saved for saved in all_runs(self.storage, "cases") if saved.number]
         if not runs:
             raise UsageError(
                 f"{self.storage}: no file has a number (0001_*.json); prune removes only what "

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.record import Detail
 from mnistbench.saved_runs.storage import ENDINGS, SavedRun, Storage, has_key
 
 #: Help for an argument that names a saved run or a trace.
@@ -50,12 +51,12 @@ def find(root: Path, *references: str) -> list[list[SavedRun]]:
     return [runs_by_reference[reference] for reference in references]
 
 
-def all_runs(root: Path) -> list[SavedRun]:
-    """Return all saved runs below a directory, oldest first.
+def all_runs(root: Path, detail: Detail) -> list[SavedRun]:
+    """Return all saved runs below a directory, oldest first, with as much of them as is asked for.
 
     Print a line for each file that cannot be read.
     """
-    storage = Storage(root)
+    storage = Storage(root, detail)
     runs = storage.all()
     _print_refused(storage.refused)
     if not runs:

@@ -1,7 +1,8 @@
 """A file of pytest-benchmark, or the running session -> a run: its cases, and where it was made.
 
-A run of a thousand is read without samples and curves: then a comparison fits into memory and
-takes seconds. The records of the running session are the same type, so a comparison does not depend
+A command says how much of a run it needs (``core.record.Detail``). A comparison reads no samples
+and curves, and a list of runs no operation tables: then a thousand runs fit into memory and take
+seconds. The records of the running session are the same type, so a comparison does not depend
 on which of both it gets.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from mnistbench.core.reading import FieldError, member, place, read, wrong
 from mnistbench.core.record import (
     KEY,
     CaseRecord,
+    Detail,
     Environment,
     Timing,
     check_schema,
@@ -116,23 +118,21 @@ class Run:
         )
 
     @classmethod
-    def from_json(cls, data: object, source: str, *, samples: bool = True) -> Run:
+    def from_json(cls, data: object, source: str, detail: Detail = "all") -> Run:
         """Read a parsed pytest-benchmark file, with records or without.
-
-        Without ``samples`` only what a comparison reads: a thousand runs fit into memory then.
 
         Raises:
             RecordError: names ``source`` and the field.
         """
         try:
-            return _run(data, source, samples=samples)
+            return _run(data, source, detail)
         except RecordError as error:
             complaint = f"{source}: {error}; save the run again or leave the file out"
             # The name of a field may have any character.
             raise RecordError(units.printable(complaint)) from None
 
 
-def _run(data: object, source: str, *, samples: bool) -> Run:
+def _run(data: object, source: str, detail: Detail) -> Run:
     cases: list[CaseRecord] = []
     left_out: list[FieldError] = []
     plain = True
@@ -141,7 +141,7 @@ def _run(data: object, source: str, *, samples: bool) -> Run:
             with place(f"benchmarks[{position}]"):
                 record = _record_of(benchmark)
                 if record is None:
-                    cases.append(_plain_case(benchmark, samples=samples))
+                    cases.append(_plain_case(benchmark, detail))
                     continue
         # Of another program, or of a test that failed: the others can be compared.
         except FieldError as error:
@@ -151,7 +151,7 @@ def _run(data: object, source: str, *, samples: bool) -> Run:
         with place(f"benchmarks[{position}]"):
             timing = Timing.from_stats(vars(member(benchmark, "stats", _Stats)))
             with place(f"extra_info.{KEY}"):
-                cases.append(CaseRecord.from_json(record, timing, samples=samples))
+                cases.append(CaseRecord.from_json(record, timing, detail))
     if left_out and not cases:
         raise left_out[0]
     assert isinstance(data, dict), "it has benchmarks"
@@ -181,8 +181,9 @@ def _numbered(cases: Iterable[CaseRecord]) -> tuple[CaseRecord, ...]:
     counts: Counter[tuple[Any, ...]] = Counter()
     numbered = []
     for case in cases:
-        counts[case.key] += 1
-        repetition = counts[case.key]
+        key = case.key
+        repetition = counts[key] + 1
+        counts[key] = repetition
         numbered.append(case.repeated(repetition) if repetition > 1 else case)
     return tuple(numbered)
 
@@ -197,8 +198,8 @@ def _record_of(benchmark: object) -> object | None:
     return record if isinstance(record, dict) else None
 
 
-def _plain_case(benchmark: object, *, samples: bool = True) -> CaseRecord:
-    """Return a benchmark without a record; with ``samples`` also its rounds and ``extra_info``.
+def _plain_case(benchmark: object, detail: Detail = "all") -> CaseRecord:
+    """Return a benchmark without a record; its rounds and ``extra_info`` are read with all else.
 
     Raises:
         FieldError: it has no name or no median.
@@ -212,8 +213,8 @@ def _plain_case(benchmark: object, *, samples: bool = True) -> CaseRecord:
         test=name,
         node_id=name,
         params=None,
-        rounds_ns=thin(tuple(map(nanoseconds, samples_s(stats)))) if samples else (),
-        attached=extra_info if samples and isinstance(extra_info, dict) else {},
+        rounds_ns=thin(tuple(map(nanoseconds, samples_s(stats)))) if detail == "all" else (),
+        attached=extra_info if detail == "all" and isinstance(extra_info, dict) else {},
         timing=Timing(
             median_ns=nanoseconds(stats["median"]),
             iqr_ns=_known_ns(stats.get("iqr")),
@@ -251,10 +252,10 @@ def _environment(file: Mapping[str, Any]) -> Mapping[str, Any]:
         return plain_environment(file)
     with place(KEY):
         check_schema(file[KEY])
-        environment = member(file[KEY], "environment", Environment)
+        environment: Environment = member(file[KEY], "environment", Environment)
         if environment.threads < 1:
             raise wrong(environment.threads, "at least 1", "environment.threads")
-        return asdict(environment)
+        return vars(environment)
 
 
 def _text_of(members: Mapping[str, Any], name: str) -> str:

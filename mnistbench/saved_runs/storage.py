@@ -28,6 +28,7 @@ import msgspec
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
+from mnistbench.core.record import Detail
 from mnistbench.saved_runs.run import Run
 
 #: Larger files are not read; a run of 100 cases has 5 MB.
@@ -69,7 +70,7 @@ class SavedRun:
     """One file and its run."""
 
     path: Path
-    run: Run  # of a saved run, what a comparison reads; of a trace, with samples
+    run: Run  # of a saved run, as much as its Storage reads; of a trace, all
 
     def whole(self) -> Run:
         """Return the run with samples and curves, which a saved run has in its file.
@@ -105,8 +106,9 @@ class SavedRun:
 class Storage:
     """The saved runs below one directory."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, detail: Detail = "medians") -> None:
         self.root = root
+        self._detail = detail
         self.refused: list[str] = []  # a line for each file that could not be read
         self._read: dict[Path, SavedRun | None] = {}
 
@@ -274,7 +276,7 @@ class Storage:
     def _load(self, path: Path) -> SavedRun | None:
         if path not in self._read:
             try:
-                saved = SavedRun(path, _read_run(path))
+                saved = SavedRun(path, _read_run(path, self._detail))
                 self._read[path] = saved
                 self.refused += [
                     units.printable(f"{path}: {line}; this benchmark is left out")
@@ -286,7 +288,7 @@ class Storage:
         return self._read[path]
 
 
-def _read_run(path: Path) -> Run:
+def _read_run(path: Path, detail: Detail) -> Run:
     file = read_json(path)
     if isinstance(file, dict) and "benchmarks" not in file:
         if "traceEvents" in file:
@@ -294,7 +296,7 @@ def _read_run(path: Path) -> Run:
                 f"{path}: is a trace, no saved run; compare two traces by their paths"
             )
         raise RecordError(f"{path}: has no benchmarks and no traceEvents; {_NEITHER}")
-    return Run.from_json(file, str(path), samples=False)
+    return Run.from_json(file, str(path), detail)
 
 
 def _members(folder: Path) -> list[Path]:

@@ -28,8 +28,8 @@ def test_a_child_answers_line_by_line():
 
 
 def test_all_output_is_returned():
-    with child("import sys; print(sys.stdin.read() + 'a'); print('b')") as made:
-        assert made.output(30) == "a\nb\n"
+    with child("import sys; print(sys.stdin.read() + 'a'); print('b')") as process:
+        assert process.output(30) == "a\nb\n"
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_all_output_is_returned():
     ],
 )
 def test_the_reason_of_a_failure(wait, program, reason):
-    with child(program) as made, pytest.raises(ChildError) as error:
-        wait(made, 30)
+    with child(program) as process, pytest.raises(ChildError) as error:
+        wait(process, 30)
     assert str(error.value) == reason
 
 
@@ -79,10 +79,10 @@ crash({number})
     ],
 )
 def test_a_crash_is_named_with_the_call_that_led_to_it(number, reason):
-    with child(CRASHING.format(number=int(number))) as made, pytest.raises(ChildError) as error:
-        made.next_line(30)
+    with child(CRASHING.format(number=int(number))) as process, pytest.raises(ChildError) as error:
+        process.next_line(30)
     assert str(error.value) == reason
-    assert made.has_crashed == (number != signal.SIGTERM)
+    assert process.has_crashed == (number != signal.SIGTERM)
 
 
 def test_of_the_calls_that_led_to_a_crash_the_innermost_in_the_directory_of_the_child_is_named(
@@ -100,9 +100,9 @@ def test_of_the_calls_that_led_to_a_crash_the_innermost_in_the_directory_of_the_
         "caller; caller.call()"
     )
     command = [sys.executable, "-c", program, str(tmp_path), str(tmp_path / "own")]
-    made = Child(command, dict(os.environ), directory=tmp_path / "own")
-    with made, pytest.raises(ChildError) as error:
-        made.next_line(30)
+    process = Child(command, dict(os.environ), directory=tmp_path / "own")
+    with process, pytest.raises(ChildError) as error:
+        process.next_line(30)
     assert str(error.value) == f"was killed by SIGSEGV in call ({tmp_path}/own/caller.py:4)"
 
 
@@ -114,11 +114,17 @@ def test_of_the_calls_that_led_to_a_crash_the_innermost_in_the_directory_of_the_
     ],
 )
 def test_a_child_that_takes_too_long_is_stopped(wait, reason):
-    with child("import time; time.sleep(60)") as made:
+    with child("import time; time.sleep(60)") as process:
         with pytest.raises(ChildError) as error:
-            wait(made, 0.2)
+            wait(process, 0.2)
         assert str(error.value) == reason
-        assert made.ended(0) == -signal.SIGKILL
+        assert process.ended(0) == -signal.SIGKILL
+
+
+def test_a_child_whose_output_nobody_reads_does_not_stop_at_a_full_pipe():
+    with child("for _ in range(20_000): print(100 * 'x')") as talkative:
+        assert talkative.ended(30) == 0
+        assert len(talkative.output(30)) == 20_000 * 101
 
 
 def test_a_program_that_does_not_exist_cannot_be_started(tmp_path):
@@ -131,15 +137,15 @@ def test_a_program_that_does_not_exist_cannot_be_started(tmp_path):
 def test_the_log_is_appended_to_and_the_reason_is_that_of_this_child(tmp_path):
     (tmp_path / "log").write_text("before\n")
     with (
-        child("raise SystemExit(1)", log=tmp_path / "log") as made,
+        child("raise SystemExit(1)", log=tmp_path / "log") as process,
         pytest.raises(ChildError, match="it printed nothing"),
     ):
-        made.next_line(30)
+        process.next_line(30)
     with (
-        child("raise SystemExit('after')", log=tmp_path / "log") as made,
+        child("raise SystemExit('after')", log=tmp_path / "log") as process,
         pytest.raises(ChildError, match="after"),
     ):
-        made.next_line(30)
+        process.next_line(30)
     assert (tmp_path / "log").read_text() == "before\nafter\n"
 
 
@@ -147,8 +153,8 @@ def test_processes_that_it_has_started_end_with_it():
     program = (
         "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
     )
-    with child(program) as made:
-        grandchild = int(made.next_line(30))
+    with child(program) as process:
+        grandchild = int(process.next_line(30))
         os.kill(grandchild, 0)
     for _ in range(100):  # init has to read its exit code
         try:
@@ -167,11 +173,11 @@ def test_a_daemon_that_keeps_the_output_of_a_child_open_does_not_delay_its_stop(
         "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, "
         "flush=True)"
     )
-    made = child(program)
-    daemon = int(made.next_line(30))
+    process = child(program)
+    daemon = int(process.next_line(30))
     try:
-        assert made.ended(30) == 0
-        made.stop()
+        assert process.ended(30) == 0
+        process.stop()
         assert Path(f"/proc/{daemon}").exists()
     finally:
         os.kill(daemon, signal.SIGKILL)
@@ -183,10 +189,10 @@ def test_a_child_that_ends_its_own_children_is_asked_first(end_s, code):
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', "
         "flush=True); time.sleep(60)"
     )
-    made = child(program, end_s=end_s)
-    made.next_line(30)
-    made.stop()
-    assert made.ended(0) == code
+    process = child(program, end_s=end_s)
+    process.next_line(30)
+    process.stop()
+    assert process.ended(0) == code
 
 
 def test_ctrl_c_while_a_child_starts_stops_it(monkeypatch):

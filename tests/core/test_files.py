@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from mnistbench.core.files import DIGITS_VARIABLE, digits_file, replace_file, why_not_writable
+from mnistbench.core.files import (
+    DIGITS_VARIABLE,
+    digits_file,
+    locked,
+    replace_file,
+    why_not_writable,
+)
 
 
 def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:
@@ -39,6 +48,50 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_lock_is_held_by_one_process_or_shared_by_several(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    waits: list[str] = []
+    with locked(path, shared=True), locked(path, shared=True):
+        with pytest.raises(BlockingIOError), locked(path):
+            pass
+        with pytest.raises(InterruptedError), locked(path, before_waiting=interrupt(waits)):
+            pass
+        assert waits == ["waits"]
+    with locked(path), pytest.raises(BlockingIOError), locked(path, shared=True):
+        pass
+    with locked(path, before_waiting=interrupt(waits)):
+        assert waits == ["waits"]
+
+
+def interrupt(waits: list[str]) -> Callable[[], None]:
+    """Return what notes that a lock is waited for, and ends the wait."""
+
+    def before_waiting() -> None:
+        waits.append("waits")
+        raise InterruptedError
+
+    return before_waiting
+
+
+def test_a_file_that_its_holder_removed_is_no_lock_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    flock = fcntl.flock
+    removed: list[int] = []
+
+    def after_a_removal(descriptor: IO[bytes], operation: int) -> None:
+        if not removed:
+            removed.append(path.stat().st_ino)
+            path.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", after_a_removal)
+    with locked(path) as descriptor:
+        assert os.path.samestat(os.fstat(descriptor), path.stat())
+        assert len(removed) == 1
+
+
 def test_why_a_directory_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not_writable(tmp_path / "not" / "there") == ""
     (tmp_path / "file").write_text("in the way")
@@ -66,8 +119,8 @@ def test_digits_are_those_of_scikit_learn_else_of_the_variable(
     spec = ModuleSpec("sklearn", None, is_package=True)
     # Stands in for the installed scikit-learn, without a file.
     spec.submodule_search_locations = [str(tmp_path / "sklearn")]
-    found = {"sklearn": spec}
-    monkeypatch.setattr(importlib.util, "find_spec", found.get)
+    specs = {"sklearn": spec}
+    monkeypatch.setattr(importlib.util, "find_spec", specs.get)
     monkeypatch.delenv(DIGITS_VARIABLE, raising=False)
     assert digits_file() is None
     monkeypatch.setenv(DIGITS_VARIABLE, str(tmp_path / "named" / "digits.csv.gz"))
@@ -75,5 +128,5 @@ def test_digits_are_those_of_scikit_learn_else_of_the_variable(
     named = put(tmp_path / "named")
     assert digits_file() == named
     assert put(tmp_path / "sklearn" / "datasets" / "data") == digits_file()
-    found.clear()
+    specs.clear()
     assert digits_file() == named

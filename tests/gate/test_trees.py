@@ -21,7 +21,6 @@ from pathlib import Path
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import trees
 from mnistbench.gate.trees import head_of, of_revision, of_working_tree, repository_of, scratch
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -85,17 +84,17 @@ def repository(tmp_path):
 
 def files_of(root):
     """Name -> what it is: a link's target, else the executable bit and a hash."""
-    found = {}
+    contents = {}
     for folder, folders, names in os.walk(root):
         for name in [*names, *(name for name in folders if (Path(folder) / name).is_symlink())]:
             path = Path(folder) / name
             key = str(path.relative_to(root))
             if path.is_symlink():
-                found[key] = f"-> {path.readlink()}"
+                contents[key] = f"-> {path.readlink()}"
             else:
                 executable = "x" if path.stat().st_mode & stat.S_IXUSR else "-"
-                found[key] = f"{executable} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    return found
+                contents[key] = f"{executable} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    return contents
 
 
 def names_of(root):
@@ -234,17 +233,17 @@ def test_a_process_that_git_has_started_reads_no_other_repository(
     repository, into, tmp_path, monkeypatch
 ):
     # In a hook, or in git rebase --exec, these are set; they would win over the folder.
-    other = Repository(tmp_path / "other")
-    other.write("other.py")
-    other.commit()
-    monkeypatch.setenv("GIT_DIR", str(other.path / ".git"))
-    monkeypatch.setenv("GIT_WORK_TREE", str(other.path))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(other.path / ".git/index"))
-    before = files_of(other.path)
+    foreign = Repository(tmp_path / "other")
+    foreign.write("other.py")
+    foreign.commit()
+    monkeypatch.setenv("GIT_DIR", str(foreign.path / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(foreign.path))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(foreign.path / ".git/index"))
+    before = files_of(foreign.path)
     assert repository_of(repository.path) == repository.path
     assert "model.py" in names_of(of_revision(repository.path, "HEAD", into / "base").root)
     assert "model.py" in names_of(of_working_tree(repository.path, into / "head").root)
-    assert files_of(other.path) == before
+    assert files_of(foreign.path) == before
 
 
 # ---- A working tree ------------------------------------------------------------------------------
@@ -395,14 +394,14 @@ def test_a_base_without_its_own_generated_files_is_refused(built, into, source, 
         "tables.txt",
         "make_tables.py",
     )
-    others = ("README.md", "pyproject.toml", "package/part.py", "tests/data.txt")
-    for name in (*inputs, *others):
+    unlisted = ("README.md", "pyproject.toml", "package/part.py", "tests/data.txt")
+    for name in (*inputs, *unlisted):
         built.write(name, "one")
     built.write(".gitignore", "_version.py\ntables.py\nconversion.py\n*.so\n")
     built.commit()
     (built.path / "package/native.so").unlink()
     built.write(generated, "built")
-    for name in (*others, "untracked.txt"):
+    for name in (*unlisted, "untracked.txt"):
         built.write(name, "from what nothing is generated")
     assert of_revision(built.path, "HEAD", into / "base").generated
     built.write(source, "open('package/tables.py', 'w')")
@@ -626,13 +625,13 @@ def test_a_folder_that_another_gate_has_just_made_stays(monkeypatch):
     inside = []
 
     def slow(lock, operation):
-        if operation == fcntl.LOCK_EX and not inside:
+        if not inside:
             inside.append(lock)
             with scratch():
                 pass
         flock(lock, operation)
 
-    monkeypatch.setattr(trees.fcntl, "flock", slow)
+    monkeypatch.setattr(fcntl, "flock", slow)
     with scratch() as folder:
         assert folder.is_dir()
         assert (folder / "lock").is_file()

@@ -55,8 +55,8 @@ def save(number, scale=1.0, *, name="base", directory="", documents=None, **chan
 )
 def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code, line):
     save(1), save(2, **head)
-    found, out, err = run("compare", "1", "2", *options)
-    assert (found, err) == (code, "")
+    exit_code, out, err = run("compare", "1", "2", *options)
+    assert (exit_code, err) == (code, "")
     assert out.endswith(f"\nthresholds: {line}\n")
     first = (
         "1. aten::mm, forward fc1 (step convnet-b16-cpu on digits): regressed: 1.00 ms -> 2.00 "
@@ -326,6 +326,23 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(run, arg
     [line] = err.splitlines()
     assert line.startswith(f"mnistbench: passed over: {torn}: is not JSON (Expecting value")
     assert torn.exists()
+
+
+def test_a_damaged_operation_table_concerns_only_commands_that_show_operations(run):
+    save(1), save(2)
+    spoiled = save(3)
+    document = json.loads(spoiled.read_text(encoding="utf-8"))
+    document["benchmarks"][0]["extra_info"]["mnistbench"]["tables"][0]["times"] = "{"
+    spoiled.write_text(json.dumps(document), encoding="utf-8")
+    for arguments in (["list"], ["history", CASE]):
+        _, out, err = run(*arguments)
+        assert [line.split()[0] for line in out.splitlines()[-3:]] == ["0001", "0002", "0003"]
+        assert err == ""
+    for arguments in (["compare", "1", "latest"], ["history", CASE, "--op", "aten::mm"]):
+        _, out, err = run(*arguments)
+        assert "10:02" in out
+        assert "10:03" not in out
+        assert err.startswith(f"mnistbench: passed over: {spoiled}: benchmarks[0].extra_info.")
 
 
 @pytest.mark.parametrize("command", ["list", "report"])

@@ -40,7 +40,7 @@ def saved(**changes):
     return run_header(builders.environment(**changes))["environment"]
 
 
-def found(params=CPU, *, across_versions=False, across_machines=False, base=None, **changes):
+def blocking(params=CPU, *, across_versions=False, across_machines=False, base=None, **changes):
     allowed = {"across_versions": across_versions, "across_machines": across_machines}
     return blocking_differences(base or saved(), saved(**changes), params, **allowed)
 
@@ -54,21 +54,21 @@ def test_every_field_of_an_environment_is_listed():
 def test_a_field_that_decides_is_named_base_first(name):
     head = saved(**{name: OTHERS[name]})
     # On an accelerator everything decides.
-    assert found(builders.params(device="cuda"), **{name: OTHERS[name]}) == {
+    assert blocking(builders.params(device="cuda"), **{name: OTHERS[name]}) == {
         name: (saved()[name], head[name])
     }
 
 
 @pytest.mark.parametrize("name", ["mnistbench", "torchvision", "platform"])
 def test_a_field_that_does_not_make_times_differ_does_not_decide(name):
-    assert found(**{name: OTHERS[name]}) == {}
+    assert blocking(**{name: OTHERS[name]}) == {}
     assert differences(saved(), saved(**{name: OTHERS[name]})) == {
         name: (saved()[name], OTHERS[name])
     }
 
 
 def test_differences_are_all_named_as_text_too():
-    several = found(cpu_count=4, torch="2.13.0", platform="x", allocator={})
+    several = blocking(cpu_count=4, torch="2.13.0", platform="x", allocator={})
     assert described(several) == [
         "torch 2.15.0 -> 2.13.0",
         "cpu count 2 -> 4",
@@ -87,7 +87,7 @@ def test_differences_are_all_named_as_text_too():
     ],
 )
 def test_another_python_decides_and_a_patch_release_does_not(base, head, decides):
-    assert found(python=head, base=saved(python=base)) == (
+    assert blocking(python=head, base=saved(python=base)) == (
         {"python": (base, head)} if decides else {}
     )
 
@@ -96,11 +96,11 @@ def test_another_python_decides_and_a_patch_release_does_not(base, head, decides
     ("device", "decides"), [("cpu", False), ("cuda", True), ("cuda:1", True), ("mps", True)]
 )
 def test_an_accelerator_does_not_matter_to_a_case_on_the_cpu(device, decides):
-    assert bool(found(builders.params(device=device), devices=(H200,))) is decides
+    assert bool(blocking(builders.params(device=device), devices=(H200,))) is decides
 
 
 def test_a_plain_benchmark_may_run_anywhere_so_that_an_accelerator_decides():
-    assert list(found(None, devices=(H200,))) == ["devices"]
+    assert list(blocking(None, devices=(H200,))) == ["devices"]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_plain_benchmark_may_run_anywhere_so_that_an_accelerator_decides():
 def test_an_option_allows_its_own_fields_and_names_itself_in_their_advice(option, fields):
     params = builders.params(device="cuda")
     everything = {name: OTHERS[name] for name in BLOCKING}
-    assert list(found(params, **everything)) == list(differences(saved(), saved(**everything)))
-    assert set(found(params, **{option: True}, **everything)) == set(BLOCKING) - set(fields)
+    assert list(blocking(params, **everything)) == list(differences(saved(), saved(**everything)))
+    assert set(blocking(params, **{option: True}, **everything)) == set(BLOCKING) - set(fields)
     flag = f"--{option.replace('_', '-')}"
     assert {name for name, advice in BLOCKING.items() if flag in advice} == set(fields)
 
@@ -131,5 +131,7 @@ def test_blocking_differences_are_the_same_in_both_directions(base, head, params
     assert forbids.items() <= differences(base, head).items()
     assert set(forbids) <= set(BLOCKING)
     back = blocking_differences(head, base, params, across_versions=across_versions)
-    assert back == {name: (mine, others) for name, (others, mine) in forbids.items()}
+    assert back == {
+        name: (head_value, base_value) for name, (base_value, head_value) in forbids.items()
+    }
     assert blocking_differences(base, base, params, across_versions=across_versions) == {}

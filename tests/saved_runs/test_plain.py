@@ -206,7 +206,7 @@ def test_every_file_that_pytest_benchmark_compares_is_read(changes, top):
     assert problems == []
     [saved] = Storage(Path("runs")).all()
     assert [case.node_id for case in saved.run.cases] == [
-        one["fullname"] for one in data["benchmarks"]
+        benchmark["fullname"] for benchmark in data["benchmarks"]
     ]
 
 
@@ -244,13 +244,13 @@ _TOP = st.fixed_dictionaries(
 @given(_TOP)
 def test_any_file_is_read_or_refused_in_one_line(document):
     try:
-        found = Run.from_json(document, "x.json")
+        run = Run.from_json(document, "x.json")
     except MnistbenchError as error:
         lines = [str(error)]
     else:
-        assert len(found.cases) + len(found.left_out) == len(document["benchmarks"])
-        assert len({case.key for case in found.cases}) == len(found.cases)
-        lines = list(found.left_out)
+        assert len(run.cases) + len(run.left_out) == len(document["benchmarks"])
+        assert len({case.key for case in run.cases}) == len(run.cases)
+        lines = list(run.left_out)
     assert all(len(line.splitlines()) == 1 for line in lines)
 
 

@@ -66,7 +66,7 @@ def test_a_comparison_needs_medians_of_warm_tables_and_final_values_alone():
         op_fail=("5%",),
         case_fail="10%",
     )
-    [case] = Run.from_json(builders.saved_file(record), SOURCE, samples=False).cases
+    [case] = Run.from_json(builders.saved_file(record), SOURCE, "medians").cases
     [table] = case.tables
     assert (table.temperature, table.profiler_ns) == ("warm", 3)
     assert table.keys == (("aten::mm", "forward", "fc1"),)
@@ -84,7 +84,7 @@ def test_a_comparison_without_samples_is_that_of_the_whole_runs(base, head):
     head = dataclasses.replace(head, test=base.test, node_id=base.node_id, params=base.params)
     files = [builders.saved_file(record) for record in (base, head)]
     whole_runs = [Run.from_json(file, SOURCE) for file in files]
-    lean_runs = [Run.from_json(file, SOURCE, samples=False) for file in files]
+    lean_runs = [Run.from_json(file, SOURCE, "medians") for file in files]
     reports = [
         rendered(judge(compare(runs[:1], runs[1]), CRITERIA), "json", 3)
         for runs in (whole_runs, lean_runs)
@@ -122,8 +122,7 @@ def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
 def test_runs_of_the_same_code_share_the_counts_of_their_tables():
     texts = [json.dumps(builders.saved_file()) for _ in range(2)]
     base, head = (
-        Run.from_json(json.loads(text), SOURCE, samples=False).cases[0].table("warm")
-        for text in texts
+        Run.from_json(json.loads(text), SOURCE, "medians").cases[0].table("warm") for text in texts
     )
     assert base.operations.value is head.operations.value
 
@@ -183,9 +182,14 @@ def run_or_complaint(read, source=SOURCE):
     return None
 
 
-def survives_every_report(run, other):
+def survives_every_report(run, second_run):
     """Compare both ways, judge, and draw whatever a user can ask for."""
-    for bases, head in (([other], run), ([run], other), ([run, other], run), ([run] * 8, run)):
+    for bases, head in (
+        ([second_run], run),
+        ([run], second_run),
+        ([run, second_run], run),
+        ([run] * 8, run),
+    ):
         judgement = run_or_complaint(
             lambda head=head, bases=bases: judge(compare(bases, head), CRITERIA)
         )
@@ -197,7 +201,7 @@ def survives_every_report(run, other):
             rendered(judgement, "json", 3),
             parse_constant=lambda name: pytest.fail(f"{name} is not JSON"),
         )
-    saved = [SavedRun(Path(SOURCE), run), SavedRun(Path("0002_now.json"), other)]
+    saved = [SavedRun(Path(SOURCE), run), SavedRun(Path("0002_now.json"), second_run)]
     assert draw(list_table(saved))
     for case in run.cases:
         with contextlib.suppress(UsageError):  # two cases of one name: their times are no series
@@ -266,10 +270,10 @@ def test_any_bytes_are_a_run_or_a_complaint(content):
 
 @given(timed_records(), timed_records())
 @settings(strategies.ANY_SPEED, max_examples=100)
-def test_every_report_can_be_made_of_any_session(one, other):
+def test_every_report_can_be_made_of_any_session(base, head):
     # One identity, so that they are compared and not only listed.
-    other = dataclasses.replace(other, test=one.test, node_id=one.node_id, params=one.params)
-    survives_every_report(builders.summary(one), builders.summary(other))
+    head = dataclasses.replace(head, test=base.test, node_id=base.node_id, params=base.params)
+    survives_every_report(builders.summary(base), builders.summary(head))
 
 
 @pytest.mark.parametrize(

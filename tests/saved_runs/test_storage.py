@@ -48,7 +48,7 @@ def storage():
     return Storage(Path(".benchmarks"))
 
 
-def found(reference):
+def paths_of(reference):
     return [run.path for run in storage().find(reference)]
 
 
@@ -75,37 +75,42 @@ def test_a_file_is_found_by_its_path_wherever_it_lies(tmp_path):
     path = save("0001_base.json")
     elsewhere = tmp_path / "run.json"
     shutil.copy(path, elsewhere)
-    assert found(str(path)) == [path]
-    assert found(str(elsewhere)) == [elsewhere]
+    assert paths_of(str(path)) == [path]
+    assert paths_of(str(elsewhere)) == [elsewhere]
     assert storage().find("run.json")[0].number == ""
 
 
 def test_a_run_is_found_by_its_number_with_or_without_zeros_which_may_have_five_digits():
     path = save("0003_now.json")
-    assert found("0003") == found("3") == found("003") == [path]
+    assert paths_of("0003") == paths_of("3") == paths_of("003") == [path]
     path = save("10000_base.json")
-    assert found("10000") == found("latest") == [path]
+    assert paths_of("10000") == paths_of("latest") == [path]
     assert storage().find("10000")[0].number == "10000"
 
 
 def test_a_number_that_two_files_have_is_refused_with_both_names():
     # Two sessions that save at once may pick one number, and two machines share a storage.
-    one = save("0002_base.json")
-    other = save("0002_other.json", folder="Darwin")
-    assert refusal("2") == f"'2' is the number of 2 saved runs: {one}, {other}; give one's file"
+    linux = save("0002_base.json")
+    darwin = save("0002_other.json", folder="Darwin")
+    assert refusal("2") == f"'2' is the number of 2 saved runs: {linux}, {darwin}; give one's file"
 
 
 def test_a_glob_finds_every_run_it_matches_oldest_first():
     newer = save("0001_base.json", minute=50)
     older = save("0002_base.json", minute=10)
     save("0003_now.json")
-    assert found("*_base") == found("*_base.json") == found(f"{MACHINE}/*_base") == [older, newer]
+    assert (
+        paths_of("*_base")
+        == paths_of("*_base.json")
+        == paths_of(f"{MACHINE}/*_base")
+        == [older, newer]
+    )
 
 
 def test_a_glob_of_paths_finds_files_that_are_not_in_the_storage(tmp_path):
     save("0001_base.json")
     shutil.copytree(".benchmarks", "artifacts")
-    assert found("artifacts/**/*.json") == [Path("artifacts", MACHINE, "0001_base.json")]
+    assert paths_of("artifacts/**/*.json") == [Path("artifacts", MACHINE, "0001_base.json")]
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -114,7 +119,7 @@ def test_a_glob_of_files_needs_no_storage(compress):
     name = "result.json.gz" if compress else "result.json"
     Path(name).write_bytes(gzip.compress(path.read_bytes()) if compress else path.read_bytes())
     shutil.rmtree(".benchmarks")
-    assert found(name.replace("result", "*")) == [Path(name)]
+    assert paths_of(name.replace("result", "*")) == [Path(name)]
 
 
 @pytest.mark.parametrize("glob", ["*_gone", "*"])
@@ -132,7 +137,7 @@ def test_latest_is_the_highest_number_that_can_be_read():
     path = save("0009_base.json", minute=1)
     save("0008_base.json", minute=59)
     save("0010_torn.json").write_text("")
-    assert found("latest") == [path]
+    assert paths_of("latest") == [path]
 
 
 def test_latest_of_nothing_that_can_be_read_says_how_to_save_a_run():
@@ -173,10 +178,10 @@ def test_runs_in_the_storage_itself_are_found_beside_those_of_machines():
 
 
 def test_every_run_of_a_commit_is_found_by_its_whole_id_or_a_part():
-    one = save("0001_base.json", minute=1)
-    other = save("0002_base.json", minute=2)
+    first = save("0001_base.json", minute=1)
+    second = save("0002_base.json", minute=2)
     save("0003_now.json", commit=SECOND)
-    assert found(FIRST) == found(FIRST[:7]) == found(FIRST[:4]) == [one, other]
+    assert paths_of(FIRST) == paths_of(FIRST[:7]) == paths_of(FIRST[:4]) == [first, second]
 
 
 def test_a_part_of_an_id_that_two_commits_share_is_refused():
@@ -186,23 +191,23 @@ def test_a_part_of_an_id_that_two_commits_share_is_refused():
     assert refusal(FIRST[:6]) == (
         f"'1a2b3c' is the start of 2 commits: {FIRST}, {FIRST[:6] + SECOND[6:]}; give more of one"
     )
-    assert found(FIRST[:7]) == [Path(".benchmarks", MACHINE, "0001_base.json")]
+    assert paths_of(FIRST[:7]) == [Path(".benchmarks", MACHINE, "0001_base.json")]
 
 
 def test_seven_digits_are_a_commit_and_not_a_number():
     path = save("0001_base.json", commit="1234567" + FIRST[7:])
-    assert found("1234567") == [path]
+    assert paths_of("1234567") == [path]
 
 
 def test_a_run_with_changes_on_top_is_not_meant_by_its_commit():
-    one = save("0001_base.json", dirty=True, minute=1)
-    other = save("0002_base.json", dirty=True, minute=2)
+    first = save("0001_base.json", dirty=True, minute=1)
+    second = save("0002_base.json", dirty=True, minute=2)
     assert refusal(FIRST[:7]) == (
-        f"'1a2b3c4' has saved runs only with changes on top of it: {one}, {other}; name one of "
+        f"'1a2b3c4' has saved runs only with changes on top of it: {first}, {second}; name one of "
         "these files"
     )
     clean = save("0003_base.json")
-    assert found(FIRST[:7]) == found("main") == [clean]
+    assert paths_of(FIRST[:7]) == paths_of("main") == [clean]
 
 
 def test_a_branch_is_its_newest_saved_commit():
@@ -213,7 +218,7 @@ def test_a_branch_is_its_newest_saved_commit():
     ]
     save("0004_base.json", commit=FIRST, branch="topic", minute=4)
     save("0005_base.json", commit="0" * 40, dirty=True, minute=5)
-    assert found("main") == newest
+    assert paths_of("main") == newest
 
 
 @pytest.mark.parametrize(
@@ -221,10 +226,10 @@ def test_a_branch_is_its_newest_saved_commit():
 )
 def test_a_branch_is_found_where_there_is_no_git(monkeypatch, branch):
     path = save("0001_base.json", branch=branch)
-    assert found(branch) == [path]
+    assert paths_of(branch) == [path]
     monkeypatch.setenv("PATH", "")
     assert shutil.which("git") is None
-    assert found(branch) == found(FIRST[:7]) == [path]
+    assert paths_of(branch) == paths_of(FIRST[:7]) == [path]
 
 
 @pytest.mark.parametrize("reference", ["", " ", "topic"])
@@ -289,12 +294,12 @@ def test_whatever_git_calls_a_commit_finds_its_runs(commits):
         commits[0][:8],
         "HEAD^{commit}~1",
     ):
-        assert found(reference) == [first], reference
-    assert found("HEAD") == found("main") == [second]
+        assert paths_of(reference) == [first], reference
+    assert paths_of("HEAD") == paths_of("main") == [second]
     # A shallow clone in CI, or runs downloaded from another fork: a commit that this repository
     # lacks.
     third = save("0003_base.json", commit=SECOND)
-    assert found(SECOND[:9]) == [third]
+    assert paths_of(SECOND[:9]) == [third]
 
 
 def test_a_commit_that_git_knows_and_that_was_not_saved_without_changes_is_named_by_its_id(commits):
@@ -428,15 +433,15 @@ def test_a_larger_file_than_any_run_is_not_read(monkeypatch):
 
 def test_folders_pipes_and_links_to_nothing_are_passed_over():
     path = save("0002_base.json")
-    others = [
+    no_files = [
         path.with_name(name) for name in ("0001_folder.json", "0003_link.json", "0004_pipe.json")
     ]
-    others[0].mkdir()
-    others[1].symlink_to("gone.json")
-    os.mkfifo(others[2])  # reading it would wait for a writer
+    no_files[0].mkdir()
+    no_files[1].symlink_to("gone.json")
+    os.mkfifo(no_files[2])  # reading it would wait for a writer
     runs = storage()
     assert [run.path for run in runs.all()] == [run.path for run in runs.find("*")] == [path]
-    assert runs.refused == [f"{other}: is not a file" for other in others]
+    assert runs.refused == [f"{file}: is not a file" for file in no_files]
 
 
 @pytest.fixture
@@ -530,12 +535,12 @@ def test_a_plain_file_of_pytest_benchmark_has_its_cases_and_no_operations():
 @pytest.mark.parametrize("extra", [{"mnistbench": "0.1"}, {"other": {"schema": 99}}], ids=str)
 def test_entries_of_other_plug_ins_are_no_record(extra):
     document = builders.saved_file()
-    other = {**document["benchmarks"][0], "fullname": "test_b", "extra_info": extra}
+    benchmark = {**document["benchmarks"][0], "fullname": "test_b", "extra_info": extra}
     path = save("0001_base.json")
-    path.write_text(json.dumps({**document, "benchmarks": [other]}))
+    path.write_text(json.dumps({**document, "benchmarks": [benchmark]}))
     [run] = storage().all()
     assert (run.run.plain, [case.params for case in run.run.cases]) == (True, [None])
-    path.write_text(json.dumps({**document, "benchmarks": [*document["benchmarks"], other]}))
+    path.write_text(json.dumps({**document, "benchmarks": [*document["benchmarks"], benchmark]}))
     [run] = storage().all()
     assert [case.label for case in run.run.cases] == ["step convnet-b16-cpu on digits", "test_b"]
     assert not run.run.plain
@@ -613,8 +618,8 @@ def test_a_file_cannot_name_a_directory_that_is_not_one_of_a_session(tmp_path, d
 def test_files_of_older_pytest_benchmarks_are_compared_by_case(version):
     # Written by that version, samples left out.
     path = Path(__file__).parents[1] / "data" / f"pytest_benchmark_{version}.json"
-    [found] = Storage(path.parent).find(str(path))
-    run = found.run
+    [saved_run] = Storage(path.parent).find(str(path))
+    run = saved_run.run
     assert run.plain
     assert [case.node_id for case in run.cases] == ["test_x.py::test_sum", "test_x.py::test_sort"]
     assert run.cases[0].wall_ns == nanoseconds(

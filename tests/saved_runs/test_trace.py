@@ -91,9 +91,9 @@ def test_the_run_has_the_samples_of_each_step(tmp_path):
 def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path):
     base = saved_trace(build.trace_file(tmp_path, build.network(), name="a.json"))
     head = saved_trace(build.trace_file(tmp_path, build.network(scale=2.0), name="b.json.gz"))
-    found = compared(base, head)
-    assert set(found) == {"host", "device"}
-    device = found["device"]
+    cases_by_id = compared(base, head)
+    assert set(cases_by_id) == {"host", "device"}
+    device = cases_by_id["device"]
     assert (device.base_ns, device.head_ns, device.clock) == (150_000, 300_000, "device")
     assert device.is_busy_time
     assert {
@@ -103,7 +103,7 @@ def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path
         RELU: 50_000,
     }
     assert device.remainder_ns == 0
-    assert not found["host"].is_busy_time
+    assert not cases_by_id["host"].is_busy_time
 
 
 def test_thresholds_alone_judge_a_trace(tmp_path):
@@ -116,14 +116,14 @@ def test_thresholds_alone_judge_a_trace(tmp_path):
         build.trace_file(tmp_path, build.network(steps=6, scale=1.15), name="b.json")
     )
     judged = judge(compare([base.run], head.run), Criteria())
-    found = {
+    verdicts = {
         (case.case.head.node_id, finding.name): finding.verdict
         for case in judged.cases
         for finding in case.findings
     }
     assert (
-        found["device", "aten::addmm, forward Linear_0"]
-        == found["device", "iteration"]
+        verdicts["device", "aten::addmm, forward Linear_0"]
+        == verdicts["device", "iteration"]
         == "regressed"
     )
 
@@ -278,9 +278,9 @@ def test_a_damaged_trace_is_an_error_of_one_line(tmp_path):
 )
 def test_the_ledger_of_two_real_machines_adds_up(base, head):
     sides = [saved_trace(real_traces.path(name)) for name in (base, head)]
-    found = compared(*sides, across_machines=True)
-    assert set(found) == {"host", "device"}
-    for case in found.values():
+    cases_by_id = compared(*sides, across_machines=True)
+    assert set(cases_by_id) == {"host", "device"}
+    for case in cases_by_id.values():
         assert (
             sum(change.change_ns for change in case.operations) + case.remainder_ns
             == case.change_ns

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -165,6 +165,12 @@ class StudyTable:
     name: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+#: The fields of :class:`Findings` that the steps of a lab measure, each a tuple of items.
+MeasuredField = Literal[
+    "cases", "iteration_times", "epoch_times", "first_iterations", "trainings", "studies"
+]
 
 
 @dataclass(frozen=True)

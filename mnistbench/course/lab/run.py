@@ -17,7 +17,7 @@ import tempfile
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,6 +32,7 @@ from mnistbench.course.lab.lab_file import (
     FILE,
     Findings,
     LabSettings,
+    MeasuredField,
     StudyTable,
     read_file,
     stored,
@@ -72,7 +73,7 @@ class LabStep:
     name: str  # of its file
     text: str  # description for the progress display
     seconds: float  # estimate, for the remaining time
-    field: str  # of the findings, to which its result belongs
+    field: MeasuredField  # of the findings, to which its items belong
     work: Callable[[Advance], _Result]
     # Parameters of the measurement: if they change, the step is measured again.
     what: Mapping[str, Any] | None = None
@@ -89,11 +90,13 @@ def unlike_steps(
     Raises:
         RecordError: such a file is damaged.
     """
-    measured: dict[str, list[Any]] = {}
+    measured: dict[MeasuredField, list[Any]] = {}
     for step in LabPlan(findings.settings, findings.environment).steps():
         content = content_of(f"{STEPS.name}/{step.name}.json")
         measured.setdefault(step.field, []).extend(items_of(content, step) if content else ())
-    unlike = [name for name, items in measured.items() if getattr(findings, name) != tuple(items)]
+    unlike: list[str] = [
+        name for name, items in measured.items() if getattr(findings, name) != tuple(items)
+    ]
     begun = content_of(BEGUN.as_posix())
     if findings.predictions != (_predictions_of(begun) if begun else None):
         unlike.append("predictions")
@@ -187,9 +190,14 @@ class LabPlan:
             def work(_: Advance, name: str = name) -> _Result:
                 return study(name, max(0.0, ends() - time.monotonic()))
 
-            text = f"study of {name}"
-            seconds = STUDIES_S / len(STUDIES)
-            yield LabStep(f"study-{name}", text, seconds, "studies", work, {"arguments": arguments})
+            yield LabStep(
+                f"study-{name}",
+                f"study of {name}",
+                seconds=STUDIES_S / len(STUDIES),
+                field="studies",
+                work=work,
+                what={"arguments": arguments},
+            )
 
     def _training_step(self, device: str, size: int) -> LabStep:
         case = f"{in_a_name(device)}-b{size}"
@@ -202,16 +210,14 @@ class LabPlan:
             )
             return [training], notes
 
-        seconds = 2 + self.settings.epochs * self._seconds_per_epoch(size)
-        text = f"training, {device}, batch size {size}"
         return LabStep(
             f"training-{case}",
-            text,
-            seconds,
-            "trainings",
-            work,
-            {"step": default_step(device)},
-            (run,),
+            f"training, {device}, batch size {size}",
+            seconds=2 + self.settings.epochs * self._seconds_per_epoch(size),
+            field="trainings",
+            work=work,
+            what={"step": default_step(device)},
+            files=(run,),
         )
 
     def _profile_step(self, phase: str, device: str, size: int) -> LabStep:
@@ -224,9 +230,15 @@ class LabPlan:
                 self.measures.profiled(phase, device, self.environment.threads, size, trace)
             ], ()
 
-        text = f"operations of {phase}, {device}, batch size {size}"
-        seconds = 3 + 20 * _seconds_per_step(size)
-        return LabStep(f"operations-{case}", text, seconds, "cases", work, {"files": files}, files)
+        return LabStep(
+            f"operations-{case}",
+            f"operations of {phase}, {device}, batch size {size}",
+            seconds=3 + 20 * _seconds_per_step(size),
+            field="cases",
+            work=work,
+            what={"files": files},
+            files=files,
+        )
 
     def _iterations_step(self, places: Sequence[tuple[str, int]]) -> LabStep:
         cases = itertools.product(places, ("step", "forward"), self.settings.batch_sizes)
@@ -234,10 +246,10 @@ class LabPlan:
         return LabStep(
             "iterations",
             "time per iteration",
-            1.5 * len(wanted),
-            "iteration_times",
-            lambda advance: (self.measures.iterations(wanted, advance), ()),
-            {"wanted": wanted},
+            seconds=1.5 * len(wanted),
+            field="iteration_times",
+            work=lambda advance: (self.measures.iterations(wanted, advance), ()),
+            what={"wanted": wanted},
         )
 
     def _epoch_step(self, phase: str, device: str, threads: int, size: int) -> LabStep:
@@ -247,18 +259,18 @@ class LabPlan:
         return LabStep(
             f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}",
             f"epochs of {phase}, {device}, {threads} threads, batch size {size}",
-            1 + 2 * share * self._seconds_per_epoch(size),
-            "epoch_times",
-            lambda _: ([self.measures.epoch(phase, device, threads, size)], ()),
+            seconds=1 + 2 * share * self._seconds_per_epoch(size),
+            field="epoch_times",
+            work=lambda _: ([self.measures.epoch(phase, device, threads, size)], ()),
         )
 
     def _first_iteration_step(self, phase: str, device: str, size: int) -> LabStep:
         return LabStep(
             f"first-iteration-{phase}-{in_a_name(device)}-b{size}",
             f"first iteration of {phase}, {device}, batch size {size}",
-            15,
-            "first_iterations",
-            lambda _: (
+            seconds=15,
+            field="first_iterations",
+            work=lambda _: (
                 self.measures.first_iterations(phase, device, self.environment.threads, size),
                 (),
             ),
@@ -309,7 +321,11 @@ class Lab:
         """
         plan = self._plan
         steps = list(self._plan.steps())
-        results: dict[str, list[Any]] = {field.name: [] for field in fields(Findings)}
+        measured: dict[MeasuredField, list[Any]] = {
+            field: [] for field in typing.get_args(MeasuredField)
+        }
+        all_notes: list[str] = []
+        traces: list[str] = []
         with Progress(stream) as progress:
             kept = [self._kept(step, progress) for step in steps]
         seconds = sum(step.seconds for step, result in zip(steps, kept, strict=True) if not result)
@@ -321,18 +337,21 @@ class Lab:
                 else:
                     progress.step(text, left_s=progress.left_s or seconds)
                 items, notes = result or self._measure(step, progress)
-                results[step.field] += items
-                results["notes"] += notes
-                results["traces"] += step.files if step.field == "cases" else ()
-        results["notes"] = list(dict.fromkeys(results["notes"]))
-        parts: dict[str, Any] = {name: tuple(items) for name, items in results.items()}
-        parts |= {
-            "settings": plan.settings,
-            "environment": plan.environment,
-            "predictions": self._predictions,
-        }
-        parts["train_samples"], parts["test_samples"] = plan.samples
-        findings = Findings(**parts)
+                measured[step.field] += items
+                all_notes += notes
+                traces += step.files if step.field == "cases" else ()
+        tuples: dict[str, Any] = {field: tuple(items) for field, items in measured.items()}
+        train_samples, test_samples = plan.samples
+        findings = Findings(
+            settings=plan.settings,
+            environment=plan.environment,
+            train_samples=train_samples,
+            test_samples=test_samples,
+            traces=tuple(traces),
+            notes=tuple(dict.fromkeys(all_notes)),
+            predictions=self._predictions,
+            **tuples,
+        )
         write_file(self._directory / FILE, stored(findings))
         return findings
 

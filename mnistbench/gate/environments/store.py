@@ -8,7 +8,6 @@ environment is used, exclusively while it is made or removed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -28,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 import platformdirs
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.files import replace_file
+from mnistbench.core.files import locked, replace_file
 from mnistbench.core.reading import read_text
 from mnistbench.core.units import size
 from mnistbench.gate.environments import uv
@@ -79,21 +78,26 @@ def held(wanted: Wanted, say: Callable[[str], None]) -> Iterator[MadeEnvironment
             f"{folder.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to another "
             "folder"
         ) from None
+
+    def before_waiting() -> None:
+        say(f"waiting for another process that makes or removes {shown(folder)}")
+
+    lock_file = _lock_file(folder)
     while True:  # another process may remove it after it was made and before it is used
-        with _locked(folder, fcntl.LOCK_SH, say):
+        with locked(lock_file, shared=True, before_waiting=before_waiting):
             if environment := _load(folder):
                 used = replace(environment, last_used=_now())
                 with contextlib.suppress(OSError):  # a full disk does not prevent its use
                     _write(used)
                 yield used
                 return
-        with _locked(folder, fcntl.LOCK_EX, say) as lock:
+        with locked(lock_file, before_waiting=before_waiting) as lock:
             if _load(folder) is None:
                 try:
                     _make(folder, wanted, lock, say)
                 except BaseException:  # also Ctrl-C
                     _remove(folder)
-                    folder.with_suffix(".lock").unlink()
+                    lock_file.unlink()
                     raise
 
 
@@ -118,10 +122,10 @@ def remove_all() -> dict[Path, tuple[int, int] | None]:
     removed: dict[Path, tuple[int, int] | None] = {}
     for folder in _folders():
         try:
-            with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            with locked(_lock_file(folder)):
                 sizes = _sizes(folder)
                 _remove(folder)
-                folder.with_suffix(".lock").unlink()
+                _lock_file(folder).unlink()
             removed[folder] = sizes
         except BlockingIOError:
             removed[folder] = None
@@ -224,27 +228,8 @@ def _name(wanted: Wanted) -> str:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
-@contextmanager
-def _locked(folder: Path, mode: int, say: Callable[[str], None] = lambda _: None) -> Iterator[int]:
-    """Lock an environment and give the descriptor of the lock file.
-
-    Raises:
-        BlockingIOError: another process has locked it, and the mode has LOCK_NB.
-    """
-    path = folder.with_suffix(".lock")
-    while True:
-        with path.open("ab") as stream:
-            try:
-                fcntl.flock(stream, mode | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if mode & fcntl.LOCK_NB:
-                    raise
-                say(f"waiting for another process that makes or removes {shown(folder)}")
-                fcntl.flock(stream, mode)
-            # Else removed before it was locked.
-            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
-                yield stream.fileno()
-                return
+def _lock_file(folder: Path) -> Path:
+    return folder.with_suffix(".lock")
 
 
 def _folders() -> list[Path]:

@@ -30,6 +30,7 @@ from mnistbench.course.lab.lab_file import (
     SCORE,
     SUBMISSION,
     Findings,
+    MeasuredField,
     stored,
     write_file,
 )
@@ -178,7 +179,7 @@ class DemoStudent:
             studies=(),
         )
         steps = dict[str, Any]()
-        results = dict[str, Any]()
+        results = dict[MeasuredField, Any]()
         for step in LabPlan(findings.settings, findings.environment).steps():
             before = self.lab.file(
                 f"{STEPS}/{re.sub(rf'-b{self.size}$', f'-b{self.was}', step.name)}.json"
