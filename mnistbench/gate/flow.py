@@ -254,7 +254,8 @@ class _Gate:
         )
         end = End()
         stage = Stage(FRESH, 0, least, flagged, self._budget.deadline, first_round_s=round_s)
-        looks_left = [look for look in looks(shards) if look >= least]
+        first_look = self._budget.first_look(first_launches, round_s)
+        looks_left = [look for look in looks(shards) if look >= first_look]
         for look in looks_left:
             end = End(self._rounds.run(replace(stage, launches=look)))
             decision = self._decision()
@@ -309,9 +310,14 @@ class _Gate:
                 return End(cut_short)
         self._progress.say("resampling gates")
         gate_s = budget.loading_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST)
+        gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
+        fresh_s = max(self._rounds.expected_round_s([case]) for case in cases)
+        first_look = gate.first_look(LAUNCHES, fresh_s)
         until = min(budget.deadline, monotonic() + RESAMPLING_S)
-        found = qualify(self._measured, self._options, gate_s, lambda: monotonic() < until)
-        return End(qualification=found)
+        qualification = qualify(
+            self._measured, self._options, gate_s, first_look, lambda: monotonic() < until
+        )
+        return End(qualification=qualification)
 
 
 @contextmanager

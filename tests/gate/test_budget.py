@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from mnistbench.gate.budget import (
     LEAST_EFFORT,
@@ -23,9 +24,11 @@ from mnistbench.gate.budget import (
 from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
+from mnistbench.gate.statistics.decision import CONFIRMING, LOOKS, decide, is_settled
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import WHOLE, Launch, Shard, SideSample
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD, ITERATION, WALL
+from mnistbench.judging.verdicts import REGRESSED
 
 SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)
 
@@ -176,6 +179,116 @@ def test_efforts_become_smaller_until_the_launches_fit(left_s, timed):
 def test_a_launch_may_save_fresh_ones(launches, saves):
     budget = Budget(0.0, 100.0, lambda: 0.0)
     assert budget.latest_start_of_a_saving_launch(launches, 10.0) == (60.0 if saves else 0.0)
+
+
+# ---- Fresh launches ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("launches", "round_s", "elapsed_s", "left_s", "look"),
+    [
+        (10, 0.3, 30.0, math.inf, 12),
+        (10, 1.25, 30.0, math.inf, 12),
+        (10, 1.3, 30.0, math.inf, 8),
+        (10, 2.0, 30.0, math.inf, 4),
+        (10, 60.0, 30.0, math.inf, 4),
+        (10, 2.0, 100.0, math.inf, 12),  # a quarter of what the gate has taken
+        (10, 2.0, 95.0, math.inf, 8),
+        (10, 1.0, 30.0, 11.0, 8),
+        (10, 1.0, 30.0, 4.0, 4),
+        (8, 60.0, 30.0, math.inf, 8),  # 4 cannot confirm a slowdown
+        (8, 1.0, 30.0, math.inf, 12),
+    ],
+)
+def test_fresh_launches_are_saved_where_they_cost_much(launches, round_s, elapsed_s, left_s, look):
+    budget = Budget(0.0, elapsed_s + left_s, lambda: elapsed_s)
+    assert budget.first_look(launches, round_s) == look
+
+
+def test_fresh_launches_at_the_same_time_cost_less():
+    assert Budget(0.0, None, lambda: 30.0, at_once=2).first_look(10, 2.0) == 12
+
+
+def test_fresh_launches_of_a_shard_are_those_of_its_looks():
+    assert Budget(0.0, None, lambda: 30.0, shards=8).first_look(10, 0.3) == 16
+
+
+#: Seconds of a fresh launch that is cheap, and of one that is not.
+CHEAP_S = 0.5
+DEAR_S = 20.0
+
+
+def fresh_launches_of_a_gate(draw, round_s, first, change):
+    """Make fresh launches of a case until a look settles the gate; return its decision.
+
+    The times of a case differ by a Student's t of 3 degrees of freedom, with an SD of 5 %.
+    """
+    limits = Thresholds(case=0.02, operation=0.05, once=0.2)
+    logs = math.log1p(change) + 0.05 / math.sqrt(3) * draw.standard_t(3, max(LOOKS))
+    first_look = Budget(0.0, None, lambda: 30.0).first_look(LAUNCHES, round_s)
+    result = None
+    for look in LOOKS:
+        if look < first_look:
+            continue
+        second = [replace(first, logs=tuple(logs[:look]))]
+        result = decide([first], second, limits, seed=1)
+        if is_settled(result, limits):
+            break
+    return result
+
+
+def a_slower_case(logs):
+    return quantities.Quantity("t", ITERATION, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
+
+
+def test_more_fresh_launches_at_once_confirm_no_more_false_alarms():
+    """Of gates whose first stage could not be more wrong: each look confirms 1 in 16 at most."""
+    draw = np.random.default_rng(1)
+    first = a_slower_case(0.1 + draw.normal(0, 0.005, LAUNCHES))
+    gates = 300
+    regressed = {
+        round_s: sum(
+            fresh_launches_of_a_gate(draw, round_s, first, 0.0).outcome == REGRESSED
+            for _ in range(gates)
+        )
+        for round_s in (CHEAP_S, DEAR_S)
+    }
+    assert binomtest(regressed[CHEAP_S], gates, CONFIRMING, "greater").pvalue > 0.01
+    assert binomtest(regressed[DEAR_S], gates, len(LOOKS) * CONFIRMING, "greater").pvalue > 0.01
+
+
+def test_more_fresh_launches_at_once_find_as_much_and_say_more_about_it():
+    gates = 60
+    findings = {}
+    for round_s in (CHEAP_S, DEAR_S):
+        draw = np.random.default_rng(2)
+        decisions = [
+            fresh_launches_of_a_gate(
+                draw, round_s, a_slower_case(math.log1p(0.1) + draw.normal(0, 0.03, LAUNCHES)), 0.1
+            )
+            for _ in range(gates)
+        ]
+        findings[round_s] = [
+            finding
+            for decision in decisions
+            for finding in decision.findings
+            if finding.verdict == REGRESSED
+        ]
+    cheap = findings[CHEAP_S]
+    dear = findings[DEAR_S]
+    assert len(cheap) >= len(dear) - 1
+    assert len(cheap) > 0.9 * gates
+
+    def width(finding):
+        return finding.confirmed.high - finding.least
+
+    assert np.median([width(finding) for finding in cheap]) < 0.6 * np.median(
+        [width(finding) for finding in dear]
+    )
+    more_than_the_limit = [
+        sum(finding.least >= 0.02 for finding in found) for found in (cheap, dear)
+    ]
+    assert more_than_the_limit[0] > more_than_the_limit[1]
 
 
 # ---- A budget that is too small ------------------------------------------------------------------

@@ -1093,6 +1093,16 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     assert raw_samples.load(measured.path).launches == measured.launches
 
 
+@pytest.mark.parametrize(("budget_s", "fresh"), [(None, 12), (18.0, 8)])
+def test_cheap_fresh_launches_are_made_before_the_first_look(gate, launches, budget_s, fresh):
+    launches.loading = 0.6
+    launches.of_case = 0.2
+    launches.factors[SLOW] = 1.1
+    measured = gate(launches=LAUNCHES, budget_s=budget_s)  # 10.6 s before the fresh launches
+    assert stages_of(measured) == [1] * LAUNCHES + [2] * fresh
+    assert launches.clock < (budget_s or math.inf)
+
+
 @pytest.fixture
 def slower_mm(launches):
     launches.factors = dict.fromkeys((QUICK, SLOW), 1.1)
@@ -1154,15 +1164,18 @@ def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
 
 
 @pytest.mark.parametrize(
-    ("factor", "again"), [(1.0, [f"t{number}" for number in range(4)]), (1.1, ["t5"])]
+    ("factor", "again", "fresh"),
+    [(1.0, [f"t{number}" for number in range(4)], 4), (1.1, ["t5"], 8)],
 )
-def test_the_memory_of_the_process_is_measured_again_with_few_cases(gate, launches, factor, again):
+def test_the_memory_of_the_process_is_measured_again_with_few_cases(
+    gate, launches, factor, again, fresh
+):
     names = [f"t{number}" for number in range(6)]
     launches.cases = {side: dict.fromkeys(names, PARAMS) for side in (BASE, HEAD)}
     launches.factors = {**dict.fromkeys(names, 1.0), "t5": factor}
     launches.once = {("resident memory", words.ALL_CASES): (10**9, 1.6)}
     measured = gate(launches=LAUNCHES)
-    assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * 4
+    assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * fresh
     found = {one.name for one in quantities.quantities_of_stages(measured.launches)[1]}
     assert "resident memory" in found
 
@@ -1356,6 +1369,20 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(
     assert measured.end.qualification
     assert launches.clock <= (budget or max(flow.QUALIFYING_S, 700))
     assert heard.launches[1][0] == f"launch 2 of {same}"
+
+
+@pytest.mark.parametrize(("of_case", "first_look"), [(10.0, 4), (1.0, 8), (0.1, 12)])
+def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
+    qualifying, launches, monkeypatch, of_case, first_look
+):
+    launches.loading = of_case / 2
+    launches.of_case = of_case
+    passed = []
+    monkeypatch.setattr(flow, "qualify", lambda *arguments: passed.append(arguments) or {})
+    qualifying(launches=SIZE, given=frozenset({"launches"}))
+    [(_, _, gate_s, drawn_first_look, _)] = passed
+    assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
+    assert drawn_first_look == first_look
 
 
 @pytest.mark.parametrize(
