@@ -78,19 +78,29 @@ def first_efforts(limits: Thresholds) -> Efforts:
 
 @dataclass(frozen=True)
 class LeastGate:
-    """The smallest gate that can be judged: LEAST_LAUNCHES with the smallest effort."""
+    """The smallest gate that can be judged: LEAST_LAUNCHES with the smallest effort.
 
-    loading_s: float  # of both sides, with the calls of the survey
-    case_seconds: tuple[float, ...]  # of the calls of each case in the survey
+    The survey may be the first to read the files of a large package from a disk, to compile code or
+    to start an accelerator, which takes several times as long as in a launch. So launches are
+    estimated by what the survey has computed: no gate is refused that would fit.
+    """
+
+    survey_s: float  # from the start of the gate to the end of the survey
+    loading_s: float  # CPU time of the side that is loaded faster
+    case_seconds: tuple[float, ...]  # of each case in the survey, on the faster side
     at_once: int  # launches at the same time
     shard: Shard
 
     def seconds(self, case_seconds: Sequence[float] | None = None) -> float:
         """Return how long it takes with these cases, by default with all."""
         kept = self.case_seconds if case_seconds is None else case_seconds
-        loading_s = max(0.0, self.loading_s - sum(self.case_seconds)) + sum(kept)
-        launch_s = loading_s + sum(max(LEAST_CASE_S, CALLS * seconds) for seconds in kept)
-        return loading_s + math.ceil(LEAST_LAUNCHES / self.at_once) * launch_s
+        survey_s = max(0.0, self.survey_s - sum(self.case_seconds)) + sum(kept)
+        return survey_s + math.ceil(LEAST_LAUNCHES / self.at_once) * self.launch_s(kept)
+
+    def launch_s(self, case_seconds: Sequence[float]) -> float:
+        """Return how long a launch of these cases takes at least."""
+        cases_s = sum(max(LEAST_CASE_S, CALLS * seconds) for seconds in case_seconds)
+        return self.loading_s + cases_s
 
     def advice(self, budget_s: float) -> str:
         """Return what makes the cases fit into a budget that is too small: only what helps."""
@@ -182,6 +192,7 @@ class Budget:
     shards: int = 1  # number of machines that measure the gate
     loading_s: float = 0.0  # of the survey
     at_once: int = 1  # launches of a round
+    first_round_s: float = 0.0  # that the first round takes at least
     # Stage -> seconds of each of its rounds.
     rounds_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     # Of each launch of the first stage, by case.

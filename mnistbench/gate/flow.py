@@ -149,12 +149,21 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, measured: Re
     if not sides.common:
         return plan
     budget.at_once = launches_at_once(plan, sides)
-    seconds = tuple(sides.head.cases[case].seconds for case in sides.common)
-    least = LeastGate(budget.loading_s, seconds, budget.at_once, plan.shard)
+    both = (sides.base, sides.head)
+    least = LeastGate(
+        survey_s=budget.now() - budget.began,
+        loading_s=min(listing.loading_s for listing in both),
+        case_seconds=tuple(
+            min(listing.cases[case].seconds for listing in both) for case in sides.common
+        ),
+        at_once=budget.at_once,
+        shard=plan.shard,
+    )
+    budget.first_round_s = least.launch_s(least.case_seconds)
     budget_s = options.budget_s
     if budget_s and least.seconds() > budget_s and not options.qualify:
         raise LaunchError(
-            f"{units.counted(len(seconds), 'case does', 'cases do')} not fit into --budget "
+            f"{units.counted(len(sides.common), 'case does', 'cases do')} not fit into --budget "
             f"{budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can be judged, take "
             f"at least {least.seconds():.0f} s; {least.advice(budget_s)}"
         )
@@ -204,7 +213,7 @@ class _Gate:
             LEAST_LAUNCHES,
             cases,
             self._budget.deadline_of_first_stage(len(cases)),
-            first_round_s=self._budget.loading_s,
+            first_round_s=self._budget.first_round_s,
         )
         if cut_short := self._rounds.run(stage):
             return End(cut_short)
@@ -298,7 +307,7 @@ class _Gate:
         """
         budget = self._budget
         count = self._options.launches
-        same = Stage(FIRST, count, SIZE, cases, budget.deadline, first_round_s=budget.loading_s)
+        same = Stage(FIRST, count, SIZE, cases, budget.deadline, first_round_s=budget.first_round_s)
         if "launches" not in self._options.given:
             self._rounds.run(replace(same, launches=budget.at_once))
             same_s = SAME_SHARE * (self._options.budget_s or QUALIFYING_S)

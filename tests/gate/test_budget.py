@@ -297,27 +297,31 @@ def test_more_fresh_launches_at_once_find_as_much_and_say_more_about_it():
 @pytest.mark.parametrize(
     ("case_seconds", "budget_s", "advice"),
     [
-        ([0.1], 3.0, "give --budget 14s"),
-        ([0.1] * 4, 14.0, "give --budget 26s, use --shard 1/4, or select fewer tests with -k"),
-        ([0.1] * 4, 20.0, "give --budget 26s, use --shard 1/2, or select fewer tests with -k"),
-        ([0.1] * 4, 1.0, "give --budget 26s"),  # loading alone takes longer
+        ([0.1], 3.0, "give --budget 13s"),
+        ([0.1] * 4, 14.0, "give --budget 23s, use --shard 1/4, or select fewer tests with -k"),
+        ([0.1] * 4, 20.0, "give --budget 23s, use --shard 1/2, or select fewer tests with -k"),
+        ([0.1] * 4, 1.0, "give --budget 23s"),  # loading alone takes longer
         # The shard of the long test never fits.
-        ([0.1, 10.0], 20.0, "give --budget 424s or select fewer tests with -k"),
+        ([0.1, 10.0], 20.0, "give --budget 343s or select fewer tests with -k"),
     ],
 )
 def test_the_advice_for_a_budget_that_is_too_small_is_only_what_helps(
     case_seconds, budget_s, advice
 ):
     gate = LeastGate(
-        loading_s=1.0 + sum(case_seconds), case_seconds=tuple(case_seconds), at_once=1, shard=WHOLE
+        survey_s=1.0 + sum(case_seconds),
+        loading_s=1.0,
+        case_seconds=tuple(case_seconds),
+        at_once=1,
+        shard=WHOLE,
     )
     assert gate.advice(budget_s) == advice
 
 
 def test_a_shard_that_does_not_fit_is_divided_into_more_parts_than_before():
     tests = tuple(f"t.py::t[{number}]" for number in range(8))
-    gate = LeastGate(loading_s=1.4, case_seconds=(0.1,) * 4, at_once=1, shard=Shard(2, 2, tests))
-    assert "--shard 1/4" in gate.advice(20.0)
+    gate = LeastGate(1.4, 1.0, case_seconds=(0.1,) * 4, at_once=1, shard=Shard(2, 2, tests))
+    assert "--shard 1/4" in gate.advice(17.0)
 
 
 @given(
@@ -329,7 +333,8 @@ def test_a_shard_that_does_not_fit_is_divided_into_more_parts_than_before():
 def test_each_advised_number_of_shards_fits_into_the_budget(
     loading_s, case_seconds, at_once, share
 ):
-    gate = LeastGate(loading_s + sum(case_seconds), tuple(case_seconds), at_once, WHOLE)
+    survey_s = loading_s + sum(case_seconds)
+    gate = LeastGate(survey_s, loading_s, tuple(case_seconds), at_once, WHOLE)
     budget_s = share * gate.seconds()
     _, _, shards = gate.advice(budget_s).partition("--shard 1/")
     if not shards:

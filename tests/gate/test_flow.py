@@ -89,6 +89,8 @@ class Launches:
     # seconds: of each launch and of the survey, and of a case that is measured.
     loading = 5.0
     of_case = 10.0
+    # CPU time of loading a side in the survey.
+    loading_cpu = 5.0
 
     def __init__(self):
         self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, HEAD)}
@@ -185,6 +187,7 @@ class Launches:
             self.packages[side],
             self.torch[side],
             resident=500_000,
+            loading_s=self.loading_cpu,
             left_out=self.left_out if side == BASE else {},
             missing=self.missing[side],
             loaded=self.loaded[side],
@@ -1277,6 +1280,20 @@ def test_the_time_of_the_fewest_launches_follows_from_the_calls_of_the_survey(
     with pytest.raises(LaunchError, match="do not fit"):
         gate(launches=8, budget_s=least_s - 0.5)
     assert gate(launches=8, budget_s=least_s + 0.5).header.labels
+
+
+def test_a_suite_that_fits_once_its_files_are_read_is_not_refused(gate, launches):
+    launches.loading = 60.0  # from a cold disk, and of that 0.5 s are computed
+    launches.loading_cpu = 0.5
+
+    def read_files():
+        launches.loading = 1.0
+
+    launches.before[0] = read_files
+    launches.of_case = 0.1
+    measured = gate(launches=8, budget_s=80.0)
+    assert len(measured.launches) == 8
+    assert measured.end.cut_short == ""
 
 
 def test_a_budget_makes_the_efforts_of_later_launches_smaller(gate, launches):

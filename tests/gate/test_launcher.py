@@ -79,6 +79,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "left_out": {},
         "unmeasurable": {},
         "resident": 8,
+        "loading_s": 0.5,
         "cpu": {},
         "loaded": [],
         "missing": [],
