@@ -42,6 +42,9 @@ FULL_OPERATION = 0.025
 
 #: Most launches of the first stage that are planned.
 MOST_LAUNCHES = 2 * LAUNCHES
+#: Standard errors of an estimate for which there has to be room below its limit where fewer
+#: launches than usual are enough.
+ROOM = 2.0
 
 #: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as
 #: many by a tenth.
@@ -127,6 +130,20 @@ class LeastGate:
 # ---- After the first launches --------------------------------------------------------------------
 
 
+def are_enough(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> bool:
+    """Return whether the launches so far bound all quantities by their limits, if none has changed.
+
+    The estimates themselves must not decide that: who stops when they are small gets bounds that
+    are too small. ROOM stands for them.
+    """
+    launches = len(quantities[0].logs) if quantities else 0
+    return all(
+        (half_width + ROOM / math.sqrt(launches)) * _spread(quantity)
+        <= math.log1p(limits.of(quantity))
+        for quantity, half_width in _bounded(quantities, shards, launches)
+    )
+
+
 def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> int:
     """Return the number of launches with which all quantities reach their limits.
 
@@ -134,7 +151,7 @@ def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards:
     simultaneous.
     """
     needed = [len(quantities[0].logs)] if quantities else [0]
-    for quantity, half_width in _bounded(quantities, shards):
+    for quantity, half_width in _bounded(quantities, shards, LAUNCHES):
         spread = _spread(quantity)
         number = LAUNCHES * (half_width * spread / math.log1p(limits.of(quantity))) ** 2
         if number <= MOST_LAUNCHES:  # not if it is not finite
@@ -150,10 +167,12 @@ def _spread(quantity: Quantity) -> float:
     return float(np.std(np.abs(quantity.logs), ddof=1)) / math.sqrt(1 - 2 / math.pi)
 
 
-def _bounded(quantities: Sequence[Quantity], shards: int) -> list[tuple[Quantity, float]]:
+def _bounded(
+    quantities: Sequence[Quantity], shards: int, launches: int
+) -> list[tuple[Quantity, float]]:
     """Return the quantities that a pass bounds by their thresholds.
 
-    With the half-width of the bound if the spread is 1.
+    With the half-width of the bound after so many launches if the spread is 1.
     """
     cases = [quantity for quantity in quantities if quantity.kind == ITERATION]
     operations = [
@@ -162,19 +181,19 @@ def _bounded(quantities: Sequence[Quantity], shards: int) -> list[tuple[Quantity
         if quantity.kind == OPERATION and quantity.share >= LARGE_SHARE
     ]
     return [
-        (quantity, _half_width(min(MOST_ROWS, 2 * len(family) * shards)))
+        (quantity, _half_width(min(MOST_ROWS, 2 * len(family) * shards), launches))
         for family in (cases, operations)
         for quantity in family
     ]
 
 
 @functools.cache
-def _half_width(rows: int) -> float:
+def _half_width(rows: int, launches: int) -> float:
     """Return the half-width of the simultaneous upper bound of independent N(0, 1) quantities.
 
-    After LAUNCHES launches, by simulation; ``rows`` is their number.
+    By simulation; ``rows`` is their number.
     """
-    logs = np.random.default_rng(1).normal(size=(rows, LAUNCHES))
+    logs = np.random.default_rng(1).normal(size=(rows, launches))
     _, high = simultaneous_bounds(logs, 1)
     return float(np.median(high - logs.mean(axis=1)))
 

@@ -21,7 +21,14 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import trees
-from mnistbench.gate.budget import FEW_CASES, Budget, LeastGate, first_efforts, planned_launches
+from mnistbench.gate.budget import (
+    FEW_CASES,
+    Budget,
+    LeastGate,
+    are_enough,
+    first_efforts,
+    planned_launches,
+)
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
@@ -38,7 +45,7 @@ from mnistbench.gate.statistics.decision import (
     least_fresh,
     looks,
 )
-from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
+from mnistbench.gate.statistics.quantities import Quantity, quantities, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import (
     INTERRUPTED,
     LONGER,
@@ -209,26 +216,45 @@ class _Gate:
     def _compare(self, cases: Sequence[str]) -> End:
         stage = Stage(
             FIRST,
-            self._options.launches,
+            LEAST_LAUNCHES if self._plans_launches else self._options.launches,
             LEAST_LAUNCHES,
             cases,
             self._budget.deadline_of_first_stage(len(cases)),
             first_round_s=self._budget.first_round_s,
+            likely=self._options.launches,
         )
         if cut_short := self._rounds.run(stage):
             return End(cut_short)
-        first = quantities(self._measured.launches)
-        if self._may_have_more_launches():
-            needed = planned_launches(first, self._options, self._options.shard.of)
-            self._rounds.run(replace(stage, launches=needed))
-            first = quantities(self._measured.launches)
-        flagged = candidates(first, self._options, self._seed, self._options.shard.of)
+        if self._plans_launches:
+            self._make_more_launches(stage)
+        flagged = self._candidates()
         return self._measure_again(self._flagged_cases(flagged, cases)) if flagged else End()
 
-    def _may_have_more_launches(self) -> bool:
-        """Whether the number of launches is not given and all of them were made."""
-        is_default = "launches" not in self._options.given and self._options.launches == LAUNCHES
-        return is_default and len(self._measured.launches) == LAUNCHES
+    @property
+    def _plans_launches(self) -> bool:
+        """Whether the number of launches of the first stage is not given."""
+        return "launches" not in self._options.given and self._options.launches == LAUNCHES
+
+    def _make_more_launches(self, stage: Stage) -> None:
+        """Make LAUNCHES unless the fewest are enough, then more of them if that reaches a limit.
+
+        What is flagged needs LAUNCHES: after fewer, four fresh ones cannot confirm it. A flag that
+        these do not repeat is forgotten, so this makes false alarms rarer.
+        """
+        shards = self._options.shard.of
+        if are_enough(self._quantities(), self._options, shards) and not self._candidates():
+            return
+        self._rounds.run(replace(stage, launches=LAUNCHES))
+        if len(self._measured.launches) == LAUNCHES:
+            needed = planned_launches(self._quantities(), self._options, shards)
+            self._rounds.run(replace(stage, launches=needed))
+
+    def _quantities(self) -> Sequence[Quantity]:
+        return quantities(self._measured.launches)
+
+    def _candidates(self) -> Sequence[Estimate]:
+        shards = self._options.shard.of
+        return candidates(self._quantities(), self._options, self._seed, shards)
 
     def _flagged_cases(self, flagged: Sequence[Estimate], cases: Sequence[str]) -> Sequence[str]:
         """Return the cases to measure again: of a cost of the process, those that it comes from."""

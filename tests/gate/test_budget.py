@@ -18,11 +18,12 @@ from mnistbench.gate.budget import (
     MOST_LAUNCHES,
     Budget,
     LeastGate,
+    are_enough,
     first_efforts,
     planned_launches,
 )
 from mnistbench.gate.messages import Efforts, Spent
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.decision import CONFIRMING, LOOKS, decide, is_settled
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
@@ -40,6 +41,10 @@ def budget_with(spent):
 
 def planned(launches, limits, shards=1):
     return planned_launches(quantities.quantities(launches), limits, shards)
+
+
+def enough(launches, limits, shards=1):
+    return are_enough(quantities.quantities(launches), limits, shards)
 
 
 def side(times, operation=(), turns=()):
@@ -117,6 +122,9 @@ def test_a_plan_does_not_depend_on_the_roles_of_any_launch(seed):
     ]
     limits = Thresholds(case=0.02, operation=0.05, once=0.2)
     assert planned(exchanged, limits) == planned(found, limits)
+    for case_limit in (0.02, 0.05, 0.1):
+        limits = Thresholds(case=case_limit, operation=0.5, once=0.2)
+        assert enough(exchanged, limits) == enough(found, limits)
 
 
 @pytest.mark.parametrize(("between", "cases"), [(0.005, 3), (0.012, 3), (0.012, 40)])
@@ -134,6 +142,59 @@ def test_so_many_launches_reach_the_limit(between, cases):
     ]
     _, high = simultaneous_bounds(np.array([one.logs for one in found]), 1)
     assert np.mean(high <= math.log1p(0.03)) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("spreads", "is_enough"),
+    [
+        ({"between": 0.003}, True),
+        ({"between": 0.02}, False),
+        ({"operation": 0.02}, True),
+        ({"operation": 0.5}, False),
+        ({"between": 0.003, "change": 0.3}, True),  # how large a change is does not matter
+        ({"between": math.nan}, False),
+    ],
+    ids=["quiet", "noisy", "quiet operation", "noisy operation", "slower", "not known"],
+)
+def test_the_fewest_launches_are_enough_where_all_bounds_are_far_below_the_limits(
+    spreads, is_enough
+):
+    limits = Thresholds(case=0.02, operation=0.05, once=0.2)
+    measured = launches(LEAST_LAUNCHES, within=0.001, **spreads)
+    assert enough(measured, limits) == is_enough
+
+
+def test_more_cases_need_more_launches():
+    limits = Thresholds(case=0.02, operation=0.05, once=0.2)
+    few = launches(LEAST_LAUNCHES, within=0.001, between=0.008)
+    many = launches(
+        LEAST_LAUNCHES, within=0.001, between=0.008, cases=[f"t{n}" for n in range(100)]
+    )
+    assert enough(few, limits)
+    assert not enough(many, limits)
+    assert not enough(few, limits, shards=200)
+
+
+@pytest.mark.parametrize("sd", [0.004, 0.007, 0.010, 0.013])
+def test_bounds_hold_where_their_number_of_launches_follows_from_the_spread(sd):
+    """Upper bounds of three cases; whatever the spread is, at most 2.5 % of gates have a wrong one.
+
+    The spread is that of most gates that stop early, or of about half of them, or of none.
+    """
+    draw = np.random.default_rng(1)
+    limits = Thresholds(case=0.02, operation=0.05, once=0.2)
+    gates = 400
+    wrong = 0
+    for _ in range(gates):
+        logs = draw.normal(0, sd, (3, LAUNCHES))
+        cases = [
+            quantities.Quantity(f"t{n}", ITERATION, WALL, WALL, (), tuple(row), 1e6, 1e6, 1.0)
+            for n, row in enumerate(logs[:, :LEAST_LAUNCHES])
+        ]
+        number = LEAST_LAUNCHES if are_enough(cases, limits) else LAUNCHES
+        _, high = simultaneous_bounds(logs[:, :number], 1)
+        wrong += bool((high < 0).any())
+    assert binomtest(wrong, gates, 0.035, "greater").pvalue > 0.01
 
 
 def test_bounds_of_all_shards_together_need_more():

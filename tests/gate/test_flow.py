@@ -1099,6 +1099,7 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
 @pytest.mark.parametrize(("budget_s", "fresh"), [(None, 12), (18.0, 8)])
 def test_cheap_fresh_launches_are_made_before_the_first_look(gate, launches, budget_s, fresh):
     launches.loading = 0.6
+    launches.loading_cpu = 0.6
     launches.of_case = 0.2
     launches.factors[SLOW] = 1.1
     measured = gate(launches=LAUNCHES, budget_s=budget_s)  # 10.6 s before the fresh launches
@@ -1321,13 +1322,26 @@ def test_a_run_says_what_its_time_went_to(gate, launches):
     assert sum(end.parts_s.values()) == end.elapsed_s
 
 
-def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(
-    gate, launches, monkeypatch
+@pytest.mark.parametrize(("enough", "number"), [(True, LEAST_LAUNCHES), (False, 13)])
+def test_launches_are_as_many_as_reach_the_threshold_unless_a_number_is_given(
+    gate, launches, monkeypatch, enough, number
 ):
+    monkeypatch.setattr(flow, "are_enough", lambda *_: enough)
     monkeypatch.setattr(flow, "planned_launches", lambda *_: 13)
-    assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
+    assert stages_of(gate(launches=LAUNCHES)) == [1] * number
     assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
     assert stages_of(gate(launches=9)) == [1] * 9
+
+
+def test_efforts_leave_time_for_the_usual_launches_although_fewer_may_be_enough(
+    gate, launches, monkeypatch
+):
+    monkeypatch.setattr(flow, "are_enough", lambda *_: True)
+    launches.spent = (Efforts(0.25, 0.25), 8.0, 0.0)  # 8 of the 10 seconds of each case
+    # 8 launches of 25 s fit, 10 do not.
+    measured = gate(launches=LAUNCHES, budget_s=245.0)
+    assert stages_of(measured) == [1] * LEAST_LAUNCHES
+    assert launches.started[1][0].efforts.timed == pytest.approx(0.8 * 0.25)
 
 
 def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gate, launches):
