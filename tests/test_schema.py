@@ -227,7 +227,7 @@ def qualified(spread=0.5):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qualification, "GATES", 2)
         found.end = raw_samples.End(
-            qualification=qualification.qualify(found, Thresholds(), 240.0, lambda: True)
+            qualification=qualification.qualify(found, Thresholds(), 240.0, 4, lambda: True)
         )
     return found
 

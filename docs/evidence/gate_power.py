@@ -2,11 +2,13 @@
 
     python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...  # samples of the same code
     python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]  # tables from it
-    python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]  # the main rates, on all cores
+    python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS [FIRST]]  # the main rates
     python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]  # rates of what occurs once
 
-Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``. For power and for the
-comparison of designs they have new roles; the row "recorded roles" keeps the recorded ones.
+Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``, on all cores for the
+last two. For power and for the comparison of designs they have new roles; the row "recorded roles"
+keeps the recorded ones. FIRST is the number of fresh launches that are made before they are judged
+for the first time: 4 by default, and 12 in a gate where they are cheap.
 """
 
 from __future__ import annotations
@@ -144,6 +146,7 @@ class Pool:
         way: str = "pairs",
         clocks: Sequence[str] = ("wall", "cpu"),
         launches: int = LAUNCHES,
+        first_look: int = LOOKS[0],
         recorded_from: int | None = None,
         limits: Thresholds = LIMITS,
         once: bool = True,
@@ -162,7 +165,14 @@ class Pool:
             ]
             self._pools[key] = qualification.Pool(quantities, self._seed)
         hit = None if target is None else self.quantities[target]
-        return self._pools[key].gate(limits, hit, change, launches=launches, start=recorded_from)
+        return self._pools[key].gate(
+            limits,
+            hit,
+            change,
+            launches=launches,
+            first_look=first_look,
+            start=recorded_from,
+        )
 
 
 def main() -> None:
@@ -177,9 +187,17 @@ def main() -> None:
         f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches "
         f"and {looks} fresh ones each\n"
     )
-    if sys.argv[1] in ("targets", "once"):
-        {"targets": targets, "once": once}[sys.argv[1]](Path(sys.argv[2]), trials)
+    if sys.argv[1] == "targets":
+        targets(Path(sys.argv[2]), trials, int(sys.argv[4]) if len(sys.argv) > 4 else LOOKS[0])
         return
+    if sys.argv[1] == "once":
+        once(Path(sys.argv[2]), trials)
+        return
+    rates(recorded, trials)
+
+
+def rates(recorded: Pool, trials: int) -> None:
+    """Print the spreads of all quantities, and the rates of verdicts about each."""
     print("spread (SD) of a launch's difference")
     for row, quantity in enumerate(recorded.quantities):
         if quantity.kind == "iteration" or quantity.share >= 0.05:
@@ -194,8 +212,8 @@ def main() -> None:
     print("\na slower case")
     medians = [
         row
-        for row, each in enumerate(recorded.quantities)
-        if each.kind == "iteration" and each.clock == "wall"
+        for row, quantity in enumerate(recorded.quantities)
+        if quantity.kind == "iteration" and quantity.clock == "wall"
     ]
     for change in (0.01, 0.02, 0.03, 0.05, 0.10):
         for row in medians:
@@ -213,9 +231,9 @@ def main() -> None:
             caught_any(recorded, rows, change, trials, f"{least:.0%} to {most:.0%} of its case")
 
 
-def targets(path: Path, trials: int) -> None:
+def targets(path: Path, trials: int, first_look: int) -> None:
     """Print the rates of wrong and right verdicts of the product, in parts of 100 verdicts."""
-    _answer(path, trials, _questions(Pool(path)))
+    _answer(path, trials, _questions(Pool(path)), first_look)
 
 
 def once(path: Path, trials: int) -> None:
@@ -225,13 +243,13 @@ def once(path: Path, trials: int) -> None:
         if quantity.is_once:
             spread = f"SD of a launch's difference {logs.std(ddof=1):.2%}"
             print(f"  {quantity.case}, {quantity.name}: {quantity.base_ns:,.0f}, {spread}")
-    for row, one in enumerate(recorded.quantities):
-        changes = (0.2, 0.5) if one.kind == ONCE else (0.1, 0.2) if one.is_once else ()
+    for row, quantity in enumerate(recorded.quantities):
+        changes = (0.2, 0.5) if quantity.kind == ONCE else (0.1, 0.2) if quantity.is_once else ()
         _answer(
             path,
             trials,
             {
-                f"+{change:.0%} on {one.name} ({one.case})": ([row], change, LIMITS, True)
+                f"+{change:.0%} on {quantity.name} ({quantity.case})": ([row], change, LIMITS, True)
                 for change in changes
             },
         )
@@ -267,44 +285,64 @@ def _questions(recorded: Pool) -> dict[str, Question]:
     return questions
 
 
-def _answer(path: Path, trials: int, questions: Mapping[str, Question]) -> None:
+def _answer(
+    path: Path, trials: int, questions: Mapping[str, Question], first_look: int = LOOKS[0]
+) -> None:
     parts = -(-trials // PART)
     with ProcessPoolExecutor() as processes:
         for text, question in questions.items():
             outcomes = [
-                one
+                outcome
                 for part in processes.map(
-                    _outcomes, [(path, part, question) for part in range(parts)]
+                    _outcomes, [(path, part, question, first_look) for part in range(parts)]
                 )
-                for one in part
+                for outcome in part
             ]
-            red, hits, unsure, flagged, fresh = zip(*outcomes, strict=True)
+            red, hits, unsure, flagged, fresh, widths = zip(*outcomes, strict=True)
             counts = {look: fresh.count(look) for look in sorted(set(fresh))}
             caught_text = f"caught {share(sum(hits), len(hits))}, " if question[0] else ""
             print(
                 f"  {text}: {len(hits)} verdicts, {caught_text}red {share(sum(red), len(red))}, "
                 f"inconclusive {share(sum(unsure), len(unsure))}, flagged "
-                f"{share(sum(flagged), len(flagged))}, fresh launches {counts}",
+                f"{share(sum(flagged), len(flagged))}, fresh launches {counts}{_interval(widths)}",
                 flush=True,
             )
 
 
-def _outcomes(task: tuple[Path, int, Question]) -> list[tuple[bool, bool, bool, bool, int]]:
-    """Return what each verdict says, and its fresh launches.
+def _interval(widths: Sequence[float | None]) -> str:
+    """Return the median width of the intervals of what was caught."""
+    known = [width for width in widths if width is not None]
+    return f", median width of its interval {statistics.median(known):.2%}" if known else ""
+
+
+def _outcomes(
+    task: tuple[Path, int, Question, int],
+) -> list[tuple[bool, bool, bool, bool, int, float | None]]:
+    """Return what each verdict says, its fresh launches, and the width of the caught interval.
 
     Whether it is red, catches the change, is inconclusive, and flags anything.
     """
-    path, part, (rows, change, limits, tested) = task
+    path, part, (rows, change, limits, tested), first_look = task
     permutation.EXCHANGES = EXCHANGES
     recorded = Pool(path, seed=1 + part)
     outcomes = []
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
-        first, found = recorded.verdict(row, change, limits=limits, once=tested)
+        first, found = recorded.verdict(
+            row, change, limits=limits, first_look=first_look, once=tested
+        )
         hit = row is not None and is_found(found, recorded.quantities[row])
+        widths = [
+            finding.best.high - finding.least
+            for finding in found.findings
+            if row is not None
+            and finding.verdict == REGRESSED
+            and finding.screened.quantity.key == recorded.quantities[row].key
+        ]
         unsure = found.outcome == verdicts.INCONCLUSIVE
         flagged = any(estimate.change > 0 for estimate in first)
-        outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh))
+        width = widths[0] if widths else None
+        outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh, width))
     return outcomes
 
 

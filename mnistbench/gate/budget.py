@@ -42,6 +42,9 @@ FULL_OPERATION = 0.025
 
 #: Most launches of the first stage that are planned.
 MOST_LAUNCHES = 2 * LAUNCHES
+#: Standard errors of an estimate for which there has to be room below its limit where fewer
+#: launches than usual are enough.
+ROOM = 2.0
 
 #: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as
 #: many by a tenth.
@@ -60,6 +63,12 @@ FEW_CASES = 4
 #: The least share of the budget that is reserved for fresh launches.
 LEAST_FRESH_SHARE = 0.1
 
+#: Fresh launches that take no longer than this together, in seconds, are not saved: 12 of a case
+#: that takes 0.3 s, with their starts, also one at a time.
+CHEAP_FRESH_S = 15.0
+#: The same as a share of what the gate has taken before them.
+CHEAP_FRESH_SHARE = 1 / 4
+
 
 # ---- Before anything is measured -----------------------------------------------------------------
 
@@ -72,19 +81,29 @@ def first_efforts(limits: Thresholds) -> Efforts:
 
 @dataclass(frozen=True)
 class LeastGate:
-    """The smallest gate that can be judged: LEAST_LAUNCHES with the smallest effort."""
+    """The smallest gate that can be judged: LEAST_LAUNCHES with the smallest effort.
 
-    loading_s: float  # of both sides, with the calls of the survey
-    case_seconds: tuple[float, ...]  # of the calls of each case in the survey
+    The survey may be the first to read the files of a large package from a disk, to compile code or
+    to start an accelerator, which takes several times as long as in a launch. So launches are
+    estimated by what the survey has computed: no gate is refused that would fit.
+    """
+
+    survey_s: float  # from the start of the gate to the end of the survey
+    loading_s: float  # CPU time of the side that is loaded faster
+    case_seconds: tuple[float, ...]  # of each case in the survey, on the faster side
     at_once: int  # launches at the same time
     shard: Shard
 
     def seconds(self, case_seconds: Sequence[float] | None = None) -> float:
         """Return how long it takes with these cases, by default with all."""
         kept = self.case_seconds if case_seconds is None else case_seconds
-        loading_s = max(0.0, self.loading_s - sum(self.case_seconds)) + sum(kept)
-        launch_s = loading_s + sum(max(LEAST_CASE_S, CALLS * seconds) for seconds in kept)
-        return loading_s + math.ceil(LEAST_LAUNCHES / self.at_once) * launch_s
+        survey_s = max(0.0, self.survey_s - sum(self.case_seconds)) + sum(kept)
+        return survey_s + math.ceil(LEAST_LAUNCHES / self.at_once) * self.launch_s(kept)
+
+    def launch_s(self, case_seconds: Sequence[float]) -> float:
+        """Return how long a launch of these cases takes at least."""
+        cases_s = sum(max(LEAST_CASE_S, CALLS * seconds) for seconds in case_seconds)
+        return self.loading_s + cases_s
 
     def advice(self, budget_s: float) -> str:
         """Return what makes the cases fit into a budget that is too small: only what helps."""
@@ -111,6 +130,20 @@ class LeastGate:
 # ---- After the first launches --------------------------------------------------------------------
 
 
+def are_enough(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> bool:
+    """Return whether the launches so far bound all quantities by their limits, if none has changed.
+
+    The estimates themselves must not decide that: who stops when they are small gets bounds that
+    are too small. ROOM stands for them.
+    """
+    launches = len(quantities[0].logs) if quantities else 0
+    return all(
+        (half_width + ROOM / math.sqrt(launches)) * _spread(quantity)
+        <= math.log1p(limits.of(quantity))
+        for quantity, half_width in _bounded(quantities, shards, launches)
+    )
+
+
 def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> int:
     """Return the number of launches with which all quantities reach their limits.
 
@@ -118,7 +151,7 @@ def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards:
     simultaneous.
     """
     needed = [len(quantities[0].logs)] if quantities else [0]
-    for quantity, half_width in _bounded(quantities, shards):
+    for quantity, half_width in _bounded(quantities, shards, LAUNCHES):
         spread = _spread(quantity)
         number = LAUNCHES * (half_width * spread / math.log1p(limits.of(quantity))) ** 2
         if number <= MOST_LAUNCHES:  # not if it is not finite
@@ -134,10 +167,12 @@ def _spread(quantity: Quantity) -> float:
     return float(np.std(np.abs(quantity.logs), ddof=1)) / math.sqrt(1 - 2 / math.pi)
 
 
-def _bounded(quantities: Sequence[Quantity], shards: int) -> list[tuple[Quantity, float]]:
+def _bounded(
+    quantities: Sequence[Quantity], shards: int, launches: int
+) -> list[tuple[Quantity, float]]:
     """Return the quantities that a pass bounds by their thresholds.
 
-    With the half-width of the bound if the spread is 1.
+    With the half-width of the bound after so many launches if the spread is 1.
     """
     cases = [quantity for quantity in quantities if quantity.kind == ITERATION]
     operations = [
@@ -146,19 +181,19 @@ def _bounded(quantities: Sequence[Quantity], shards: int) -> list[tuple[Quantity
         if quantity.kind == OPERATION and quantity.share >= LARGE_SHARE
     ]
     return [
-        (quantity, _half_width(min(MOST_ROWS, 2 * len(family) * shards)))
+        (quantity, _half_width(min(MOST_ROWS, 2 * len(family) * shards), launches))
         for family in (cases, operations)
         for quantity in family
     ]
 
 
 @functools.cache
-def _half_width(rows: int) -> float:
+def _half_width(rows: int, launches: int) -> float:
     """Return the half-width of the simultaneous upper bound of independent N(0, 1) quantities.
 
-    After LAUNCHES launches, by simulation; ``rows`` is their number.
+    By simulation; ``rows`` is their number.
     """
-    logs = np.random.default_rng(1).normal(size=(rows, LAUNCHES))
+    logs = np.random.default_rng(1).normal(size=(rows, launches))
     _, high = simultaneous_bounds(logs, 1)
     return float(np.median(high - logs.mean(axis=1)))
 
@@ -176,6 +211,7 @@ class Budget:
     shards: int = 1  # number of machines that measure the gate
     loading_s: float = 0.0  # of the survey
     at_once: int = 1  # launches of a round
+    first_round_s: float = 0.0  # that the first round takes at least
     # Stage -> seconds of each of its rounds.
     rounds_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     # Of each launch of the first stage, by case.
@@ -214,6 +250,26 @@ class Budget:
         if least_fresh(launches, self.shards) <= fewest:
             return 0.0
         return self.deadline - round_s * self.rounds(fewest)
+
+    def first_look(self, launches: int, round_s: float) -> int:
+        """Return how many fresh launches are made before they are judged for the first time.
+
+        The fewest that can confirm a slowdown after ``launches`` of the first stage, or more if
+        they are cheap. Four confirm a slowdown and say little about its size: of a true +10 % they
+        said +0.0 % to +31.4 %. All launches of a look are made whatever they show.
+
+        Which looks are left out may follow from anything that is known before the first fresh
+        launch, also from what the first stage has found: each look has a level of its own, so fewer
+        looks make false alarms rarer.
+        """
+        least = least_fresh(launches, self.shards)
+        cheap_s = max(CHEAP_FRESH_S, CHEAP_FRESH_SHARE * (self.now() - self.began))
+        allowed_s = min(cheap_s, self.left_s)
+        return max(
+            look
+            for look in looks(self.shards)
+            if look == least or (look > least and self.rounds(look) * round_s <= allowed_s)
+        )
 
     def round_s(self, cases: Collection[str], efforts: Efforts) -> float:
         """Return the expected seconds of a round of launches with these cases and efforts.

@@ -21,7 +21,14 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import trees
-from mnistbench.gate.budget import FEW_CASES, Budget, LeastGate, first_efforts, planned_launches
+from mnistbench.gate.budget import (
+    FEW_CASES,
+    Budget,
+    LeastGate,
+    are_enough,
+    first_efforts,
+    planned_launches,
+)
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
@@ -29,7 +36,7 @@ from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, new
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
-from mnistbench.gate.statistics.quantities import quantities
+from mnistbench.gate.statistics.quantities import Quantity, quantities
 from mnistbench.gate.statistics.raw_samples import (
     INTERRUPTED,
     LONGER,
@@ -162,12 +169,21 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, measured: Re
     if not sides.common:
         return plan
     budget.at_once = launches_at_once(plan, sides)
-    seconds = tuple(sides.head.cases[case].seconds for case in sides.common)
-    least = LeastGate(budget.loading_s, seconds, budget.at_once, plan.shard)
+    both = (sides.base, sides.head)
+    least = LeastGate(
+        survey_s=budget.now() - budget.began,
+        loading_s=min(listing.loading_s for listing in both),
+        case_seconds=tuple(
+            min(listing.cases[case].seconds for listing in both) for case in sides.common
+        ),
+        at_once=budget.at_once,
+        shard=plan.shard,
+    )
+    budget.first_round_s = least.launch_s(least.case_seconds)
     budget_s = options.budget_s
     if budget_s and least.seconds() > budget_s and not options.qualify:
         raise LaunchError(
-            f"{units.counted(len(seconds), 'case does', 'cases do')} not fit into --budget "
+            f"{units.counted(len(sides.common), 'case does', 'cases do')} not fit into --budget "
             f"{budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can be judged, take "
             f"at least {least.seconds():.0f} s; {least.advice(budget_s)}"
         )
@@ -232,25 +248,42 @@ class _Gate:
     def _compare(self, cases: Sequence[str]) -> End:
         stage = Stage(
             FIRST,
-            self._options.launches,
+            LEAST_LAUNCHES if self._plans_launches else self._options.launches,
             LEAST_LAUNCHES,
             cases,
             self._budget.deadline_of_first_stage(len(cases)),
-            first_round_s=self._budget.loading_s,
+            first_round_s=self._budget.first_round_s,
+            likely=self._options.launches,
         )
         if cut_short := self._rounds.run(stage):
             return End(cut_short)
-        if self._may_have_more_launches():
-            first = quantities(self._measured.launches)
-            needed = planned_launches(first, self._options, self._options.shard.of)
-            self._rounds.run(replace(stage, launches=needed))
+        if self._plans_launches:
+            self._make_more_launches(stage)
         flagged = self._flagged_cases(self._verdict(), cases)
         return self._measure_again(flagged) if flagged else End()
 
-    def _may_have_more_launches(self) -> bool:
-        """Whether the number of launches is not given and all of them were made."""
-        is_default = "launches" not in self._options.given and self._options.launches == LAUNCHES
-        return is_default and len(self._measured.launches) == LAUNCHES
+    @property
+    def _plans_launches(self) -> bool:
+        """Whether the number of launches of the first stage is not given."""
+        return "launches" not in self._options.given and self._options.launches == LAUNCHES
+
+    def _make_more_launches(self, stage: Stage) -> None:
+        """Make LAUNCHES unless the fewest are enough, then more of them if that reaches a limit.
+
+        What is flagged needs LAUNCHES: after fewer, four fresh ones cannot confirm it. A flag that
+        these do not repeat is forgotten, so this makes false alarms rarer.
+        """
+        shards = self._options.shard.of
+        is_flagged = bool(self._verdict().decision.findings)
+        if not is_flagged and are_enough(self._quantities(), self._options, shards):
+            return
+        self._rounds.run(replace(stage, launches=LAUNCHES))
+        if len(self._measured.launches) == LAUNCHES:
+            needed = planned_launches(self._quantities(), self._options, shards)
+            self._rounds.run(replace(stage, launches=needed))
+
+    def _quantities(self) -> Sequence[Quantity]:
+        return quantities(self._measured.launches)
 
     def _flagged_cases(self, verdict: Verdict, cases: Sequence[str]) -> Sequence[str]:
         """Return the cases to measure again: of a cost of the process, those that it comes from."""
@@ -288,7 +321,8 @@ class _Gate:
         )
         end = End()
         stage = Stage(FRESH, 0, least, flagged, self._budget.deadline, first_round_s=round_s)
-        looks_left = [look for look in looks(shards) if look >= least]
+        first_look = self._budget.first_look(first_launches, round_s)
+        looks_left = [look for look in looks(shards) if look >= first_look]
         for look in looks_left:
             end = End(self._rounds.run(replace(stage, launches=look)))
             verdict = self._verdict()
@@ -330,7 +364,7 @@ class _Gate:
         """
         budget = self._budget
         count = self._options.launches
-        same = Stage(FIRST, count, SIZE, cases, budget.deadline, first_round_s=budget.loading_s)
+        same = Stage(FIRST, count, SIZE, cases, budget.deadline, first_round_s=budget.first_round_s)
         if "launches" not in self._options.given:
             self._rounds.run(replace(same, launches=budget.at_once))
             same_s = SAME_SHARE * (self._options.budget_s or QUALIFYING_S)
@@ -342,9 +376,14 @@ class _Gate:
                 return End(cut_short)
         self._progress.say("resampling gates")
         gate_s = budget.loading_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST)
+        gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
+        fresh_s = max(self._rounds.expected_round_s([case]) for case in cases)
+        first_look = gate.first_look(LAUNCHES, fresh_s)
         until = min(budget.deadline, monotonic() + RESAMPLING_S)
-        found = qualify(self._measured, self._options, gate_s, lambda: monotonic() < until)
-        return End(qualification=found)
+        qualification = qualify(
+            self._measured, self._options, gate_s, first_look, lambda: monotonic() < until
+        )
+        return End(qualification=qualification)
 
 
 @contextmanager

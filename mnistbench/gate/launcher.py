@@ -63,6 +63,9 @@ _SHARED = (
 #: Environment variable with the seed of the hashes of texts, which decides the order of sets.
 HASH_SEED = "PYTHONHASHSEED"
 
+#: Messages of a process that has loaded its side.
+_LOADED = frozenset({"at", "collected", "surveyed", "ready"})
+
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; "
     "main()"
@@ -75,6 +78,19 @@ class LaunchError(MnistbenchError):
 
 class _PeerError(LaunchError):
     """The process of one side ended because the other side has ended or does something else."""
+
+
+class _LoadingError(LaunchError):
+    """A side cannot be loaded.
+
+    Args:
+        reason: with the name of the side.
+        side: BASE or HEAD.
+    """
+
+    def __init__(self, reason: str, side: str) -> None:
+        super().__init__(reason)
+        self.side = side
 
 
 @dataclass(frozen=True)
@@ -270,7 +286,7 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
         LaunchError: a side cannot be loaded.
     """
     wanted: dict[str, Any] = {"only": plan.only or None, "is_shard": plan.shard.of > 1}
-    with _processes(plan, seed, log) as processes:
+    with _processes(plan, seed, log) as processes, _loading_of_both(processes):
         base = processes[BASE]
         head = processes[HEAD]
         head.begin(plan.job(SURVEY, HEAD, seed, selects=True, folder=folder, **wanted))
@@ -304,6 +320,27 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
     )
     followed = {BASE: of_base.followed, HEAD: of_head.followed}
     return plan, Surveys(listings, imports, followed)
+
+
+@contextmanager
+def _loading_of_both(processes: Mapping[str, _SideProcess]) -> Iterator[None]:
+    """Add to the reason why a side cannot be loaded whether the other one can.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    try:
+        yield
+    except _LoadingError as error:
+        other_side = HEAD if error.side == BASE else BASE
+        reason = str(error).removeprefix(f"{error.side}: ")
+        other_reason = processes[other_side].why_not_loaded()
+        if other_reason is None:
+            raise
+        if other_reason.removeprefix(f"{other_side}: ") == reason:
+            raise LaunchError(f"both sides: {reason}") from None
+        other = other_reason or f"the {other_side} can be loaded"
+        raise LaunchError(f"{error}; {other}") from None
 
 
 def _completed(shard: Shard, processes: Sequence[_SideProcess]) -> Shard:
@@ -431,6 +468,8 @@ class _SideProcess:
         self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]
     ) -> None:
         self.side = side
+        self._has_job = False
+        self._is_loaded = False
         self._at = "loading"
         self._root = f"{plan.trees[side].root}{os.sep}"
         self.begins: Callable[[int], None] | None = None
@@ -448,6 +487,7 @@ class _SideProcess:
 
     def begin(self, job: Job) -> None:
         """Send the job; until then the process only imports the gate."""
+        self._has_job = True
         self.child.tell(json.dumps(asdict(job)))
 
     @overload
@@ -464,7 +504,8 @@ class _SideProcess:
         while True:
             message = self._next_message(limit_s)
             if "error" in message:
-                raise LaunchError(str(message["error"]))
+                reason = str(message["error"])
+                raise LaunchError(reason) if self._is_loaded else _LoadingError(reason, self.side)
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
             self._at = message.get("at", self._at)
@@ -475,6 +516,22 @@ class _SideProcess:
                     return member(message, key, message_type)
                 except RecordError as error:
                     raise LaunchError(f"a launch's message cannot be used: {error}") from None
+
+    def why_not_loaded(self) -> str | None:
+        """Wait until a survey has loaded the side; return why it cannot.
+
+        Empty if it can, None if the process has no job.
+        """
+        if not self._has_job:
+            return None
+        while not self._is_loaded:
+            try:
+                message = self._next_message(MIN_SILENCE_S)
+            except LaunchError as error:
+                return str(error)
+            if "error" in message:
+                return str(message["error"])
+        return ""
 
     def _next_message(self, limit_s: float) -> dict[str, Any]:
         """Wait for the next message; lines that the start of the interpreter prints are none."""
@@ -492,6 +549,7 @@ class _SideProcess:
             raise LaunchError(
                 f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
             ) from None
+        self._is_loaded = self._is_loaded or not _LOADED.isdisjoint(message)
         return message
 
     def _ended(self, reason: str) -> str:

@@ -39,7 +39,7 @@ class ListedCase:
     sources: tuple[str, ...] = ()  # files of the tree: of the test, its fixtures and its data
     returns: str = ""  # types of the result
     result: str = ""  # hash of it; empty if it cannot be compared
-    seconds: float = 0.0  # of its calls in the survey
+    seconds: float = 0.0  # of its calls in the survey, without what only the first one does
     # Implementation of oneDNN -> how often its iteration runs it.
     onednn: Mapping[str, int] = field(default_factory=dict)
 
@@ -57,6 +57,7 @@ class Listing:
     # Node id -> why the case cannot be measured as it is.
     unmeasurable: Mapping[str, str] = field(default_factory=dict)
     resident: int = 0  # peak resident memory of the process, bytes
+    loading_s: float = 0.0  # CPU time of the process until it had collected its tests
     # What decides which code runs, with torch: name -> value.
     cpu: Mapping[str, str] = field(default_factory=dict)
     loaded: tuple[str, ...] = ()  # installed distributions that the tests import

@@ -82,6 +82,7 @@ class Pool:
         change: float = 0.0,
         *,
         launches: int = LAUNCHES,
+        first_look: int = min(LOOKS),
         start: int | None = None,
     ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flags, and the decision.
@@ -91,6 +92,7 @@ class Pool:
             hit: the case or operation that is slower.
             change: of it, as a share.
             launches: of the first stage.
+            first_look: fewest fresh launches that are judged.
             start: number of the first launch; all keep their roles. If not given, it is drawn, with
                 new roles.
         """
@@ -117,7 +119,8 @@ class Pool:
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
-        for look in [look for look in LOOKS if cases and look >= least_fresh(launches)]:
+        fewest = max(first_look, least_fresh(launches))
+        for look in [look for look in LOOKS if cases and look >= fewest]:
             fresh = [
                 replace(quantity, logs=quantity.logs[launches : launches + look])
                 for quantity in taken
@@ -154,7 +157,11 @@ def share(hits: int, trials: int) -> str:
 
 
 def qualify(
-    measured: Recorded, limits: Thresholds, gate_s: float, may_go_on: Callable[[], bool]
+    measured: Recorded,
+    limits: Thresholds,
+    gate_s: float,
+    first_look: int,
+    may_go_on: Callable[[], bool],
 ) -> dict[str, Any]:
     """Return what gates with these limits find on this machine, as JSON.
 
@@ -164,6 +171,7 @@ def qualify(
         measured: SIZE launches of the same code or more, and LIVE_LAUNCHES of the stage LONGER.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
+        first_look: fewest fresh launches that a gate judges.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
     same, live = (
@@ -191,11 +199,12 @@ def qualify(
         number = len(gates) // 2 % len(hits)
         for position, added in enumerate(AMOUNTS):
             found[number][position] += is_found(
-                pool.gate(limits, hits[number], added)[1], hits[number]
+                pool.gate(limits, hits[number], added, first_look=first_look)[1], hits[number]
             )
-        gates += [pool.gate(limits)[1] for _ in range(2)]
+        gates += [pool.gate(limits, first_look=first_look)[1] for _ in range(2)]
     windows = [
-        pool.gate(limits, start=start)[1].outcome for start in range(pool.launches - SIZE + 1)
+        pool.gate(limits, first_look=first_look, start=start)[1].outcome
+        for start in range(pool.launches - SIZE + 1)
     ]
     logs = np.array([of_live[hit.case] for hit in hits])
     changes = np.expm1(

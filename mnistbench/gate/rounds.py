@@ -57,6 +57,7 @@ class Stage:
     deadline: float
     # Estimated seconds of the first round; those of later ones follow from the earlier ones.
     first_round_s: float
+    likely: int = 0  # launches that have to fit into a budget, if more than are wanted now
 
 
 @dataclass
@@ -131,7 +132,7 @@ class Rounds:
 
     def _fit_efforts(self, stage: Stage, deadline: float) -> None:
         """Make later launches shorter if they would not end in time."""
-        launches = stage.launches - self._launches_of(stage)
+        launches = max(stage.launches, stage.likely) - self._launches_of(stage)
         cases = self._measurable(stage.cases)
         efforts = self.budget.efforts_that_fit(cases, self._efforts, launches, deadline)
         self.plan = replace(self.plan, efforts=efforts)

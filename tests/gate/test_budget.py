@@ -11,21 +11,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mnistbench.gate.statistics.decision import CONFIRMING, LOOKS, decide, is_settled
+from scipy.stats import binomtest
 
 from mnistbench.gate.budget import (
     LEAST_EFFORT,
     MOST_LAUNCHES,
     Budget,
     LeastGate,
+    are_enough,
     first_efforts,
     planned_launches,
 )
 from mnistbench.gate.messages import Efforts, Spent
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import WHOLE, Launch, Shard, SideSample
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD, ITERATION, WALL
+from mnistbench.judging.verdicts import REGRESSED
 
 SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)
 
@@ -37,6 +41,10 @@ def budget_with(spent):
 
 def planned(launches, limits, shards=1):
     return planned_launches(quantities.quantities(launches), limits, shards)
+
+
+def enough(launches, limits, shards=1):
+    return are_enough(quantities.quantities(launches), limits, shards)
 
 
 def side(times, operation=(), turns=()):
@@ -114,6 +122,9 @@ def test_a_plan_does_not_depend_on_the_roles_of_any_launch(seed):
     ]
     limits = Thresholds(case=0.02, operation=0.05, once=0.2)
     assert planned(exchanged, limits) == planned(found, limits)
+    for case_limit in (0.02, 0.05, 0.1):
+        limits = Thresholds(case=case_limit, operation=0.5, once=0.2)
+        assert enough(exchanged, limits) == enough(found, limits)
 
 
 @pytest.mark.parametrize(("between", "cases"), [(0.005, 3), (0.012, 3), (0.012, 40)])
@@ -131,6 +142,59 @@ def test_so_many_launches_reach_the_limit(between, cases):
     ]
     _, high = simultaneous_bounds(np.array([one.logs for one in found]), 1)
     assert np.mean(high <= math.log1p(0.03)) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("spreads", "is_enough"),
+    [
+        ({"between": 0.003}, True),
+        ({"between": 0.02}, False),
+        ({"operation": 0.02}, True),
+        ({"operation": 0.5}, False),
+        ({"between": 0.003, "change": 0.3}, True),  # how large a change is does not matter
+        ({"between": math.nan}, False),
+    ],
+    ids=["quiet", "noisy", "quiet operation", "noisy operation", "slower", "not known"],
+)
+def test_the_fewest_launches_are_enough_where_all_bounds_are_far_below_the_limits(
+    spreads, is_enough
+):
+    limits = Thresholds(case=0.02, operation=0.05, once=0.2)
+    measured = launches(LEAST_LAUNCHES, within=0.001, **spreads)
+    assert enough(measured, limits) == is_enough
+
+
+def test_more_cases_need_more_launches():
+    limits = Thresholds(case=0.02, operation=0.05, once=0.2)
+    few = launches(LEAST_LAUNCHES, within=0.001, between=0.008)
+    many = launches(
+        LEAST_LAUNCHES, within=0.001, between=0.008, cases=[f"t{n}" for n in range(100)]
+    )
+    assert enough(few, limits)
+    assert not enough(many, limits)
+    assert not enough(few, limits, shards=200)
+
+
+@pytest.mark.parametrize("sd", [0.004, 0.007, 0.010, 0.013])
+def test_bounds_hold_where_their_number_of_launches_follows_from_the_spread(sd):
+    """Upper bounds of three cases; whatever the spread is, at most 2.5 % of gates have a wrong one.
+
+    The spread is that of most gates that stop early, or of about half of them, or of none.
+    """
+    draw = np.random.default_rng(1)
+    limits = Thresholds(case=0.02, operation=0.05, once=0.2)
+    gates = 400
+    wrong = 0
+    for _ in range(gates):
+        logs = draw.normal(0, sd, (3, LAUNCHES))
+        cases = [
+            quantities.Quantity(f"t{n}", ITERATION, WALL, WALL, (), tuple(row), 1e6, 1e6, 1.0)
+            for n, row in enumerate(logs[:, :LEAST_LAUNCHES])
+        ]
+        number = LEAST_LAUNCHES if are_enough(cases, limits) else LAUNCHES
+        _, high = simultaneous_bounds(logs[:, :number], 1)
+        wrong += bool((high < 0).any())
+    assert binomtest(wrong, gates, 0.035, "greater").pvalue > 0.01
 
 
 def test_bounds_of_all_shards_together_need_more():
@@ -178,33 +242,147 @@ def test_a_launch_may_save_fresh_ones(launches, saves):
     assert budget.latest_start_of_a_saving_launch(launches, 10.0) == (60.0 if saves else 0.0)
 
 
+# ---- Fresh launches ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("launches", "round_s", "elapsed_s", "left_s", "look"),
+    [
+        (10, 0.3, 30.0, math.inf, 12),
+        (10, 1.25, 30.0, math.inf, 12),
+        (10, 1.3, 30.0, math.inf, 8),
+        (10, 2.0, 30.0, math.inf, 4),
+        (10, 60.0, 30.0, math.inf, 4),
+        (10, 2.0, 100.0, math.inf, 12),  # a quarter of what the gate has taken
+        (10, 2.0, 95.0, math.inf, 8),
+        (10, 1.0, 30.0, 11.0, 8),
+        (10, 1.0, 30.0, 4.0, 4),
+        (8, 60.0, 30.0, math.inf, 8),  # 4 cannot confirm a slowdown
+        (8, 1.0, 30.0, math.inf, 12),
+    ],
+)
+def test_fresh_launches_are_saved_where_they_cost_much(launches, round_s, elapsed_s, left_s, look):
+    budget = Budget(0.0, elapsed_s + left_s, lambda: elapsed_s)
+    assert budget.first_look(launches, round_s) == look
+
+
+def test_fresh_launches_at_the_same_time_cost_less():
+    assert Budget(0.0, None, lambda: 30.0, at_once=2).first_look(10, 2.0) == 12
+
+
+def test_fresh_launches_of_a_shard_are_those_of_its_looks():
+    assert Budget(0.0, None, lambda: 30.0, shards=8).first_look(10, 0.3) == 16
+
+
+#: Seconds of a fresh launch that is cheap, and of one that is not.
+CHEAP_S = 0.5
+DEAR_S = 20.0
+
+
+def fresh_launches_of_a_gate(draw, round_s, first, change):
+    """Make fresh launches of a case until a look settles the gate; return its decision.
+
+    The times of a case differ by a Student's t of 3 degrees of freedom, with an SD of 5 %.
+    """
+    limits = Thresholds(case=0.02, operation=0.05, once=0.2)
+    logs = math.log1p(change) + 0.05 / math.sqrt(3) * draw.standard_t(3, max(LOOKS))
+    first_look = Budget(0.0, None, lambda: 30.0).first_look(LAUNCHES, round_s)
+    result = None
+    for look in LOOKS:
+        if look < first_look:
+            continue
+        second = [replace(first, logs=tuple(logs[:look]))]
+        result = decide([first], second, limits, seed=1)
+        if is_settled(result, limits):
+            break
+    return result
+
+
+def a_slower_case(logs):
+    return quantities.Quantity("t", ITERATION, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
+
+
+def test_more_fresh_launches_at_once_confirm_no_more_false_alarms():
+    """Of gates whose first stage could not be more wrong: each look confirms 1 in 16 at most."""
+    draw = np.random.default_rng(1)
+    first = a_slower_case(0.1 + draw.normal(0, 0.005, LAUNCHES))
+    gates = 300
+    regressed = {
+        round_s: sum(
+            fresh_launches_of_a_gate(draw, round_s, first, 0.0).outcome == REGRESSED
+            for _ in range(gates)
+        )
+        for round_s in (CHEAP_S, DEAR_S)
+    }
+    assert binomtest(regressed[CHEAP_S], gates, CONFIRMING, "greater").pvalue > 0.01
+    assert binomtest(regressed[DEAR_S], gates, len(LOOKS) * CONFIRMING, "greater").pvalue > 0.01
+
+
+def test_more_fresh_launches_at_once_find_as_much_and_say_more_about_it():
+    gates = 60
+    findings = {}
+    for round_s in (CHEAP_S, DEAR_S):
+        draw = np.random.default_rng(2)
+        decisions = [
+            fresh_launches_of_a_gate(
+                draw, round_s, a_slower_case(math.log1p(0.1) + draw.normal(0, 0.03, LAUNCHES)), 0.1
+            )
+            for _ in range(gates)
+        ]
+        findings[round_s] = [
+            finding
+            for decision in decisions
+            for finding in decision.findings
+            if finding.verdict == REGRESSED
+        ]
+    cheap = findings[CHEAP_S]
+    dear = findings[DEAR_S]
+    assert len(cheap) >= len(dear) - 1
+    assert len(cheap) > 0.9 * gates
+
+    def width(finding):
+        return finding.confirmed.high - finding.least
+
+    assert np.median([width(finding) for finding in cheap]) < 0.6 * np.median(
+        [width(finding) for finding in dear]
+    )
+    more_than_the_limit = [
+        sum(finding.least >= 0.02 for finding in found) for found in (cheap, dear)
+    ]
+    assert more_than_the_limit[0] > more_than_the_limit[1]
+
+
 # ---- A budget that is too small ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("case_seconds", "budget_s", "advice"),
     [
-        ([0.1], 3.0, "give --budget 14s"),
-        ([0.1] * 4, 14.0, "give --budget 26s, use --shard 1/4, or select fewer tests with -k"),
-        ([0.1] * 4, 20.0, "give --budget 26s, use --shard 1/2, or select fewer tests with -k"),
-        ([0.1] * 4, 1.0, "give --budget 26s"),  # loading alone takes longer
+        ([0.1], 3.0, "give --budget 13s"),
+        ([0.1] * 4, 14.0, "give --budget 23s, use --shard 1/4, or select fewer tests with -k"),
+        ([0.1] * 4, 20.0, "give --budget 23s, use --shard 1/2, or select fewer tests with -k"),
+        ([0.1] * 4, 1.0, "give --budget 23s"),  # loading alone takes longer
         # The shard of the long test never fits.
-        ([0.1, 10.0], 20.0, "give --budget 424s or select fewer tests with -k"),
+        ([0.1, 10.0], 20.0, "give --budget 343s or select fewer tests with -k"),
     ],
 )
 def test_the_advice_for_a_budget_that_is_too_small_is_only_what_helps(
     case_seconds, budget_s, advice
 ):
     gate = LeastGate(
-        loading_s=1.0 + sum(case_seconds), case_seconds=tuple(case_seconds), at_once=1, shard=WHOLE
+        survey_s=1.0 + sum(case_seconds),
+        loading_s=1.0,
+        case_seconds=tuple(case_seconds),
+        at_once=1,
+        shard=WHOLE,
     )
     assert gate.advice(budget_s) == advice
 
 
 def test_a_shard_that_does_not_fit_is_divided_into_more_parts_than_before():
     tests = tuple(f"t.py::t[{number}]" for number in range(8))
-    gate = LeastGate(loading_s=1.4, case_seconds=(0.1,) * 4, at_once=1, shard=Shard(2, 2, tests))
-    assert "--shard 1/4" in gate.advice(20.0)
+    gate = LeastGate(1.4, 1.0, case_seconds=(0.1,) * 4, at_once=1, shard=Shard(2, 2, tests))
+    assert "--shard 1/4" in gate.advice(17.0)
 
 
 @given(
@@ -216,7 +394,8 @@ def test_a_shard_that_does_not_fit_is_divided_into_more_parts_than_before():
 def test_each_advised_number_of_shards_fits_into_the_budget(
     loading_s, case_seconds, at_once, share
 ):
-    gate = LeastGate(loading_s + sum(case_seconds), tuple(case_seconds), at_once, WHOLE)
+    survey_s = loading_s + sum(case_seconds)
+    gate = LeastGate(survey_s, loading_s, tuple(case_seconds), at_once, WHOLE)
     budget_s = share * gate.seconds()
     _, _, shards = gate.advice(budget_s).partition("--shard 1/")
     if not shards:

@@ -90,6 +90,8 @@ class Launches:
     # seconds: of each launch and of the survey, and of a case that is measured.
     loading = 5.0
     of_case = 10.0
+    # CPU time of loading a side in the survey.
+    loading_cpu = 5.0
 
     def __init__(self):
         self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, HEAD)}
@@ -187,6 +189,7 @@ class Launches:
             self.packages[side],
             self.torch[side],
             resident=500_000,
+            loading_s=self.loading_cpu,
             left_out=self.left_out if side == BASE else {},
             missing=self.missing[side],
             loaded=self.loaded[side],
@@ -1102,6 +1105,17 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     assert raw_samples.load(measured.path).launches == measured.launches
 
 
+@pytest.mark.parametrize(("budget_s", "fresh"), [(None, 12), (18.0, 8)])
+def test_cheap_fresh_launches_are_made_before_the_first_look(gate, launches, budget_s, fresh):
+    launches.loading = 0.6
+    launches.loading_cpu = 0.6
+    launches.of_case = 0.2
+    launches.factors[SLOW] = 1.1
+    measured = gate(launches=LAUNCHES, budget_s=budget_s)  # 10.6 s before the fresh launches
+    assert stages_of(measured) == [1] * LAUNCHES + [2] * fresh
+    assert launches.clock < (budget_s or math.inf)
+
+
 @pytest.fixture
 def slower_mm(launches):
     launches.factors = dict.fromkeys((QUICK, SLOW), 1.1)
@@ -1163,15 +1177,18 @@ def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
 
 
 @pytest.mark.parametrize(
-    ("factor", "again"), [(1.0, [f"t{number}" for number in range(4)]), (1.1, ["t5"])]
+    ("factor", "again", "fresh"),
+    [(1.0, [f"t{number}" for number in range(4)], 4), (1.1, ["t5"], 8)],
 )
-def test_the_memory_of_the_process_is_measured_again_with_few_cases(gate, launches, factor, again):
+def test_the_memory_of_the_process_is_measured_again_with_few_cases(
+    gate, launches, factor, again, fresh
+):
     names = [f"t{number}" for number in range(6)]
     launches.cases = {side: dict.fromkeys(names, PARAMS) for side in (BASE, HEAD)}
     launches.factors = {**dict.fromkeys(names, 1.0), "t5": factor}
     launches.once = {("resident memory", words.ALL_CASES): (10**9, 1.6)}
     measured = gate(launches=LAUNCHES)
-    assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * 4
+    assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * fresh
     found = {one.name for one in quantities.quantities_of_stages(measured.launches)[1]}
     assert "resident memory" in found
 
@@ -1275,6 +1292,20 @@ def test_the_time_of_the_fewest_launches_follows_from_the_calls_of_the_survey(
     assert gate(launches=8, budget_s=least_s + 0.5).header.labels
 
 
+def test_a_suite_that_fits_once_its_files_are_read_is_not_refused(gate, launches):
+    launches.loading = 60.0  # from a cold disk, and of that 0.5 s are computed
+    launches.loading_cpu = 0.5
+
+    def read_files():
+        launches.loading = 1.0
+
+    launches.before[0] = read_files
+    launches.of_case = 0.1
+    measured = gate(launches=8, budget_s=80.0)
+    assert len(measured.launches) == 8
+    assert measured.end.cut_short == ""
+
+
 def test_a_budget_makes_the_efforts_of_later_launches_smaller(gate, launches):
     launches.spent = (Efforts(0.25, 0.25), 8.0, 0.0)  # 8 of the 10 seconds of each case
     assert len(gate(launches=8, budget_s=1_000.0).launches) == 8
@@ -1300,13 +1331,26 @@ def test_a_run_says_what_its_time_went_to(gate, launches):
     assert sum(end.parts_s.values()) == end.elapsed_s
 
 
-def test_more_launches_are_measured_where_they_reach_the_threshold_unless_a_number_is_given(
-    gate, launches, monkeypatch
+@pytest.mark.parametrize(("enough", "number"), [(True, LEAST_LAUNCHES), (False, 13)])
+def test_launches_are_as_many_as_reach_the_threshold_unless_a_number_is_given(
+    gate, launches, monkeypatch, enough, number
 ):
+    monkeypatch.setattr(flow, "are_enough", lambda *_: enough)
     monkeypatch.setattr(flow, "planned_launches", lambda *_: 13)
-    assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
+    assert stages_of(gate(launches=LAUNCHES)) == [1] * number
     assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
     assert stages_of(gate(launches=9)) == [1] * 9
+
+
+def test_efforts_leave_time_for_the_usual_launches_although_fewer_may_be_enough(
+    gate, launches, monkeypatch
+):
+    monkeypatch.setattr(flow, "are_enough", lambda *_: True)
+    launches.spent = (Efforts(0.25, 0.25), 8.0, 0.0)  # 8 of the 10 seconds of each case
+    # 8 launches of 25 s fit, 10 do not.
+    measured = gate(launches=LAUNCHES, budget_s=245.0)
+    assert stages_of(measured) == [1] * LEAST_LAUNCHES
+    assert launches.started[1][0].efforts.timed == pytest.approx(0.8 * 0.25)
 
 
 def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gate, launches):
@@ -1365,6 +1409,20 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(
     assert measured.end.qualification
     assert launches.clock <= (budget or max(flow.QUALIFYING_S, 700))
     assert heard.launches[1][0] == f"launch 2 of {same}"
+
+
+@pytest.mark.parametrize(("of_case", "first_look"), [(10.0, 4), (1.0, 8), (0.1, 12)])
+def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
+    qualifying, launches, monkeypatch, of_case, first_look
+):
+    launches.loading = of_case / 2
+    launches.of_case = of_case
+    passed = []
+    monkeypatch.setattr(flow, "qualify", lambda *arguments: passed.append(arguments) or {})
+    qualifying(launches=SIZE, given=frozenset({"launches"}))
+    [(_, _, gate_s, drawn_first_look, _)] = passed
+    assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
+    assert drawn_first_look == first_look
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "left_out": {},
         "unmeasurable": {},
         "resident": 8,
+        "loading_s": 0.5,
         "cpu": {},
         "loaded": [],
         "missing": [],
@@ -649,7 +650,35 @@ surveyed()
     ("program", "said"),
     [
         ("say(error=f'{name}: no good')", "head: no good"),
-        ("select()\nsay(error='base: no good') if name == 'base' else surveyed()", "base: no good"),
+        (
+            "select()\nsay(error='base: no good') if name == 'base' else surveyed()",
+            "base: no good; the head can be loaded",
+        ),
+        (
+            "select()\nsurveyed() if name == 'base' else say(error='head: no good')",
+            "head: no good; the base can be loaded",
+        ),
+        (
+            """
+select()
+if name == "base":
+    say(error="base: no good")
+else:
+    say(at="t.py::t, its fixtures")
+    time.sleep(60)
+""",
+            "base: no good; the head can be loaded",
+        ),
+        ("select()\nsay(error=f'{name}: no good')", "both sides: no good"),
+        ("select()\nsay(error=f'{name}: no {name}')", "base: no base; head: no head"),
+        (
+            "select()\nsay(error='base: no good') if name == 'base' else sys.exit(3)",
+            "base: no good; head: loading: ended with exit code 3: it printed nothing",
+        ),
+        (
+            "select()\nsay(at='t.py::t')\nsay(error=f'{name}: t.py::t fails')",
+            "base: t.py::t fails",
+        ),
         ("say(selected={})", "a launch's message cannot be used: selected.arguments: is missing"),
         (
             "select()\nsurveyed(cases=[])",
@@ -663,7 +692,19 @@ surveyed()
             "base: loading: ended with exit code 3: it printed nothing",
         ),
     ],
-    ids=["both fail", "base fails", "nothing selected", "no cases", "torn"],
+    ids=[
+        "head fails before the base begins",
+        "base cannot be loaded",
+        "head cannot be loaded",
+        "base cannot be loaded, head goes on",
+        "both for one reason",
+        "both for two reasons",
+        "base cannot be loaded, head ends",
+        "a test fails",
+        "nothing selected",
+        "no cases",
+        "torn",
+    ],
 )
 def test_a_survey_that_fails_is_one_line_and_leaves_no_process(look, plan, program, said):
     with pytest.raises(LaunchError) as raised:

@@ -14,6 +14,7 @@ import gate_builders
 import numpy as np
 import pytest
 from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
+from mnistbench.gate.statistics.decision import LOOKS
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import qualification
@@ -139,6 +140,13 @@ def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, found):
     )
 
 
+@pytest.mark.parametrize("first_look", LOOKS)
+def test_fresh_launches_are_first_judged_when_there_are_enough_of_them(first_look):
+    launches = pool()
+    _, decision = launches.gate(LIMITS, launches.quantities[0], 0.1, first_look=first_look)
+    assert (decision.outcome, decision.fresh) == (REGRESSED, first_look)
+
+
 def test_only_the_case_that_is_slower_counts_as_found():
     drawn = Pool([quantity(logs(0.002)), quantity(logs(0.002, seed=2), case="other")])
     found = drawn.gate(LIMITS, drawn.quantities[0], 0.05)[1]
@@ -171,7 +179,9 @@ def qualified(measured, limits=LIMITS, may_go_on=never, **header):
         machine="EPYC, 2 cores",
         **header,
     )
-    found.end = End(elapsed_s=600.0, qualification=qualify(found, limits, 244.0, may_go_on))
+    found.end = End(
+        elapsed_s=600.0, qualification=qualify(found, limits, 244.0, min(LOOKS), may_go_on)
+    )
     return found
 
 
@@ -221,7 +231,7 @@ def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monke
 
     def alarming(self, limits, hit=None, change=0.0, **options):
         flagged, found = gate(self, limits, hit, change, **options)
-        alarm = hit is None and not options and next(numbers) % 3 == 0
+        alarm = hit is None and "start" not in options and next(numbers) % 3 == 0
         return flagged, dataclasses.replace(found, outcome=REGRESSED) if alarm else found
 
     monkeypatch.setattr(Pool, "gate", alarming)

@@ -6,6 +6,7 @@ One line with the file, the line, the hook and the error. Does not import torch.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import sys
 import traceback
@@ -22,7 +23,7 @@ _CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "importlib")
 #: Where pytest prints a place: ``test_a.py:5: AssertionError``, ``test_a.py:5: in test_a``, ``file
 #: /a/test_a.py, line 5`` for a fixture that it does not find, or a frame as Python prints it.
 _PLACE = re.compile(
-    r'^(?P<path>[^\s:>][^:]*):(?P<line>\d+): |(File "|^file )(?P<other_path>[^"]+?)"?, line '
+    r'^(?P<path>[^\s:<>][^:]*):(?P<line>\d+): |(File "|^file )(?P<other_path>[^"<]+?)"?, line '
     r"(?P<other_line>\d+)"
 )
 
@@ -37,7 +38,8 @@ def of_report(report: pytest.CollectReport | pytest.TestReport, tree: Path) -> s
 
     The line is in its traceback.
     """
-    return _placed_error(report.longreprtext, tree) or "no reason given"
+    is_import = isinstance(report, pytest.CollectReport)
+    return _placed_error(report.longreprtext, tree, is_import=is_import) or "no reason given"
 
 
 def of_exception(error: BaseException, tree: Path) -> str:
@@ -56,12 +58,15 @@ def of_exception(error: BaseException, tree: Path) -> str:
     if not chosen:  # pytest itself raises it, and has several lines for what is wrong
         return _without(tree, f"{type(error).__name__}: {'; '.join(lines)}")
     named = f"{type(error).__name__}: {lines[0]}"
+    place = f"{chosen[-1].filename}:{chosen[-1].lineno}"
+    if isinstance(error, SyntaxError) and error.filename:  # no frame has run the file
+        named = f"{type(error).__name__}: {error.msg} ({_reader()})"
+        place = f"{error.filename}:{error.lineno}"
     functions = [frame.name for frame in chosen if frame.name != "<module>"]
     hook = next(
         (name for name in functions if name.startswith("pytest_")),
         functions[0] if functions else "",
     )
-    place = f"{chosen[-1].filename}:{chosen[-1].lineno}"
     return _without(tree, f"{place}, {hook}: {named}" if hook else f"{place}: {named}")
 
 
@@ -98,20 +103,36 @@ def error_of(text: str) -> str:
     return (named or marked or unmarked or [""])[0].removeprefix("_pytest.outcomes.")
 
 
-def _placed_error(text: str, tree: Path) -> str:
-    """Return the error in the output of pytest, with the innermost line of the tree.
+def _placed_error(text: str, tree: Path, *, is_import: bool) -> str:
+    """Return the error in the output of pytest, with its place.
 
-    The line is in its traceback.
+    The place is the innermost line of the tree in its traceback. If a module cannot be imported or
+    read, and it is not of the tree, its own line follows.
     """
     error = _without(tree, error_of(text))
-    place = _last_place(text, tree)
-    return f"{error} ({place})" if error and place else error
+    is_syntax = re.match("SyntaxError|IndentationError|TabError", error)
+    places = list(_places(text, tree))
+    inside = [place for place in places if place[0].is_relative_to(tree.resolve())]
+    details = ["{}:{}".format(*place) for place in inside[-1:]]
+    if (is_import or is_syntax or not inside) and places[-1:] != inside[-1:]:
+        leads_to = "which leads to " if inside else ""
+        details.append("{}{}:{}".format(leads_to, *places[-1]))
+    if is_syntax:
+        details.append(_reader())
+    named = f"{error} ({', '.join(details)})" if error and details else error
+    return _without(tree.resolve(), named)
+
+
+def _reader() -> str:
+    """Return which Python could not read a source: another one may know its syntax."""
+    return f"read by Python {platform.python_version()}"
 
 
 def _refusal(errors: str, tree: Path) -> str:
     """Return why pytest did not start; empty if it did."""
     if not_loaded := _NOT_LOADED.search(errors):
-        return f"{not_loaded[1] or not_loaded[2]} cannot be imported: {_placed_error(errors, tree)}"
+        error = _placed_error(errors, tree, is_import=True)
+        return f"{not_loaded[1] or not_loaded[2]} cannot be imported: {error}"
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     for number, line in enumerate(lines):
         if line.startswith("ERROR: ") and "usage: " not in line:
@@ -166,22 +187,21 @@ def exits_named(tree: Path) -> Iterator[None]:
         os._exit = end
 
 
-def _last_place(text: str, tree: Path) -> str:
-    """Return the last place of the tree that is named in a traceback, relative to the tree.
+def _places(text: str, tree: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files and lines that a traceback names, without those of pytest and of imports.
 
-    Empty if there is none.
+    pytest prints paths relative to the folder in which it was started.
     """
-    places = [
-        (place["path"] or place["other_path"], place["line"] or place["other_line"])
-        for line in text.splitlines()
-        if (place := _PLACE.search(line))
-    ]
-    inside = [
-        (path, number)
-        for path, number in places
-        if (tree / path).resolve().is_relative_to(tree.resolve())
-    ]
-    return _without(tree, "{}:{}".format(*inside[-1])) if inside else ""
+    for line in text.splitlines():
+        if not (place := _PLACE.search(line)):
+            continue
+        path = place["path"] or place["other_path"]
+        for file in (Path(path), tree / path):
+            if file.is_file():
+                resolved = file.resolve()
+                if resolved.is_relative_to(tree.resolve()) or not _is_caller(path):
+                    yield resolved, place["line"] or place["other_line"]
+                break
 
 
 def _of_project(

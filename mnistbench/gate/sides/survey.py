@@ -64,8 +64,9 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         say(selected=asdict(Selected(tuple(arguments), tuple(phases))))
     taken = _Survey(side, phases, follower)
 
-    def selected(found: list[str]) -> list[str]:
-        kept = [node_id for node_id in found if job.only is None or node_id in job.only]
+    def selected(node_ids: list[str]) -> list[str]:
+        taken.loading_s = Clock.cpu_ns() / 1e9
+        kept = [node_id for node_id in node_ids if job.only is None or node_id in job.only]
         if not job.is_shard:
             return kept
         say(collected=kept)
@@ -95,6 +96,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         left_out=side.left_out,
         unmeasurable=taken.unmeasurable,
         resident=peak_resident_bytes(),
+        loading_s=taken.loading_s,
         cpu=taken.cpu,
         missing=side.missing,
         loaded=loaded_packages(by_torch | (sys.modules.keys() - follower.plugins)),
@@ -194,6 +196,7 @@ class _Survey:
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.cpu: dict[str, str] = {}
+        self.loading_s = 0.0  # CPU time until the tests were collected
         # Of tensors, before the first case of a workload was built.
         self._imported_bytes: int | None = None
 
@@ -207,7 +210,6 @@ class _Survey:
             return
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
         made = case.make()
-        began_ns = Clock.wall_ns()
         try:
             if case.is_plain:
                 if why := self._call(made, listed):
@@ -216,7 +218,6 @@ class _Survey:
                     return
             else:
                 self._measure_memory(made, listed)
-            listed.seconds = (Clock.wall_ns() - began_ns) / 1e9
             self._find_paths(made, listed)
         except SideError as error:
             listed.failed = str(error)
@@ -238,6 +239,7 @@ class _Survey:
             # A call that is made once counts with what it costs to follow it, as the first one.
             with contextlib.nullcontext() if case.once else self._follower.paused():
                 second, listed.parallel = _with_parallelism(case.result)
+            listed.seconds = 2 * case.took_ns / 1e9  # the first call may load or compile
             first_print = fingerprint(first)
             second_print = fingerprint(second)
         notes = (
@@ -279,8 +281,10 @@ class _Survey:
             gc.collect()
             gc.freeze()  # so that the search for tensors skips all imported objects
             rehearse(SideRun(self._side, case))
+        began_ns = Clock.wall_ns()
         with self._side.errors_named():
             listed.memory = case.peak_memory()
+        listed.seconds = (Clock.wall_ns() - began_ns) / 1e9
         if listed.memory is not None and listed.params["device"] == "cpu":
             listed.memory += self._imported_bytes
 

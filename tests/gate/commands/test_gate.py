@@ -6,6 +6,7 @@ One real run on a small project, files that are judged again, and wrong usage.
 import hashlib
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -235,7 +236,21 @@ def test_a_base_whose_tests_cannot_be_imported_is_named_with_the_reason(reposito
     line = refused(repository, "--base", "broken", "--", "test_bench.py")
     assert line == (
         "mnistbench: base: test_bench.py cannot be collected: ModuleNotFoundError: No module "
-        "named 'nothing_of_that_name' (test_bench.py:1)"
+        "named 'nothing_of_that_name' (test_bench.py:1); the head can be loaded"
+    )
+    assert copies(temporary) == []
+
+
+def test_a_module_that_no_side_can_read_is_named_with_its_line(repository, temporary):
+    repository.write("own/__init__.py", "from own import numbers\n")
+    repository.write("own/numbers.py", "\nNumber = \n")
+    repository.write("conftest.py", "import own\n")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", "unreadable")
+    line = refused(repository, "--base", "HEAD", "--", "test_bench.py")
+    assert line == (
+        "mnistbench: both sides: conftest.py cannot be imported: SyntaxError: invalid syntax "
+        f"(own/numbers.py:2, read by Python {platform.python_version()})"
     )
     assert copies(temporary) == []
 

@@ -5,6 +5,7 @@ Each way in which pytest, a hook or a test can end it is one line that names the
 
 import json
 import os
+import platform
 import subprocess
 import sys
 
@@ -38,7 +39,13 @@ def database():
     raise OSError("down")
 """
 
+#: The Python that reads the trees.
+VERSION = platform.python_version()
+
 COROUTINE_FAILS = "base: test_b.py::test_b fails: async def functions are not natively supported"
+
+#: Modules in a folder that is in no tree, by their names.
+ELSEWHERE = {"wrong_elsewhere.py": "\n\n1 / 0\n", "unreadable_elsewhere.py": "\nx = \n"}
 
 #: Name of a tree -> its files beside TEST, and how the reason ends. Tests of pytest's own words
 #: have the word that matters.
@@ -232,7 +239,81 @@ TREES = {
     ),
     "syntax": (
         {"test_b.py": "import own\n", "own.py": "\nx = \n"},
-        "base: test_b.py cannot be collected: SyntaxError: invalid syntax (own.py:2)",
+        (
+            "base: test_b.py cannot be collected: SyntaxError: invalid syntax (own.py:2, read by "
+            f"Python {VERSION})"
+        ),
+    ),
+    "syntax in a module of conftest.py": (
+        {
+            "conftest.py": "import package\n",
+            "package/__init__.py": "from package import numbers\n",
+            "package/numbers.py": "\n\nx = \n",
+        },
+        (
+            "base: conftest.py cannot be imported: SyntaxError: invalid syntax "
+            f"(package/numbers.py:3, read by Python {VERSION})"
+        ),
+    ),
+    "indentation in a module of a plug-in": (
+        {
+            "conftest.py": "pytest_plugins = ['own']\n",
+            "own.py": "import more\n",
+            "more.py": "if 1:\n",
+        },
+        (
+            "base: own cannot be imported: IndentationError: expected an indented block after 'if' "
+            f"statement on line 1 (more.py:1, read by Python {VERSION})"
+        ),
+    ),
+    "syntax in a module of a hook": (
+        {
+            "conftest.py": "def pytest_configure(config):\n    import own\n",
+            "own.py": "\nx = \n",
+        },
+        (
+            "base: own.py:2, pytest_configure: SyntaxError: invalid syntax (read by Python "
+            f"{VERSION})"
+        ),
+    ),
+    "syntax in a module of a fixture": (
+        {
+            "conftest.py": FIXTURE.format("import own"),
+            "own.py": "\nx = \n",
+            "test_b.py": "def test_b(benchmark, database):\n    pass\n",
+        },
+        (
+            "base: test_b.py::test_b fails: SyntaxError: invalid syntax (own.py:2, read by Python "
+            f"{VERSION})"
+        ),
+    ),
+    "error in a folder with the name of a package that is left out": (
+        {"test_b.py": "import own.mnistbench.wrong\n", "own/mnistbench/wrong.py": "\n1 / 0\n"},
+        (
+            "base: test_b.py cannot be collected: ZeroDivisionError: division by zero "
+            "(own/mnistbench/wrong.py:2)"
+        ),
+    ),
+    "error in a module elsewhere": (
+        {"conftest.py": "\nimport wrong_elsewhere\n"},
+        (
+            "base: conftest.py cannot be imported: ZeroDivisionError: division by zero "
+            "(conftest.py:2, which leads to ELSEWHERE/wrong_elsewhere.py:3)"
+        ),
+    ),
+    "syntax in a module elsewhere": (
+        {"test_b.py": "import unreadable_elsewhere\n"},
+        (
+            "base: test_b.py cannot be collected: SyntaxError: invalid syntax (test_b.py:1, which "
+            f"leads to ELSEWHERE/unreadable_elsewhere.py:2, read by Python {VERSION})"
+        ),
+    ),
+    "syntax in a module elsewhere that a test imports": (
+        {"test_b.py": "def test_b(benchmark):\n    import unreadable_elsewhere\n"},
+        (
+            "base: test_b.py::test_b fails: SyntaxError: invalid syntax (test_b.py:2, which leads "
+            f"to ELSEWHERE/unreadable_elsewhere.py:2, read by Python {VERSION})"
+        ),
     ),
     "warning as error": (
         {
@@ -324,7 +405,16 @@ for tree in sorted(path for path in folder.iterdir() if (path / "test_a.py").is_
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def elsewhere(tmp_path_factory):
+    """A folder that is in no tree."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    for name, text in ELSEWHERE.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, elsewhere):
     """Trees, and why the session of each failed.
 
     Each in a fork of one process, which has imported pytest.
@@ -343,7 +433,7 @@ def folder(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder)],
         cwd=folder,
-        env=environment(inherited, home, 1),
+        env={**environment(inherited, home, 1), "PYTHONPATH": str(elsewhere)},
         capture_output=True,
         text=True,
         check=False,
@@ -354,9 +444,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.versions
 @pytest.mark.parametrize("name", TREES)
-def test_the_reason_is_one_line_with_the_place_and_what_pytest_printed(folder, name):
+def test_the_reason_is_one_line_with_the_place_and_what_pytest_printed(folder, elsewhere, name):
     said = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    expected = TREES[name][1]
+    expected = TREES[name][1].replace("ELSEWHERE", str(elsewhere))
     assert expected in said
     assert bool(said) == bool(expected)
     assert "\n" not in said

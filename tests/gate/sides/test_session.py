@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import platform
 import subprocess
 import sys
 from importlib.machinery import ExtensionFileLoader, SourceFileLoader
@@ -353,7 +354,7 @@ def test_files_name_where_each_module_came_from(folder):
             "syntax",
             (
                 "syntax: test_tiny.py cannot be collected: SyntaxError: invalid syntax "
-                "(test_tiny.py:1)"
+                f"(test_tiny.py:1, read by Python {platform.python_version()})"
             ),
         ),
         (
