@@ -1,8 +1,7 @@
 """The documentation agrees with the code, and the commands that it shows run.
 
-Commands that measure for minutes run in part: ``mnistbench gate``, ``lab`` and ``profile`` until
-they would measure, ``train`` on one batch, and ``pytest`` collects only. tests/integration runs
-them in full.
+Commands that measure or train run until they would begin with it, and ``pytest`` collects only.
+The tests of each command and tests/integration run them in full.
 """
 
 import configparser
@@ -164,8 +163,22 @@ class WouldMeasureError(Exception):
     """Raised in place of a measurement of minutes."""
 
 
-#: Options that make training short.
-SHORT = ["--dry-run", "--dataset=digits", "--model=lenet5", "--output=trained"]
+#: Commands that measure or train.
+MEASURING = (
+    "bisect",
+    "class",
+    "gate",
+    "lab",
+    "profile",
+    "reproduce",
+    "scale",
+    "study",
+    "train",
+)
+
+
+#: Options of a training that takes a second.
+SHORT = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--no-accel"]
 
 
 def write_traces(words):
@@ -193,6 +206,15 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
+    if "--resume" in words:
+        begun = words[words.index("--resume") + 1]
+        assert cli.main(["train", *SHORT, "--epochs=1", "--output", begun]) == EXIT_PASSED
+        capsys.readouterr()
+        words = [*words, "--epochs=2"]
+    elif words[0] == "train":
+        words = [*words, "--dataset=digits"]  # MNIST would be downloaded
+    if words[0] == "train":
+        monkeypatch.setattr("mnistbench.train.run.run", measure)
     for where in (
         "train.scale.command.measured",
         "course.studies.convolution.measurement.study",
@@ -231,24 +253,9 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
             gate_builders.write(path, launches, labels={case: case}, shard=shard)
         words = ["judge", *map(str, Path().glob(words[1]))]
     write_traces(words)
-    if "--resume" in words:
-        begun = [
-            "--dataset=digits",
-            "--model=lenet5",
-            "--batch-size=512",
-            "--epochs=1",
-            "--no-accel",
-        ]
-        assert (
-            cli.main(["train", *begun, "--output", words[words.index("--resume") + 1]])
-            == EXIT_PASSED
-        )
-        words = [*words, "--epochs=2"]
-    elif words[0] == "train":
-        words = [*words, *SHORT]
     code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
     shown = capsys.readouterr()
-    if words[0] in ("bisect", "class", "gate", "lab", "profile", "reproduce", "scale", "study"):
+    if words[0] in MEASURING:
         assert "WouldMeasureError" in shown.err
     else:
         assert code in (EXIT_PASSED, EXIT_REGRESSED), shown.err
