@@ -1,0 +1,96 @@
+"""What a report says of the cases that run changed code, and of those that do not."""
+
+import dataclasses
+import json
+
+import gate_builders as build
+import pytest
+from gate_builders import CASE, LABEL
+
+from mnistbench.gate.listing import Reach
+from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.verdict.verdict import conclude
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED
+from mnistbench.showing.output import render
+
+REASON = "runs pkg/a.py:f (changed)"
+
+#: One of three cases runs changed code; one changed function is run by none.
+SOME = Reach(
+    is_known=True,
+    reasons={CASE: (REASON,)},
+    same={"bench.py::one": "one", "bench.py::two": "two"},
+    gap=("pkg/b.py:g",),
+)
+
+
+def judged(reach, *, cases=True, **options):
+    """The verdict of quiet launches of a case, or of none, with this reach."""
+    recorded = build.recorded(build.series() if cases else [])
+    sides = recorded.header.sides if cases else recorded.header.sides.without([CASE])
+    header = dataclasses.replace(recorded.header, sides=sides, reach=reach)
+    recorded = dataclasses.replace(recorded, header=header)
+    return conclude(recorded, JudgeOptions(**{"case": 1.0, "operation": 1.0, **options}))
+
+
+def shown(verdict, output="terminal"):
+    return render(report(verdict), output)
+
+
+def test_a_pass_holds_for_the_cases_that_run_changed_code():
+    verdict = judged(SOME)
+    sentence = last_line(verdict)
+    assert verdict.outcome == PASSED
+    assert " of the 1 case that runs changed code, nor" in sentence
+    assert "; 2 cases run the same code on both sides; " in sentence
+    assert sentence.endswith(
+        "1 changed function is run by no case: pkg/b.py:g; this gate says nothing about it"
+    )
+
+
+def test_without_cases_that_run_the_same_code_a_pass_holds_for_any_case():
+    everything = dataclasses.replace(SOME, same={}, gap=())
+    assert "of any case" in last_line(judged(everything))
+    assert last_line(judged(everything)) == last_line(judged(Reach()))
+
+
+def test_each_measured_case_has_its_reason_in_the_report():
+    lines = shown(judged(SOME)).splitlines()
+    start = lines.index("Changed code:")
+    assert lines[start + 1 : start + 3] == [f"{LABEL}: {REASON}", "pkg/b.py:g: run by no case"]
+    assert any(line.startswith("measured: 1 of 3 cases, ") for line in lines)
+
+
+def test_a_function_that_no_case_runs_makes_the_gate_inconclusive_if_that_is_required():
+    verdict = judged(SOME, require_reach=True)
+    assert verdict.outcome == INCONCLUSIVE
+    assert not verdict.is_excusable
+    assert "1 changed function is run by no case: pkg/b.py:g" in last_line(verdict)
+    assert judged(dataclasses.replace(SOME, gap=()), require_reach=True).outcome == PASSED
+
+
+@pytest.mark.parametrize(
+    ("same", "expected"),
+    [
+        ({"a": "a", "b": "b"}, "all 2 cases run the same code on both sides"),
+        ({"a": "a"}, "1 case runs the same code on both sides"),
+    ],
+)
+def test_if_no_case_runs_changed_code_nothing_was_measured(same, expected):
+    verdict = judged(Reach(is_known=True, same=same), cases=False)
+    assert (verdict.outcome, last_line(verdict)) == (
+        PASSED,
+        f"passed: nothing was measured; {expected}",
+    )
+
+
+def test_json_has_the_reach():
+    data = json.loads(shown(judged(SOME), "json"))
+    assert data["reach"] == {
+        "is_known": True,
+        "cases": {LABEL: [REASON]},
+        "same": ["one", "two"],
+        "gap": ["pkg/b.py:g"],
+    }
