@@ -499,6 +499,7 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
                 *python,
                 "mnistbench",
                 "gate",
+                "--all-cases",
                 *options,
                 "--",
                 "bench/test_step.py",

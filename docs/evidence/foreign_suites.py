@@ -316,6 +316,7 @@ def test_claim(folder: Path, claim: Claim) -> None:
         "-m",
         "mnistbench",
         "gate",
+        "--all-cases",
         "--budget",
         claim.budget,
         *(f"--{side}-python={python}" for side in ("base", "head")),
@@ -347,7 +348,8 @@ def main() -> None:
         str(ROOT),
         *(package for suite in SUITES for package in suite.packages),
     )
-    command = [str(python), "-P", "-m", "mnistbench", "gate", "--base", "HEAD", "--budget", "3m"]
+    command = [str(python), "-P", "-m", "mnistbench", "gate", "--all-cases", "--base", "HEAD"]
+    command += ["--budget", "3m"]
     for suite in suites:
         repository = checked_out(folder, suite)
         for number in range(SAME):

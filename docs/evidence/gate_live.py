@@ -101,6 +101,7 @@ def judge(
         "-m",
         "mnistbench",
         "gate",
+        "--all-cases",
         "--base",
         "HEAD",
         "--format",

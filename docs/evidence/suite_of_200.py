@@ -252,6 +252,7 @@ def main() -> None:
             "-m",
             "mnistbench",
             "gate",
+            "--all-cases",
             "--base",
             "HEAD",
             "--format",

@@ -85,13 +85,50 @@ def raw_samples(repository):
 
 def test_the_same_code_passes(repository):
     write_plain_test(repository, PLAIN)
-    done = gate(repository, "--launches=8", *GENEROUS)
+    done = gate(repository, "--all-cases", "--launches=8", *GENEROUS)
     assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("passed: no regression of ")
     again = forks.run(
         "mnistbench", "judge", *GENEROUS, raw_samples(repository), cwd=repository.path
     )
     assert (again.returncode, again.stdout) == (EXIT_PASSED, done.stdout)
+
+
+def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named(repository):
+    write_plain_test(
+        repository,
+        "import sizes\n\n\ndef test_small(benchmark):\n    benchmark(sizes.small)\n\n\n"
+        "def test_large(benchmark):\n    benchmark(sizes.large)\n",
+    )
+    functions = "\n\n".join(
+        f"def {name}():\n    return {value}\n"
+        for name, value in (("small", "1"), ("large", "{}"), ("none", "{}"))
+    )
+    repository.write("sizes.py", functions.format(2, 3))
+    commit(repository)
+    repository.write("sizes.py", functions.format("1 + 1", "1 + 2"))
+    done = gate(repository, "--launches=8", *GENEROUS)
+    assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert "test_bench.py::test_large: runs sizes.py:large (changed)" in lines
+    assert " of the 1 case that runs changed code" in lines[-1]
+    assert "; 1 case runs the same code on both sides; " in lines[-1]
+    assert "1 changed function is run by no case: sizes.py:none;" in lines[-1]
+    required = forks.run(
+        "mnistbench",
+        "judge",
+        "--require-reach",
+        *GENEROUS,
+        raw_samples(repository),
+        cwd=repository.path,
+    )
+    assert required.returncode == EXIT_UNJUDGED
+    commit(repository)
+    nothing = gate(repository, "--launches=8")
+    assert nothing.returncode == EXIT_PASSED
+    assert nothing.stdout.splitlines()[-1] == (
+        "passed: nothing was measured; all 2 cases run the same code on both sides"
+    )
 
 
 def test_a_slower_operation_is_a_regression_with_a_script_that_runs(repository):
@@ -127,6 +164,7 @@ def wait_until(condition):
 def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(repository, tmp_path):
     write_plain_test(repository, PLAIN.replace('"pids"', repr(str(tmp_path / "pids"))))
     command = [sys.executable, "-m", "mnistbench", "gate", "--base=HEAD", "--launches=200"]
+    command.append("--all-cases")
     with subprocess.Popen(
         [*command, "--", "test_bench.py"],
         cwd=repository.path,

@@ -116,6 +116,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
         repository,
         "gate",
         "--base=HEAD",
+        "--all-cases",
         "--launches=8",
         *gate_builders.GENEROUS,
         "--",
