@@ -373,7 +373,7 @@ def _paired(
 
     pair(lambda case: case.key)
     pair(lambda case: case.node_id, plain_only=True)
-    if right:
+    if right:  # else it would go through all base runs for nothing
         right = _without_earlier_forms(right, [base for _, base in pairs], bases)
     pair(lambda case: case.params or id(case))  # a plain benchmark has none in common with another
     return pairs, tuple(right)

@@ -66,7 +66,8 @@ def wrong(value: object, expected: str, path: str = "") -> FieldError:
 class place:  # noqa: N801  # a context manager that is called like a function
     """Put a path before that of a FieldError of the body.
 
-    It is a class, because a generator takes three times as long, and a comparison enters 85,000.
+    It is a class, because a generator takes three times as long, and a comparison of 1,000 runs
+    enters it 60,000 times.
     """
 
     __slots__ = ("_path",)
