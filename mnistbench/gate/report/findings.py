@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mnistbench.core import units
-from mnistbench.core.operation import NAMED
 from mnistbench.gate.report.limits import limited
 from mnistbench.gate.report.ranking import verdicts_of_quantities, without_echoes
 from mnistbench.gate.report.texts import change_text, signed
@@ -129,10 +128,9 @@ def _gone_elsewhere(finding: LaunchFinding, verdict: Verdict) -> str:
         f"{replacement.title} ({units.duration(replacement.base_ns)})"
         for replacement in sorted(gone, key=lambda replacement: -replacement.base_ns)
     ]
-    more = [f"{len(titles) - NAMED} more"] if len(titles) > NAMED else []
+    elsewhere = units.and_more(titles, separator="; ", last="; ")
     return (
-        f"nothing is gone in its place, but elsewhere {'; '.join([*titles[:NAMED], *more])}: if "
-        "it replaces them, accept it"
+        f"nothing is gone in its place, but elsewhere {elsewhere}: if it replaces them, accept it"
     )
 
 

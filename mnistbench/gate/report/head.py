@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
-from mnistbench.gate.report.limits import named
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 
@@ -53,7 +52,7 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
         ("packages only in the head", of_head),
     ):
         if names:
-            yield f"{what}: {named(names, verdict.options.top)}"
+            yield f"{what}: {units.counted_names(names, verdict.options.top)}"
     if header.qualified:
         yield header.qualified
     machines: dict[str, list[str]] = {}

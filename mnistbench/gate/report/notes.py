@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 
 from mnistbench.core import units
-from mnistbench.gate.report.limits import limited, named, said_once
+from mnistbench.gate.report.limits import limited, said_once
 from mnistbench.gate.report.ranking import notable_cases
 from mnistbench.gate.report.texts import signed
 from mnistbench.gate.verdict.verdict import Verdict
@@ -40,7 +40,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
         ("ignored by git, and copied from the working tree", header.generated),
     ):
         if names:
-            yield f"{what}: {named(names, most)}"
+            yield f"{what}: {units.counted_names(names, most)}"
     yield from header.remarks
     base, head = (header.sides.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = {
@@ -53,7 +53,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
         )
         for case in (*base, *head)
     }
-    types = named(dict.fromkeys(header.sides.uncompared.values()), most, "types ")
+    types = units.counted_names(dict.fromkeys(header.sides.uncompared.values()), most, "types")
     sources = "other tests or data, from which a difference in time may come"
     not_finite = "NaN or infinity in the {}; times may depend on it"
     result, data = (
@@ -67,7 +67,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     ]
     left_out |= verdict.unmeasurable
     yield from said_once(
-        ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests "
+        ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests"
     )
     for said in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
@@ -124,9 +124,7 @@ def far_launches(verdict: Verdict) -> Iterable[str]:
         )
         if far and estimate.quantity.kind != MEAN and case not in told:
             told.add(case)
-            shown = ", ".join(signed(change_of(log)) for log in far[:3]) + (
-                ", ..." if len(far) > 3 else ""
-            )
+            shown = units.and_so_on([signed(change_of(log)) for log in far])
             yield (
                 f"{case}: {len(far)} of {len(logs)} launches far from the others by "
                 f"{estimate.quantity.title} ({shown}; median {signed(change_of(middle))}), so "

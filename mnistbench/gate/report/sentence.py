@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mnistbench.core import units
 from mnistbench.gate.report.ranking import without_echoes
@@ -26,9 +26,9 @@ def _outcome(verdict: Verdict) -> str:
     decision = verdict.shown
     if verdict.outcome == REGRESSED:
         regressions = without_echoes(verdict.regressions)
-        names = ", ".join(f"{f.quantity.title} ({f.quantity.case})" for f in regressions[:3])
-        more = ", ..." if len(regressions) > 3 else ""
-        return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
+        titles = [f"{finding.quantity.title} ({finding.quantity.case})" for finding in regressions]
+        first_titles = units.and_so_on(titles)
+        return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {first_titles}"
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED:
@@ -78,12 +78,12 @@ def _limits(verdict: Verdict) -> Iterable[str]:
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
     if verdict.returned:
-        yield f"the sides return different types in {_some([*verdict.returned])}"
+        yield f"the sides return different types in {units.and_more([*verdict.returned], 1)}"
     if numbers := [case for case in verdict.different if case not in verdict.returned]:
-        yield f"the sides compute different numbers in {_some(numbers)}"
+        yield f"the sides compute different numbers in {units.and_more(numbers, 1)}"
     for side in (BASE, HEAD):
         if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
-            yield f"the {side} computes NaN or infinity in {_some(cases)}"
+            yield f"the {side} computes NaN or infinity in {units.and_more(cases, 1)}"
 
 
 def _reached(verdict: Verdict) -> Iterable[str]:
@@ -121,10 +121,6 @@ def _reached(verdict: Verdict) -> Iterable[str]:
             f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, "
             f"all of them {largest}{more}"
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
 
 
 def bounds_of_once(verdict: Verdict) -> Iterable[str]:

@@ -10,15 +10,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.listing import Listing, Listings
 from mnistbench.gate.options import LEAST_LAUNCHES
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, load
 from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
-
-#: Most tests in a sentence.
-NAMED = 3
 
 
 def gather(paths: Sequence[Path]) -> Recorded:
@@ -134,8 +132,7 @@ def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
     ]:
         part = by_number.get(shard.number)
         tests = shard.own()
-        shown = ", ".join(tests[:NAMED]) + (", ..." if len(tests) > NAMED else "")
-        lost = f"so its tests are not judged: {len(tests)} ({shown})"
+        lost = f"so its tests are not judged: {len(tests)} ({units.and_so_on(tests)})"
         if part is None and tests:
             yield Reason(MISSING, f"shard {shard} is missing, {lost}; run it, or add its file")
         elif part and part.header.labels and (part.end.cut_short or not is_judged(part)):

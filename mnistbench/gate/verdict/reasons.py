@@ -9,7 +9,6 @@ from mnistbench.core import units
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.shards import NAMED
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.levels import LEAST_FRESH
@@ -158,5 +157,4 @@ def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
     """
     for why in dict.fromkeys(unmeasurable.values()):
         cases = [case for case, reason in unmeasurable.items() if reason == why]
-        more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-        yield f"{', '.join(cases[:NAMED])}{more}: {why}"
+        yield f"{units.and_more(cases)}: {why}"

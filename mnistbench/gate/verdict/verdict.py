@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mnistbench.core import units
 from mnistbench.gate import words
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
@@ -114,16 +115,15 @@ class Verdict:
             (self.header.sides.changed, "other parameters in the head"),
         ):
             if cases and not self.options.allow_missing:
-                more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
-                shown = ", ".join(
+                named = [
                     f"{case} ({why_missing[case]})" if case in why_missing else case
-                    for case in cases[:3]
-                )
+                    for case in cases
+                ]
                 yield Reason(
                     MISSING,
                     (
-                        f"{what}, so not judged: {shown}{more}; add --allow-missing if this is "
-                        "intended"
+                        f"{what}, so not judged: {units.and_more(named)}; "
+                        "add --allow-missing if this is intended"
                     ),
                 )
         for text in [] if self.options.allow_missing else reasons_with_cases(self.unmeasurable):
