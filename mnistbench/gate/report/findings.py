@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from mnistbench.core import units
 from mnistbench.gate.report.limits import limited
 from mnistbench.gate.report.ranking import verdicts_of_quantities, without_echoes
 from mnistbench.gate.report.texts import change_text, signed
+from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.exact_differences import OTHER_PATH
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
@@ -45,23 +46,52 @@ def _finding_line(finding: LaunchFinding, *others: LaunchFinding, verdict: Verdi
     """Return the line of a finding; ``others`` are those of other clocks of the same case."""
     accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
     title = finding.quantity.title  # that of the tables
-    shown = (
-        replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
+    changed = change_text(
+        _shown_estimate(finding, verdict),
+        ", fresh launches only" if finding.confirmed and finding.verdict != REGRESSED else "",
     )
-    changed = change_text(shown, ", fresh launches only" if finding.confirmed else "")
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
-    clocks = [f"{other.quantity.title} {signed(other.best.change)}" for other in others]
+    clocks = [
+        f"{other.quantity.title} {signed(_shown_estimate(other, verdict).change)}"
+        for other in others
+    ]
     exceeded = (
         f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
         if finding.exceeded_limit is not None
         else ""
     )
     reasons = (
+        _confirmation(finding),
         _beside_limit(finding, verdict),
         _cause(finding, verdict),
         _gone_elsewhere(finding, verdict),
     )
     return "; ".join(filter(None, (told, *clocks, exceeded, *reasons)))
+
+
+def _shown_estimate(finding: LaunchFinding, verdict: Verdict) -> Estimate:
+    """Return the estimate of a line: for a regression that of all launches.
+
+    Others are of the fresh launches, which did not choose the quantity.
+    """
+    if finding.verdict != REGRESSED:
+        return finding.best
+    decision = verdict.shown
+    estimates = (*decision.cases, *decision.operations, *decision.once)
+    return next(
+        (estimate for estimate in estimates if estimate.quantity.key == finding.quantity.key),
+        finding.best,
+    )
+
+
+def _confirmation(finding: LaunchFinding) -> str:
+    """Return which launches confirmed a regression, and the slowdown that they show alone."""
+    if finding.verdict != REGRESSED or not finding.confirmed:
+        return ""
+    launches = units.counted(finding.confirmed.launches, "fresh launch", "fresh launches")
+    if not 0 < finding.least < math.inf:
+        return f"confirmed by {launches}"
+    return f"confirmed by {launches}, which show {signed(finding.least)} or more"
 
 
 def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:

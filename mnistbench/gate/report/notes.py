@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from mnistbench.core import units
 from mnistbench.gate.report.limits import limited, said_once
@@ -96,7 +97,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     ):
         yield from said_once(said, verdict)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
-    yield from limited(far_launches(verdict), verdict)
+    yield from _far_launches_of_cases(verdict)
 
 
 #: A launch is far from the others if its distance from their median is larger than this many robust
@@ -104,29 +105,60 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
 FAR = 4.0
 
 
-def far_launches(verdict: Verdict) -> Iterable[str]:
-    """Yield launches whose median differs from that of the others by the threshold or more.
+@dataclass(frozen=True)
+class FarLaunches:
+    """The launches of a case that are far from the others."""
 
-    Single processes may be slow.
+    case: str
+    title: str  # of the clock
+    far_logs: tuple[float, ...]  # log(head / base) of each, the farthest first
+    median_log: float  # of all launches
+    launches: int
+
+    @property
+    def distance(self) -> float:
+        """Distance of the farthest one from the median, as a logarithm."""
+        return abs(self.far_logs[0] - self.median_log)
+
+    @property
+    def text(self) -> str:
+        """The sentence about the case."""
+        shown = units.and_so_on([signed(change_of(log)) for log in self.far_logs])
+        return (
+            f"{self.case}: {len(self.far_logs)} of {self.launches} launches far from the others "
+            f"by {self.title} ({shown}; median {signed(change_of(self.median_log))}), so single "
+            "processes may be slower or faster"
+        )
+
+
+def _far_launches_of_cases(verdict: Verdict) -> list[str]:
+    """Return the sentence about a case; of several the worst, and their number; with --all all."""
+    cases = far_launches(verdict)
+    if len(cases) < 2 or verdict.options.everything:
+        return [case.text for case in cases]
+    worst = max(cases, key=lambda case: case.distance)
+    return [f"launches far from the others in {len(cases)} cases; the worst is {worst.text}"]
+
+
+def far_launches(verdict: Verdict) -> list[FarLaunches]:
+    """Return launches whose median differs from that of the others by the threshold or more.
+
+    Single processes may be slow. Of several clocks of a case the first one that shows it counts.
 
     Source of the factor of the median absolute deviation: that of a normal distribution, 1 /
     0.6745.
     """
-    told = set()
+    cases: dict[str, FarLaunches] = {}
     for estimate in verdict.shown.cases:
-        logs = estimate.quantity.logs
-        case = estimate.quantity.case
-        middle = statistics.median(logs)
-        deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
+        quantity = estimate.quantity
+        middle = statistics.median(quantity.logs)
+        deviation = statistics.median(abs(log - middle) for log in quantity.logs) / 0.6745
         limit = max(FAR * deviation, math.log1p(verdict.options.case))
-        far = sorted(
-            (log for log in logs if abs(log - middle) > limit), key=lambda log: -abs(log - middle)
+        far_logs = [log for log in quantity.logs if abs(log - middle) > limit]
+        if not far_logs or quantity.kind == MEAN or quantity.case in cases:
+            continue
+        far_logs.sort(key=lambda log: -abs(log - middle))
+        cases[quantity.case] = FarLaunches(
+            quantity.case, quantity.title, tuple(far_logs), middle, len(quantity.logs)
         )
-        if far and estimate.quantity.kind != MEAN and case not in told:
-            told.add(case)
-            shown = units.and_so_on([signed(change_of(log)) for log in far])
-            yield (
-                f"{case}: {len(far)} of {len(logs)} launches far from the others by "
-                f"{estimate.quantity.title} ({shown}; median {signed(change_of(middle))}), so "
-                "single processes may be slower or faster"
-            )
+    return list(cases.values())

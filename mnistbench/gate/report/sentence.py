@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 
 from mnistbench.core import units
+from mnistbench.gate.report.not_decided import next_step
 from mnistbench.gate.report.ranking import without_echoes
 from mnistbench.gate.report.texts import covered, excluded_text
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.reasons import launches_needed
 from mnistbench.gate.verdict.verdict import NOTHING_TO_COMPARE, Verdict
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
@@ -50,10 +50,6 @@ def _outcome(verdict: Verdict) -> str:
         )
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
-
-
-#: Launches that are suggested are at most this multiple of those that were measured.
-_SUGGESTED = 2
 
 
 def _limits(verdict: Verdict) -> Iterable[str]:
@@ -103,19 +99,7 @@ def _reached(verdict: Verdict) -> Iterable[str]:
             )
     beyond = [estimate for estimate in widest.values() if estimate.high > limit]
     if len(widest) > 1 and beyond:
-        needed = [
-            number
-            for estimate in beyond
-            if (number := launches_needed(estimate, limit)) <= _SUGGESTED * decision.launches
-        ]
-        time = units.duration(
-            1e9 * verdict.end.elapsed_s * max(needed, default=0) / decision.launches
-        )
-        more = (
-            f", and about {max(needed)} launches ({time}) would settle {len(needed)} more"
-            if needed
-            else ""
-        )
+        more = next_step(beyond, verdict, " more")
         largest = units.percent_up(max(estimate.high for estimate in beyond))
         yield (
             f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, "
