@@ -22,28 +22,28 @@ def finding_lines(verdict: Verdict) -> list[str]:
 
     One line for the time of a case by several clocks.
     """
-    found: dict[tuple[object, ...], list[LaunchFinding]] = {}
+    lines: dict[tuple[object, ...], list[LaunchFinding]] = {}
     for finding in sorted(
         without_echoes(verdict.shown.findings),
         key=lambda finding: GRAVITY.index(finding.verdict),
     ):
-        of = finding.quantity
+        quantity = finding.quantity
         if finding.verdict != UNCONFIRMED or not finding.confirmed:
             key = (
-                of.case,
-                of.kind,
-                "" if of.is_case else of.name,
+                quantity.case,
+                quantity.kind,
+                "" if quantity.is_case else quantity.name,
                 finding.verdict,
                 finding.accepted,
             )
-            found.setdefault(key, []).append(finding)
+            lines.setdefault(key, []).append(finding)
     return limited(
-        (_finding_line(*of_line, verdict=verdict) for of_line in found.values()), verdict
+        (_finding_line(*findings, verdict=verdict) for findings in lines.values()), verdict
     )
 
 
-def _finding_line(finding: LaunchFinding, *others: LaunchFinding, verdict: Verdict) -> str:
-    """Return the line of a finding; ``others`` are those of other clocks of the same case."""
+def _finding_line(finding: LaunchFinding, *by_other_clocks: LaunchFinding, verdict: Verdict) -> str:
+    """Return the line of a finding; ``by_other_clocks`` are of the same case."""
     accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
     title = finding.quantity.title  # that of the tables
     changed = change_text(
@@ -52,8 +52,8 @@ def _finding_line(finding: LaunchFinding, *others: LaunchFinding, verdict: Verdi
     )
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
     clocks = [
-        f"{other.quantity.title} {signed(_shown_estimate(other, verdict).change)}"
-        for other in others
+        f"{same.quantity.title} {signed(_shown_estimate(same, verdict).change)}"
+        for same in by_other_clocks
     ]
     exceeded = (
         f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
@@ -115,12 +115,14 @@ def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
     quantity = finding.quantity
     if finding.verdict != REGRESSED:
         return ""
-    found = verdict.exact_differences.get(quantity.case, ())
+    sentences = verdict.exact_differences.get(quantity.case, ())
     if quantity.is_case:
-        return next((f"likely cause: {sentence}" for sentence in found if _is_more(sentence)), "")
+        return next(
+            (f"likely cause: {sentence}" for sentence in sentences if _is_more(sentence)), ""
+        )
     name = f"{quantity.name}: "
     return next(
-        (sentence.removeprefix(name) for sentence in found if sentence.startswith(name)), ""
+        (sentence.removeprefix(name) for sentence in sentences if sentence.startswith(name)), ""
     )
 
 
@@ -169,11 +171,11 @@ def replacements(verdict: Verdict) -> Iterable[str]:
 
     The sides call other operations there.
     """
-    found = verdicts_of_quantities(verdict)
+    verdicts = verdicts_of_quantities(verdict)
     for estimate in sorted(
         verdict.shown.operations, key=lambda operation: -operation.quantity.share
     ):
-        if estimate.quantity.replaced and estimate.quantity.key not in found:
+        if estimate.quantity.replaced and estimate.quantity.key not in verdicts:
             yield (
                 f"{estimate.quantity.how_replaced}: {estimate.quantity.title} "
                 f"({estimate.quantity.case}), {change_text(estimate)}"

@@ -42,14 +42,14 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
         for name, (base, head) in header.sides.packages.items()
         if base and head
     ]
-    of_base, of_head = (
-        [name for name, versions in header.sides.packages.items() if not versions[other]]
-        for other in (1, 0)
+    only_base, only_head = (
+        [name for name, versions in header.sides.packages.items() if not versions[missing]]
+        for missing in (1, 0)
     )
     for what, names in (
         ("packages of other versions", both),
-        ("packages only in the base", of_base),
-        ("packages only in the head", of_head),
+        ("packages only in the base", only_base),
+        ("packages only in the head", only_head),
     ):
         if names:
             yield f"{what}: {units.counted_names(names, verdict.options.top)}"
@@ -72,4 +72,4 @@ def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
         name: dict.fromkeys(side.get(name, "none") for side in (base, head))
         for name in {**base, **head}
     }
-    return "; ".join(f"{name} {' -> '.join(of_sides)}" for name, of_sides in values.items())
+    return "; ".join(f"{name} {' -> '.join(side_values)}" for name, side_values in values.items())

@@ -23,7 +23,7 @@ def exact_differences(verdict: Verdict) -> list[str]:
     notable = notable_cases(verdict)
     ranked = sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable)
     return said_once(
-        ((case, text) for case, found in ranked for text in limited(found, verdict, always=True)),
+        ((case, text) for case, texts in ranked for text in limited(texts, verdict, always=True)),
         verdict,
     )
 
@@ -60,17 +60,16 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     result, data = (
         f"so a difference in time may come from the {what}" for what in ("result", "data")
     )
-    found = verdict.shown.findings
     unconfirmed = [
         finding.quantity
-        for finding in found
+        for finding in verdict.shown.findings
         if finding.verdict == UNCONFIRMED and finding.confirmed
     ]
     left_out |= verdict.unmeasurable
     yield from said_once(
         ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests"
     )
-    for said in (
+    for case_notes in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
         ((name(case), note) for case, note in header.sides.notes.items()),
         (
@@ -95,7 +94,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
             for quantity in unconfirmed
         ),
     ):
-        yield from said_once(said, verdict)
+        yield from said_once(case_notes, verdict)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
     yield from _far_launches_of_cases(verdict)
 

@@ -34,19 +34,19 @@ def _outcome(verdict: Verdict) -> str:
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
         # Of the same result.
-        found = [
+        comparable = [
             finding
             for finding in decision.findings
             if finding.quantity.case not in verdict.returned
         ]
-        improved = sum(finding.verdict == IMPROVED for finding in without_echoes(found))
+        improved = sum(finding.verdict == IMPROVED for finding in without_echoes(comparable))
         better = f"; {improved} improved" if improved else ""
         if not verdict.accepted:
             return f"{PASSED}: {covered(bounds, 'any case')}{better}"
-        others = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
+        unaccepted = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
         return (
             f"{PASSED}: {len(without_echoes(verdict.accepted))} accepted "
-            f"({verdict.options.reason}){others}{better}"
+            f"({verdict.options.reason}){unaccepted}{better}"
         )
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
@@ -154,12 +154,12 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
         return
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
-    of_launches, of_iterations = (
+    rarest_launch, rarest_iteration = (
         1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.shown.launches, iterations)
     )
     yield (
-        f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes "
+        f"not ruled out: a slowdown in less than {units.percent(rarest_launch)} of all processes "
         f"({verdict.shown.launches} launches), or in fewer than 1 of "
-        f"{math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
+        f"{math.floor(1 / rarest_iteration)} iterations ({iterations} on each side of "
         f"{verdict.header.name(case)})"
     )
