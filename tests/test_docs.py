@@ -222,6 +222,7 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
         "course.studies.memory.measurement.study",
         "course.studies.graph.measurement.study",
         "gate.commands.gate.measure",
+        "gate.commands.gate.measure_same_code",
         "gate.commands.bisect.measure",
         "gate.reproducers.command.measure",
         "course.lab.command._measure",

@@ -22,7 +22,7 @@ from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTota
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
-from mnistbench.core.operation import NAMED, operation_cells, operation_name
+from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
@@ -586,10 +586,8 @@ def _lines(case: CaseComparison) -> Iterable[str]:
         )
         yield f"by phase: {', '.join(shown)}"
     different = exact_differences(case, brief=True)
-    for text in different[:MOST_DIFFERENCES]:
+    for text in units.first_lines(different, MOST_DIFFERENCES, "--format json has all"):
         yield f"exact: {text}"
-    if len(different) > MOST_DIFFERENCES:
-        yield f"exact: {len(different) - MOST_DIFFERENCES} more; --format json has all"
     if not different:
         yield "exact: the same operations, calls, bytes and parameters"
     finals = [
@@ -660,12 +658,12 @@ def _vanished_elsewhere(judgement: judge.Judgement, finding: judge.RunFinding) -
     if not vanished:
         return ""
     vanished.sort(key=lambda change: -(change.base_ns or 0))
-    names = "; ".join(operation_name(*change.key) for change in vanished[:NAMED])
-    more = f"; {len(vanished) - NAMED} more" if len(vanished) > NAMED else ""
+    names = [operation_name(*change.key) for change in vanished]
     total = units.duration(sum(change.base_ns or 0 for change in vanished))
     return (
         f"; nothing vanished in its place, but {total} of operations in other places "
-        f"({names}{more}): if it replaces them, add {_option(judgement, finding)}"
+        f"({units.and_more(names, separator='; ', last='; ')}): "
+        f"if it replaces them, add {_option(judgement, finding)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Format times, bytes and counts as text; no other module does.
+"""Format times, bytes, counts and lists as text; no other module does.
 
 mnistbench stores nanoseconds and bytes. A unit is chosen *after* rounding, so that
 no table ever shows ``1000.00 us`` beside ``1.00 ms``.
@@ -7,6 +7,7 @@ no table ever shows ``1000.00 us`` beside ``1.00 ms``.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 _TIME_UNITS = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _BYTE_UNITS = (("B", 1), ("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
@@ -20,6 +21,9 @@ LARGEST = 2**63 - 1
 
 #: Text for a missing number. It is not 0, because 0 is a measurement.
 MISSING = "-"
+
+#: Most items of a list that a sentence names.
+NAMED = 3
 
 
 def duration(nanoseconds: float, *, signed: bool = False) -> str:
@@ -140,6 +144,49 @@ def listed(value: object) -> str:
     if isinstance(value, list | tuple):
         return "; ".join(map(listed, value)) or "none"
     return str(value)
+
+
+def and_more(
+    items: Sequence[str], most: int = NAMED, separator: str = ", ", last: str = " and "
+) -> str:
+    """Return ``a, b and 3 more``.
+
+    Args:
+        items: all of them.
+        most: number of items that are named.
+        separator: between two items.
+        last: before the number of the others.
+    """
+    named = separator.join(items[:most])
+    return f"{named}{last}{len(items) - most} more" if len(items) > most else named
+
+
+def and_so_on(items: Sequence[str], most: int = NAMED) -> str:
+    """Return ``a, b, ...``."""
+    return ", ".join([*items[:most], "..."] if len(items) > most else items)
+
+
+def counted_names(names: Iterable[str], most: int, what: str = "") -> str:
+    """Return ``a, b``, or of a long list its length: ``12 tests (a, b, ...)``.
+
+    Args:
+        names: all of them.
+        most: number of names that are shown.
+        what: the names are of, in the plural.
+    """
+    all_names = list(names)
+    shown = and_so_on(all_names, most)
+    if len(all_names) <= most:
+        return shown
+    return " ".join(filter(None, (str(len(all_names)), what, f"({shown})")))
+
+
+def first_lines(lines: Iterable[str], most: int, see_all: str) -> list[str]:
+    """Return lines; of more than ``most`` the first ones, and a line ``3 more; SEE_ALL``."""
+    all_lines = list(lines)
+    if len(all_lines) <= most:
+        return all_lines
+    return [*all_lines[:most], f"{len(all_lines) - most} more; {see_all}"]
 
 
 def _scaled(value: float, units: tuple[tuple[str, float], ...], *, signed: bool = False) -> str:

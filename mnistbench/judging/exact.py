@@ -108,9 +108,7 @@ def _brief(name: str, before: Sequence[str], after: Sequence[str]) -> str:
 
 
 def _few(texts: Sequence[str]) -> str:
-    shown = [units.cut(text, LONGEST) for text in texts[:FEW]]
-    more = [f"{len(texts) - FEW} more"] if len(texts) > FEW else []
-    return "; ".join([*shown, *more])
+    return units.and_more([units.cut(text, LONGEST) for text in texts], FEW, "; ", "; ")
 
 
 def arrow(before: float, after: float, text: Callable[[float], str]) -> str:

@@ -195,3 +195,35 @@ def test_other_numbers(text, expected):
 )
 def test_things_are_counted_in_singular_and_plural(number: int, text: str) -> None:
     assert units.counted(number, "case") == text
+
+
+# ---- lists ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("most", "shortened"), [(1, "a and 2 more"), (2, "a, b and 1 more"), (3, "a, b, c")]
+)
+def test_the_number_of_items_that_are_left_out_is_said(most, shortened):
+    assert units.and_more(("a", "b", "c"), most) == shortened
+
+
+def test_items_may_have_another_separator():
+    assert units.and_more(("a", "b", "c"), 2, "; ", "; ") == "a; b; 1 more"
+
+
+@pytest.mark.parametrize(("most", "shortened"), [(2, "a, b, ..."), (3, "a, b, c")])
+def test_a_list_goes_on(most, shortened):
+    assert units.and_so_on(("a", "b", "c"), most) == shortened
+
+
+@pytest.mark.parametrize(
+    ("most", "what", "shortened"),
+    [(2, "tests", "3 tests (a, b, ...)"), (2, "", "3 (a, b, ...)"), (3, "tests", "a, b, c")],
+)
+def test_a_long_list_of_names_begins_with_its_length(most, what, shortened):
+    assert units.counted_names(iter("abc"), most, what) == shortened
+
+
+def test_of_many_lines_the_first_are_shown():
+    assert units.first_lines(iter("abc"), 2, "see --all") == ["a", "b", "1 more; see --all"]
+    assert units.first_lines(iter("abc"), 3, "see --all") == ["a", "b", "c"]

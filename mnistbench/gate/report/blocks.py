@@ -12,6 +12,7 @@ from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.findings import finding_lines, replacements, reproducers
 from mnistbench.gate.report.head import head_lines
 from mnistbench.gate.report.limits import limited
+from mnistbench.gate.report.not_decided import not_decided
 from mnistbench.gate.report.notes import exact_differences, note_lines, reach_lines
 from mnistbench.gate.report.sentence import bounds_of_once, last_line, not_seen
 from mnistbench.gate.report.tables import cases_block, operations_block
@@ -36,7 +37,7 @@ def blocks(verdict: Verdict) -> list[Block]:
     return [
         Block("", tuple(head_lines(verdict))),
         Block("Found", tuple(finding_lines(verdict))),
-        Block("Not decided", tuple(limited((reason.text for reason in verdict.reasons), verdict))),
+        Block("Not decided", tuple(not_decided(verdict))),
         cases_block(verdict),
         operations_block(verdict),
         Block("Replaced operations", tuple(limited(replacements(verdict), verdict, always=True))),

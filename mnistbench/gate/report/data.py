@@ -95,7 +95,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "once": list(map(_estimate, decision.once)),
         "operations": list(map(_estimate, decision.operations)),
         "exact": verdict.exact_differences,
-        "far_launches": list(far_launches(verdict)),
+        "far_launches": [case.text for case in far_launches(verdict)],
         "reproducers": [
             {
                 **dict(

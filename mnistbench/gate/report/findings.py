@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from mnistbench.core import units
-from mnistbench.core.operation import NAMED
 from mnistbench.gate.report.limits import limited
 from mnistbench.gate.report.ranking import verdicts_of_quantities, without_echoes
 from mnistbench.gate.report.texts import change_text, signed
+from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.exact_differences import OTHER_PATH
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
@@ -22,47 +22,76 @@ def finding_lines(verdict: Verdict) -> list[str]:
 
     One line for the time of a case by several clocks.
     """
-    found: dict[tuple[object, ...], list[LaunchFinding]] = {}
+    lines: dict[tuple[object, ...], list[LaunchFinding]] = {}
     for finding in sorted(
         without_echoes(verdict.shown.findings),
         key=lambda finding: GRAVITY.index(finding.verdict),
     ):
-        of = finding.quantity
+        quantity = finding.quantity
         if finding.verdict != UNCONFIRMED or not finding.confirmed:
             key = (
-                of.case,
-                of.kind,
-                "" if of.is_case else of.name,
+                quantity.case,
+                quantity.kind,
+                "" if quantity.is_case else quantity.name,
                 finding.verdict,
                 finding.accepted,
             )
-            found.setdefault(key, []).append(finding)
+            lines.setdefault(key, []).append(finding)
     return limited(
-        (_finding_line(*of_line, verdict=verdict) for of_line in found.values()), verdict
+        (_finding_line(*findings, verdict=verdict) for findings in lines.values()), verdict
     )
 
 
-def _finding_line(finding: LaunchFinding, *others: LaunchFinding, verdict: Verdict) -> str:
-    """Return the line of a finding; ``others`` are those of other clocks of the same case."""
+def _finding_line(finding: LaunchFinding, *by_other_clocks: LaunchFinding, verdict: Verdict) -> str:
+    """Return the line of a finding; ``by_other_clocks`` are of the same case."""
     accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
     title = finding.quantity.title  # that of the tables
-    shown = (
-        replace(finding.best, low=finding.least) if finding.verdict == REGRESSED else finding.best
+    changed = change_text(
+        _shown_estimate(finding, verdict),
+        ", fresh launches only" if finding.confirmed and finding.verdict != REGRESSED else "",
     )
-    changed = change_text(shown, ", fresh launches only" if finding.confirmed else "")
     told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
-    clocks = [f"{other.quantity.title} {signed(other.best.change)}" for other in others]
+    clocks = [
+        f"{same.quantity.title} {signed(_shown_estimate(same, verdict).change)}"
+        for same in by_other_clocks
+    ]
     exceeded = (
         f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
         if finding.exceeded_limit is not None
         else ""
     )
     reasons = (
+        _confirmation(finding),
         _beside_limit(finding, verdict),
         _cause(finding, verdict),
         _gone_elsewhere(finding, verdict),
     )
     return "; ".join(filter(None, (told, *clocks, exceeded, *reasons)))
+
+
+def _shown_estimate(finding: LaunchFinding, verdict: Verdict) -> Estimate:
+    """Return the estimate of a line: for a regression that of all launches.
+
+    Others are of the fresh launches, which did not choose the quantity.
+    """
+    if finding.verdict != REGRESSED:
+        return finding.best
+    decision = verdict.shown
+    estimates = (*decision.cases, *decision.operations, *decision.once)
+    return next(
+        (estimate for estimate in estimates if estimate.quantity.key == finding.quantity.key),
+        finding.best,
+    )
+
+
+def _confirmation(finding: LaunchFinding) -> str:
+    """Return which launches confirmed a regression, and the slowdown that they show alone."""
+    if finding.verdict != REGRESSED or not finding.confirmed:
+        return ""
+    launches = units.counted(finding.confirmed.launches, "fresh launch", "fresh launches")
+    if not 0 < finding.least < math.inf:
+        return f"confirmed by {launches}"
+    return f"confirmed by {launches}, which show {signed(finding.least)} or more"
 
 
 def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
@@ -86,12 +115,14 @@ def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
     quantity = finding.quantity
     if finding.verdict != REGRESSED:
         return ""
-    found = verdict.exact_differences.get(quantity.case, ())
+    sentences = verdict.exact_differences.get(quantity.case, ())
     if quantity.is_case:
-        return next((f"likely cause: {sentence}" for sentence in found if _is_more(sentence)), "")
+        return next(
+            (f"likely cause: {sentence}" for sentence in sentences if _is_more(sentence)), ""
+        )
     name = f"{quantity.name}: "
     return next(
-        (sentence.removeprefix(name) for sentence in found if sentence.startswith(name)), ""
+        (sentence.removeprefix(name) for sentence in sentences if sentence.startswith(name)), ""
     )
 
 
@@ -129,10 +160,9 @@ def _gone_elsewhere(finding: LaunchFinding, verdict: Verdict) -> str:
         f"{replacement.title} ({units.duration(replacement.base_ns)})"
         for replacement in sorted(gone, key=lambda replacement: -replacement.base_ns)
     ]
-    more = [f"{len(titles) - NAMED} more"] if len(titles) > NAMED else []
+    elsewhere = units.and_more(titles, separator="; ", last="; ")
     return (
-        f"nothing is gone in its place, but elsewhere {'; '.join([*titles[:NAMED], *more])}: if "
-        "it replaces them, accept it"
+        f"nothing is gone in its place, but elsewhere {elsewhere}: if it replaces them, accept it"
     )
 
 
@@ -141,11 +171,11 @@ def replacements(verdict: Verdict) -> Iterable[str]:
 
     The sides call other operations there.
     """
-    found = verdicts_of_quantities(verdict)
+    verdicts = verdicts_of_quantities(verdict)
     for estimate in sorted(
         verdict.shown.operations, key=lambda operation: -operation.quantity.share
     ):
-        if estimate.quantity.replaced and estimate.quantity.key not in found:
+        if estimate.quantity.replaced and estimate.quantity.key not in verdicts:
             yield (
                 f"{estimate.quantity.how_replaced}: {estimate.quantity.title} "
                 f"({estimate.quantity.case}), {change_text(estimate)}"

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
-from mnistbench.gate.report.limits import named
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 
@@ -45,17 +44,17 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
         for name, (base, head) in header.sides.packages.items()
         if base and head
     ]
-    of_base, of_head = (
-        [name for name, versions in header.sides.packages.items() if not versions[other]]
-        for other in (1, 0)
+    only_base, only_head = (
+        [name for name, versions in header.sides.packages.items() if not versions[missing]]
+        for missing in (1, 0)
     )
     for what, names in (
         ("packages of other versions", both),
-        ("packages only in the base", of_base),
-        ("packages only in the head", of_head),
+        ("packages only in the base", only_base),
+        ("packages only in the head", only_head),
     ):
         if names:
-            yield f"{what}: {named(names, verdict.options.top)}"
+            yield f"{what}: {units.counted_names(names, verdict.options.top)}"
     if header.qualified:
         yield header.qualified
     machines: dict[str, list[str]] = {}
@@ -75,4 +74,4 @@ def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
         name: dict.fromkeys(side.get(name, "none") for side in (base, head))
         for name in {**base, **head}
     }
-    return "; ".join(f"{name} {' -> '.join(of_sides)}" for name, of_sides in values.items())
+    return "; ".join(f"{name} {' -> '.join(side_values)}" for name, side_values in values.items())

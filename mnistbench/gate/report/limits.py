@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mnistbench.core import units
 from mnistbench.gate.verdict.verdict import Verdict
 
 #: Where everything is that a report leaves out.
 SEE_ALL = "to see all: mnistbench judge FILE --all"
-
-
-#: Names of the cases of which a sentence is said.
-NAMES = 3
 
 
 def is_long(verdict: Verdict) -> bool:
@@ -21,29 +18,24 @@ def is_long(verdict: Verdict) -> bool:
 
 def limited(lines: Iterable[str], verdict: Verdict, *, always: bool = False) -> list[str]:
     """Return the lines, of many cases (or always) at most --top, and how many more there are."""
-    found = list(lines)
-    most = verdict.options.top
-    if len(found) <= most or not (always or is_long(verdict)):
-        return found
-    return [*found[:most], f"{len(found) - most} more; {SEE_ALL}"]
+    if not (always or is_long(verdict)):
+        return list(lines)
+    return units.first_lines(lines, verdict.options.top, SEE_ALL)
 
 
-def named(names: Iterable[str], most: int, what: str = "") -> str:
-    """Return names, or the number of them and the first ones."""
-    found = list(names)
-    return (
-        ", ".join(found)
-        if len(found) <= most
-        else f"{len(found)} {what}({', '.join(found[:most])}, ...)"
-    )
+def said_once(notes: Iterable[tuple[str, str]], verdict: Verdict, what: str = "cases") -> list[str]:
+    """Return a line for each text, with the cases of which it is said.
 
-
-def said_once(said: Iterable[tuple[str, str]], verdict: Verdict, what: str = "cases ") -> list[str]:
-    """Return a line for each text, with the cases of which it is said."""
+    Args:
+        notes: case and text.
+        verdict: the content of the report.
+        what: the notes are about, in the plural.
+    """
     cases: dict[str, list[str]] = {}
-    for case, text in said:
+    for case, text in notes:
         cases.setdefault(text, []).append(case)
-    most = verdict.options.top if verdict.options.everything else NAMES
+    most = verdict.options.top if verdict.options.everything else units.NAMED
     return limited(
-        (f"{named(names, most, what)}: {text}" for text, names in cases.items()), verdict
+        (f"{units.counted_names(names, most, what)}: {text}" for text, names in cases.items()),
+        verdict,
     )

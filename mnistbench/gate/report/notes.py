@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.gate.report.limits import limited, named, said_once
+from mnistbench.gate.report.limits import limited, said_once
 from mnistbench.gate.report.ranking import notable_cases
 from mnistbench.gate.report.texts import signed
 from mnistbench.gate.verdict.verdict import Verdict
@@ -22,7 +23,7 @@ def exact_differences(verdict: Verdict) -> list[str]:
     notable = notable_cases(verdict)
     ranked = sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable)
     return said_once(
-        ((case, text) for case, found in ranked for text in limited(found, verdict, always=True)),
+        ((case, text) for case, texts in ranked for text in limited(texts, verdict, always=True)),
         verdict,
     )
 
@@ -50,7 +51,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
         ("ignored by git, and copied from the working tree", header.generated),
     ):
         if names:
-            yield f"{what}: {named(names, most)}"
+            yield f"{what}: {units.counted_names(names, most)}"
     yield from header.remarks
     base, head = (header.sides.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = {
@@ -63,23 +64,22 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
         )
         for case in (*base, *head)
     }
-    types = named(dict.fromkeys(header.sides.uncompared.values()), most, "types ")
+    types = units.counted_names(dict.fromkeys(header.sides.uncompared.values()), most, "types")
     sources = "other tests or data, from which a difference in time may come"
     not_finite = "NaN or infinity in the {}; times may depend on it"
     result, data = (
         f"so a difference in time may come from the {what}" for what in ("result", "data")
     )
-    found = verdict.shown.findings
     unconfirmed = [
         finding.quantity
-        for finding in found
+        for finding in verdict.shown.findings
         if finding.verdict == UNCONFIRMED and finding.confirmed
     ]
     left_out |= verdict.unmeasurable
     yield from said_once(
-        ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests "
+        ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests"
     )
-    for said in (
+    for case_notes in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
         ((name(case), note) for case, note in header.sides.notes.items()),
         (
@@ -104,9 +104,9 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
             for quantity in unconfirmed
         ),
     ):
-        yield from said_once(said, verdict)
+        yield from said_once(case_notes, verdict)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
-    yield from limited(far_launches(verdict), verdict)
+    yield from _far_launches_of_cases(verdict)
 
 
 #: A launch is far from the others if its distance from their median is larger than this many robust
@@ -114,31 +114,60 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
 FAR = 4.0
 
 
-def far_launches(verdict: Verdict) -> Iterable[str]:
-    """Yield launches whose median differs from that of the others by the threshold or more.
+@dataclass(frozen=True)
+class FarLaunches:
+    """The launches of a case that are far from the others."""
 
-    Single processes may be slow.
+    case: str
+    title: str  # of the clock
+    far_logs: tuple[float, ...]  # log(head / base) of each, the farthest first
+    median_log: float  # of all launches
+    launches: int
+
+    @property
+    def distance(self) -> float:
+        """Distance of the farthest one from the median, as a logarithm."""
+        return abs(self.far_logs[0] - self.median_log)
+
+    @property
+    def text(self) -> str:
+        """The sentence about the case."""
+        shown = units.and_so_on([signed(change_of(log)) for log in self.far_logs])
+        return (
+            f"{self.case}: {len(self.far_logs)} of {self.launches} launches far from the others "
+            f"by {self.title} ({shown}; median {signed(change_of(self.median_log))}), so single "
+            "processes may be slower or faster"
+        )
+
+
+def _far_launches_of_cases(verdict: Verdict) -> list[str]:
+    """Return the sentence about a case; of several the worst, and their number; with --all all."""
+    cases = far_launches(verdict)
+    if len(cases) < 2 or verdict.options.everything:
+        return [case.text for case in cases]
+    worst = max(cases, key=lambda case: case.distance)
+    return [f"launches far from the others in {len(cases)} cases; the worst is {worst.text}"]
+
+
+def far_launches(verdict: Verdict) -> list[FarLaunches]:
+    """Return launches whose median differs from that of the others by the threshold or more.
+
+    Single processes may be slow. Of several clocks of a case the first one that shows it counts.
 
     Source of the factor of the median absolute deviation: that of a normal distribution, 1 /
     0.6745.
     """
-    told = set()
+    cases: dict[str, FarLaunches] = {}
     for estimate in verdict.shown.cases:
-        logs = estimate.quantity.logs
-        case = estimate.quantity.case
-        middle = statistics.median(logs)
-        deviation = statistics.median(abs(log - middle) for log in logs) / 0.6745
+        quantity = estimate.quantity
+        middle = statistics.median(quantity.logs)
+        deviation = statistics.median(abs(log - middle) for log in quantity.logs) / 0.6745
         limit = max(FAR * deviation, math.log1p(verdict.options.case))
-        far = sorted(
-            (log for log in logs if abs(log - middle) > limit), key=lambda log: -abs(log - middle)
+        far_logs = [log for log in quantity.logs if abs(log - middle) > limit]
+        if not far_logs or quantity.kind == MEAN or quantity.case in cases:
+            continue
+        far_logs.sort(key=lambda log: -abs(log - middle))
+        cases[quantity.case] = FarLaunches(
+            quantity.case, quantity.title, tuple(far_logs), middle, len(quantity.logs)
         )
-        if far and estimate.quantity.kind != MEAN and case not in told:
-            told.add(case)
-            shown = ", ".join(signed(change_of(log)) for log in far[:3]) + (
-                ", ..." if len(far) > 3 else ""
-            )
-            yield (
-                f"{case}: {len(far)} of {len(logs)} launches far from the others by "
-                f"{estimate.quantity.title} ({shown}; median {signed(change_of(middle))}), so "
-                "single processes may be slower or faster"
-            )
+    return list(cases.values())

@@ -51,7 +51,7 @@ def notable_cases(verdict: Verdict) -> dict[str, str]:
     In the latter a slowdown is not ruled out.
     """
     decision = verdict.shown
-    found = dict[str, str]()
+    notable = dict[str, str]()
     wide = [
         estimate
         for estimate in decision.cases
@@ -61,7 +61,7 @@ def notable_cases(verdict: Verdict) -> dict[str, str]:
         estimate for estimate in decision.unbounded if estimate.quantity.share >= LARGE_SHARE
     ]
     for (case, _, _), text in verdicts_of_quantities(verdict).items():
-        found.setdefault(case, text)
+        notable.setdefault(case, text)
     for estimate in (*sorted(wide, key=lambda estimate: -estimate.high), *unbounded):
-        found.setdefault(estimate.quantity.case, "")
-    return found
+        notable.setdefault(estimate.quantity.case, "")
+    return notable

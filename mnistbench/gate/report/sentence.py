@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mnistbench.core import units
+from mnistbench.gate.report.not_decided import next_step
 from mnistbench.gate.report.ranking import without_echoes
 from mnistbench.gate.report.texts import covered, excluded_text
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.reasons import launches_needed
 from mnistbench.gate.verdict.verdict import NOTHING_TO_COMPARE, Verdict, gap_text
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
@@ -26,9 +26,9 @@ def _outcome(verdict: Verdict) -> str:
     decision = verdict.shown
     if verdict.outcome == REGRESSED:
         regressions = without_echoes(verdict.regressions)
-        names = ", ".join(f"{f.quantity.title} ({f.quantity.case})" for f in regressions[:3])
-        more = ", ..." if len(regressions) > 3 else ""
-        return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {names}{more}"
+        titles = [f"{finding.quantity.title} ({finding.quantity.case})" for finding in regressions]
+        first_titles = units.and_so_on(titles)
+        return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {first_titles}"
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED and verdict.reach.is_empty:
@@ -36,19 +36,19 @@ def _outcome(verdict: Verdict) -> str:
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
         # Of the same result.
-        found = [
+        comparable = [
             finding
             for finding in decision.findings
             if finding.quantity.case not in verdict.returned
         ]
-        improved = sum(finding.verdict == IMPROVED for finding in without_echoes(found))
+        improved = sum(finding.verdict == IMPROVED for finding in without_echoes(comparable))
         better = f"; {improved} improved" if improved else ""
         if not verdict.accepted:
             return f"{PASSED}: {covered(bounds, _measured_cases(verdict))}{better}"
-        others = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
+        unaccepted = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
         return (
             f"{PASSED}: {len(without_echoes(verdict.accepted))} accepted "
-            f"({verdict.options.reason}){others}{better}"
+            f"({verdict.options.reason}){unaccepted}{better}"
         )
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
@@ -60,10 +60,6 @@ def _measured_cases(verdict: Verdict) -> str:
         return "any case"
     count = len(verdict.header.labels)
     return f"the {units.counted(count, 'case that runs', 'cases that run')} changed code"
-
-
-#: Launches that are suggested are at most this multiple of those that were measured.
-_SUGGESTED = 2
 
 
 def _limits(verdict: Verdict) -> Iterable[str]:
@@ -94,12 +90,12 @@ def _limits(verdict: Verdict) -> Iterable[str]:
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
     if verdict.returned:
-        yield f"the sides return different types in {_some([*verdict.returned])}"
+        yield f"the sides return different types in {units.and_more([*verdict.returned], 1)}"
     if numbers := [case for case in verdict.different if case not in verdict.returned]:
-        yield f"the sides compute different numbers in {_some(numbers)}"
+        yield f"the sides compute different numbers in {units.and_more(numbers, 1)}"
     for side in (BASE, HEAD):
         if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
-            yield f"the {side} computes NaN or infinity in {_some(cases)}"
+            yield f"the {side} computes NaN or infinity in {units.and_more(cases, 1)}"
 
 
 def _reached(verdict: Verdict) -> Iterable[str]:
@@ -119,28 +115,12 @@ def _reached(verdict: Verdict) -> Iterable[str]:
             )
     beyond = [estimate for estimate in widest.values() if estimate.high > limit]
     if len(widest) > 1 and beyond:
-        needed = [
-            number
-            for estimate in beyond
-            if (number := launches_needed(estimate, limit)) <= _SUGGESTED * decision.launches
-        ]
-        time = units.duration(
-            1e9 * verdict.end.elapsed_s * max(needed, default=0) / decision.launches
-        )
-        more = (
-            f", and about {max(needed)} launches ({time}) would settle {len(needed)} more"
-            if needed
-            else ""
-        )
+        more = next_step(beyond, verdict, " more")
         largest = units.percent_up(max(estimate.high for estimate in beyond))
         yield (
             f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, "
             f"all of them {largest}{more}"
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
 
 
 def bounds_of_once(verdict: Verdict) -> Iterable[str]:
@@ -190,12 +170,12 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
         return
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
-    of_launches, of_iterations = (
+    rarest_launch, rarest_iteration = (
         1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.shown.launches, iterations)
     )
     yield (
-        f"not ruled out: a slowdown in less than {units.percent(of_launches)} of all processes "
+        f"not ruled out: a slowdown in less than {units.percent(rarest_launch)} of all processes "
         f"({verdict.shown.launches} launches), or in fewer than 1 of "
-        f"{math.floor(1 / of_iterations)} iterations ({iterations} on each side of "
+        f"{math.floor(1 / rarest_iteration)} iterations ({iterations} on each side of "
         f"{verdict.header.name(case)})"
     )

@@ -108,12 +108,12 @@ def cases_block(verdict: Verdict) -> Block:
         )
         title = f"cases: change of the median wall time, head relative to base; {_CONFIDENCE}"
         tables.append(Table(title, columns if decision.findings else columns[:-1], shown))
-    found = verdicts_of_quantities(verdict)
+    verdicts = verdicts_of_quantities(verdict)
     if ranked := sorted(
         (
             estimate
             for estimate in decision.once
-            if not is_shortened or estimate.quantity.key in found
+            if not is_shortened or estimate.quantity.key in verdicts
         ),
         key=lambda estimate: -estimate.high,
     ):
@@ -134,7 +134,7 @@ def cases_block(verdict: Verdict) -> Block:
 
 def operations_block(verdict: Verdict) -> Block:
     """Return a table for each case; of many cases, for those with the largest findings."""
-    found = verdicts_of_quantities(verdict)
+    verdicts = verdicts_of_quantities(verdict)
     cases: dict[str, list[Estimate]] = {}
     for estimate in verdict.shown.operations:
         cases.setdefault(estimate.quantity.case, []).append(estimate)
@@ -147,12 +147,12 @@ def operations_block(verdict: Verdict) -> Block:
     for case in chosen:
         ranked = sorted(
             cases[case],
-            key=lambda estimate: (estimate.quantity.key not in found, -estimate.quantity.share),
+            key=lambda estimate: (estimate.quantity.key not in verdicts, -estimate.quantity.share),
         )
         shown = [
             estimate
             for rank, estimate in enumerate(ranked)
-            if rank < verdict.options.top or estimate.quantity.key in found
+            if rank < verdict.options.top or estimate.quantity.key in verdicts
         ]
         columns = (
             Column[Estimate]("operation", lambda estimate: table_name(estimate.quantity)),
@@ -161,7 +161,7 @@ def operations_block(verdict: Verdict) -> Block:
             *_columns_of_change(_scale(shown, verdict.options.operation)),
             Column[Estimate](
                 "verdict",
-                lambda estimate: found.get(
+                lambda estimate: verdicts.get(
                     estimate.quantity.key, f"below {excluded_text(estimate)}"
                 ),
             ),

@@ -5,20 +5,19 @@ And which of its tests were not measured.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.listing import Listing, Listings, Reach
 from mnistbench.gate.options import LEAST_LAUNCHES
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, load
 from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
-
-#: Most tests in a sentence.
-NAMED = 3
 
 
 def gather(paths: Sequence[Path]) -> Recorded:
@@ -28,8 +27,9 @@ def gather(paths: Sequence[Path]) -> Recorded:
         RecordError: a file cannot be read.
         UsageError: files are of different gates, or of the same shard.
     """
-    first, *others = found = sorted(map(load, paths), key=lambda one: one.header.shard.number)
-    for earlier, later in zip(found, others, strict=False):
+    parts = sorted(map(load, paths), key=lambda part: part.header.shard.number)
+    first = parts[0]
+    for earlier, later in itertools.pairwise(parts):
         if difference := _difference(first, later):
             raise UsageError(
                 f"{later.path}: is of another gate than {first.path}: {difference}; judge the "
@@ -40,34 +40,34 @@ def gather(paths: Sequence[Path]) -> Recorded:
                 f"{later.path}: is of shard {later.header.shard}, as {earlier.path} is; remove "
                 "one of them"
             )
-    return _merged(found) if first.header.shard.of > 1 else first
+    return _merged(parts) if first.header.shard.of > 1 else first
 
 
 def _difference(first: Recorded, other: Recorded) -> str:
     """Return what differs between the gates of two shards; empty if they are of one gate."""
-    one = first.header
-    another = other.header
+    ours = first.header
+    theirs = other.header
     compared = {
-        "number of shards": (one.shard.of, another.shard.of),
+        "number of shards": (ours.shard.of, theirs.shard.of),
         **{
-            name: (getattr(one, name), getattr(another, name))
+            name: (getattr(ours, name), getattr(theirs, name))
             for name in ("base", "head", "arguments", "variables")
         },
         **{
-            f"version of {name}": (one.sides.versions.get(name), another.sides.versions.get(name))
-            for name in sorted({*one.sides.versions, *another.sides.versions}, key=str.lower)
+            f"version of {name}": (ours.sides.versions.get(name), theirs.sides.versions.get(name))
+            for name in sorted({*ours.sides.versions, *theirs.sides.versions}, key=str.lower)
         },
     }
     for what, (of_first, of_other) in compared.items():
         if of_first != of_other:
             return f"{what} is {_shown(of_other)} instead of {_shown(of_first)}"
     more, fewer = (
-        sorted({*a.shard.tests} - {*b.shard.tests}) for a, b in ((another, one), (one, another))
+        sorted({*a.shard.tests} - {*b.shard.tests}) for a, b in ((theirs, ours), (ours, theirs))
     )
     if not more and not fewer:
         return ""
     text = f"it has the test {more[0]}" if more else f"it lacks the test {fewer[0]}"
-    is_unstable = (more or fewer)[0] in without_counterpart(one.shard.tests, another.shard.tests)
+    is_unstable = (more or fewer)[0] in without_counterpart(ours.shard.tests, theirs.shard.tests)
     return f"{text}: {OTHER_ID}, or set PYTHONHASHSEED=0 on all machines" if is_unstable else text
 
 
@@ -88,10 +88,10 @@ def _shown(value: Any) -> str:
 def _merged(parts: Sequence[Recorded]) -> Recorded:
     """Return all shards as one gate."""
     members = {
-        one.name: _united([getattr(part.header, one.name) for part in parts])
-        for one in fields(GateHeader)
+        item.name: _united([getattr(part.header, item.name) for part in parts])
+        for item in fields(GateHeader)
     }
-    reproducers = tuple(one for part in parts for one in part.end.reproducers)
+    reproducers = tuple(reproducer for part in parts for reproducer in part.end.reproducers)
     longest = max((part.end for part in parts), key=lambda end: end.elapsed_s)
     end = End(elapsed_s=longest.elapsed_s, reproducers=reproducers, parts_s=longest.parts_s)
     launches = [launch for part in parts for launch in part.launches]
@@ -140,8 +140,7 @@ def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
     ]:
         part = by_number.get(shard.number)
         tests = shard.own()
-        shown = ", ".join(tests[:NAMED]) + (", ..." if len(tests) > NAMED else "")
-        lost = f"so its tests are not judged: {len(tests)} ({shown})"
+        lost = f"so its tests are not judged: {len(tests)} ({units.and_so_on(tests)})"
         if part is None and tests:
             yield Reason(MISSING, f"shard {shard} is missing, {lost}; run it, or add its file")
         elif part and part.header.labels and (part.end.cut_short or not is_judged(part)):

@@ -23,8 +23,9 @@ from mnistbench.gate.verdict.estimates import (
 from mnistbench.gate.verdict.findings import LaunchFinding, by_size, findings_of, flagged
 from mnistbench.gate.verdict.levels import LEAST_FRESH_OF_IMPROVEMENT, looks
 from mnistbench.gate.verdict.reasons import (
-    bound_reasons,
+    bound_reason,
     finding_reasons,
+    open_estimates,
     unbounded_reasons,
     unusable_reasons,
 )
@@ -58,6 +59,8 @@ class Decision:
     fresh: int  # of the second; the most of all shards
     # Operations whose upper bound reaches their threshold, by share, the largest first.
     unbounded: tuple[Estimate, ...] = ()
+    # Of each case the median or mean whose upper bound is too large, which is one of the reasons.
+    open_cases: tuple[Estimate, ...] = ()
     shards: int = 1  # number of machines that measure the gate
 
     @property
@@ -133,7 +136,7 @@ def decide(
     if launches < LEAST_LAUNCHES:
         too_few = units.counted(launches, "launch is", "launches are")
         reason = Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
-        return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, (), shards)
+        return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, shards=shards)
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
     by_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
     pooled = with_fresh(estimates, by_key, seed, shards)
@@ -151,10 +154,11 @@ def decide(
     operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
     unbounded = _unbounded(operations, findings, thresholds)
     regressions = [finding for finding in findings if finding.verdict == REGRESSED]
+    open_cases = open_estimates(cases, thresholds, regressions)
     reasons = (
         *unusable_reasons(first),
         *finding_reasons(findings, fresh, thresholds),
-        *bound_reasons(cases, thresholds, regressions),
+        *(bound_reason(estimate, thresholds) for estimate in open_cases),
         *unbounded_reasons(unbounded, thresholds),
     )
     return Decision(
@@ -167,6 +171,7 @@ def decide(
         launches=launches,
         fresh=fresh,
         unbounded=tuple(unbounded),
+        open_cases=tuple(open_cases),
         shards=shards,
     )
 
@@ -189,6 +194,7 @@ def united(parts: Sequence[Decision]) -> Decision:
         reasons=tuple(reason for part in parts for reason in part.reasons),
         launches=min((part.launches for part in parts), default=0),
         fresh=max((part.fresh for part in parts), default=0),
+        open_cases=tuple(estimate for part in parts for estimate in part.open_cases),
         unbounded=tuple(sorted(unbounded, key=lambda estimate: -estimate.quantity.share)),
         shards=max((part.shards for part in parts), default=1),
     )

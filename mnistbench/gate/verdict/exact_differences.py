@@ -31,7 +31,7 @@ def differences_of_cases(
     """
     last = {case: builds[0] for launch in launches for case, builds in launch.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
-    found = {
+    differences_of = {
         header.name(case): (
             *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
             *_other_paths(header.sides.onednn.get(case, {})),
@@ -40,11 +40,11 @@ def differences_of_cases(
         )
         for case in header.labels
     }
-    found[words.ALL_CASES] = (
+    differences_of[words.ALL_CASES] = (
         *(OTHER_PATH + text for text in header.sides.one_sided.get(words.ALL_CASES, ())),
         *_more_memory("peak memory of the process", header.sides.resident),
     )
-    return {case: differences for case, differences in found.items() if differences}
+    return {case: differences for case, differences in differences_of.items() if differences}
 
 
 def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:

@@ -226,13 +226,13 @@ def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
     case = operation.quantity.case
     added = operation.low * operation.quantity.weight
     saved = sum(
-        -other.low * other.quantity.weight
-        for other in pooled
-        if other.quantity.is_operation
-        and other.quantity.case == case
-        and other.quantity.key != operation.quantity.key
-        and other.p <= LEVEL
-        and other.change < 0
+        -faster.low * faster.quantity.weight
+        for faster in pooled
+        if faster.quantity.is_operation
+        and faster.quantity.case == case
+        and faster.quantity.key != operation.quantity.key
+        and faster.p <= LEVEL
+        and faster.change < 0
     )
     bounds = {
         estimate.quantity.clock: estimate.high

@@ -9,7 +9,6 @@ from mnistbench.core import units
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.shards import NAMED
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.levels import LEAST_FRESH
@@ -77,14 +76,14 @@ def finding_reasons(
             yield Reason(BUDGET, text)
 
 
-def bound_reasons(
+def open_estimates(
     cases: Sequence[Estimate],
     thresholds: Thresholds,
     regressions: Sequence[LaunchFinding],
-) -> Iterable[Reason]:
-    """Yield a reason for each case whose median or mean has too large an upper bound.
+) -> list[Estimate]:
+    """Return the median or mean of each case that has too large an upper bound.
 
-    With the clock of the largest.
+    By the clock of the largest.
 
     A regression that fails the gate settles its case. One that is accepted settles the medians of
     its case, or the means.
@@ -100,23 +99,23 @@ def bound_reasons(
             and key not in settled
         ):
             worst[key] = max(worst.get(key, estimate), estimate, key=lambda bounded: bounded.high)
-    for estimate in worst.values():
-        up_to = f"of up to {units.percent_up(estimate.high)}"
-        quantity = estimate.quantity
-        left = f"{quantity.case}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
-        limit = thresholds.to_rule_out(estimate.quantity)
-        if estimate.change >= limit:
-            yield Reason(
-                NOISE,
-                f"{left}; the estimate is {units.percent(estimate.change, signed=True)}; "
-                "measure again",
-            )
-            continue
-        needed = launches_needed(estimate, limit)
-        advice = (
-            f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+    return list(worst.values())
+
+
+def bound_reason(estimate: Estimate, thresholds: Thresholds) -> Reason:
+    """Return the reason that an estimate with too large an upper bound is."""
+    up_to = f"of up to {units.percent_up(estimate.high)}"
+    quantity = estimate.quantity
+    left = f"{quantity.case}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
+    limit = thresholds.to_rule_out(estimate.quantity)
+    if estimate.change >= limit:
+        return Reason(
+            NOISE,
+            f"{left}; the estimate is {units.percent(estimate.change, signed=True)}; measure again",
         )
-        yield Reason(NOISE, f"{left}; {advice}")
+    needed = launches_needed(estimate, limit)
+    advice = f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+    return Reason(NOISE, f"{left}; {advice}")
 
 
 def launches_needed(estimate: Estimate, limit: float) -> float:
@@ -158,5 +157,4 @@ def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
     """
     for why in dict.fromkeys(unmeasurable.values()):
         cases = [case for case, reason in unmeasurable.items() if reason == why]
-        more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-        yield f"{', '.join(cases[:NAMED])}{more}: {why}"
+        yield f"{units.and_more(cases)}: {why}"

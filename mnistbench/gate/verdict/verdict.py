@@ -124,16 +124,15 @@ class Verdict:
             (self.header.sides.changed, "other parameters in the head"),
         ):
             if cases and not self.options.allow_missing:
-                more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
-                shown = ", ".join(
+                named = [
                     f"{case} ({why_missing[case]})" if case in why_missing else case
-                    for case in cases[:3]
-                )
+                    for case in cases
+                ]
                 yield Reason(
                     MISSING,
                     (
-                        f"{what}, so not judged: {shown}{more}; add --allow-missing if this is "
-                        "intended"
+                        f"{what}, so not judged: {units.and_more(named)}; "
+                        "add --allow-missing if this is intended"
                     ),
                 )
         for text in [] if self.options.allow_missing else reasons_with_cases(self.unmeasurable):
@@ -249,16 +248,10 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     )
 
 
-#: Most changed functions that a sentence names.
-_NAMED_FUNCTIONS = 3
-
-
 def gap_text(reach: Reach) -> str:
     """Return which changed functions no case runs."""
-    names = ", ".join(reach.gap[:_NAMED_FUNCTIONS])
-    more = ", ..." if len(reach.gap) > _NAMED_FUNCTIONS else ""
     counted = units.counted(len(reach.gap), "changed function is", "changed functions are")
-    return f"{counted} run by no case: {names}{more}"
+    return f"{counted} run by no case: {units.and_so_on(reach.gap)}"
 
 
 def _case_names(header: GateHeader, of_process: str) -> dict[str, tuple[str, ...]]:

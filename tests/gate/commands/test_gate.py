@@ -375,7 +375,7 @@ def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(
 ):
     measured = gate_builders.recorded(gate_builders.series(count=3), end=raw_samples.INTERRUPTED)
     shown = qualification.report(measured, 10)[1]
-    monkeypatch.setattr(gate_command, "measure", lambda *_: measured)
+    monkeypatch.setattr(gate_command, "measure_same_code", lambda *_: measured)
     monkeypatch.setattr(qualification, "report", lambda *_: (outcome, shown))
     assert cli.main(["gate", "--qualify", *options]) == code
     assert capsys.readouterr().out.splitlines()[-1] == shown.heading
