@@ -139,7 +139,8 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     plan, listings = surveyed(plan, tmp_path)
     names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
     assert sorted(listings[HEAD].cases) == [f"test_own.py::{name}" for name in names]
-    own = {"resident": listings[BASE].resident}
+    own = {"resident": listings[BASE].resident, "loading_s": listings[BASE].loading_s}
+    assert listings[BASE].loading_s > 0
     seconds = {case: found.seconds for case, found in listings[BASE].cases.items()}
     own["cases"] = {
         case: replace(found, seconds=seconds[case]) for case, found in listings[HEAD].cases.items()
