@@ -143,10 +143,10 @@ def stage_home(folder: Path) -> Path:
     fixture needs it.
     """
     home = folder / "gate"
-    found = importlib.util.find_spec("pytest_benchmark")
+    benchmark = importlib.util.find_spec("pytest_benchmark")
     for package in (
         Path(mnistbench.__file__).parent,
-        *map(Path, (found and found.submodule_search_locations) or ()),
+        *map(Path, (benchmark and benchmark.submodule_search_locations) or ()),
     ):
         shutil.copytree(package, home / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     return home
@@ -339,8 +339,7 @@ def _loading_of_both(processes: Mapping[str, _SideProcess]) -> Iterator[None]:
             raise
         if other_reason.removeprefix(f"{other_side}: ") == reason:
             raise LaunchError(f"both sides: {reason}") from None
-        other = other_reason or f"the {other_side} can be loaded"
-        raise LaunchError(f"{error}; {other}") from None
+        raise LaunchError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
 
 
 def _completed(shard: Shard, processes: Sequence[_SideProcess]) -> Shard:
@@ -446,8 +445,10 @@ def _merged(results: Sequence[SideResult]) -> LaunchResult:
     return LaunchResult(
         cases={
             node_id: [
-                {first.side: own, second.side: other}
-                for own, other in zip(builds_of_first, second.cases[node_id], strict=True)
+                {first.side: build_of_first, second.side: build_of_second}
+                for build_of_first, build_of_second in zip(
+                    builds_of_first, second.cases[node_id], strict=True
+                )
             ]
             for node_id, builds_of_first in first.cases.items()
         },
@@ -584,15 +585,15 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     Numerical libraries have one thread if the user sets no other number: a launch has one core for
     each.
     """
-    found = measuring_environment(inherited, home.parent / "pycache")
+    environ = measuring_environment(inherited, home.parent / "pycache")
     if not own_hash_seed(inherited):
-        found[HASH_SEED] = str(seed % 2**32)
-    found.setdefault(THREADS, "1")
+        environ[HASH_SEED] = str(seed % 2**32)
+    environ.setdefault(THREADS, "1")
     # pytest keeps three temporary folders of a user and removes older ones.
-    found["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)
+    environ["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)
     if file := digits_file():
-        found[DIGITS_VARIABLE] = str(file)
+        environ[DIGITS_VARIABLE] = str(file)
     # Set by a git hook, and by CodSpeed.
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):
-        found.pop(name, None)
-    return found
+        environ.pop(name, None)
+    return environ

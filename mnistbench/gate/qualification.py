@@ -132,9 +132,9 @@ class Pool:
         return flagged, decision
 
 
-def is_found(found: Decision, hit: Quantity) -> bool:
+def is_found(result: Decision, hit: Quantity) -> bool:
     """Whether a gate reports that this case, or this operation, regressed."""
-    regressed = [finding.quantity for finding in found.findings if finding.verdict == REGRESSED]
+    regressed = [finding.quantity for finding in result.findings if finding.verdict == REGRESSED]
     return any(
         (regressed_quantity.case, regressed_quantity.is_case) == (hit.case, hit.is_case)
         and (hit.is_case or regressed_quantity.name == hit.name)
@@ -146,8 +146,8 @@ def interval(hits: int, trials: int) -> tuple[float, float]:
     """Return the 95 % interval of a share (Clopper and Pearson, Biometrika 26 (1934) 404)."""
     from scipy.stats import binomtest  # imported late, because it takes a second
 
-    found = binomtest(hits, trials).proportion_ci(0.95)
-    return float(found.low), float(found.high)
+    limits = binomtest(hits, trials).proportion_ci(0.95)
+    return float(limits.low), float(limits.high)
 
 
 def share(hits: int, trials: int) -> str:
@@ -194,11 +194,11 @@ def qualify(
         return {}
     pool = Pool(same, measured.header.seed)
     gates = list[Decision]()
-    found = [[0] * len(AMOUNTS) for _ in hits]
+    times_found = [[0] * len(AMOUNTS) for _ in hits]
     while len(gates) < 2 * GATES and (len(gates) < GATES // 5 or may_go_on()):
         number = len(gates) // 2 % len(hits)
         for position, added in enumerate(AMOUNTS):
-            found[number][position] += is_found(
+            times_found[number][position] += is_found(
                 pool.gate(limits, hits[number], added, first_look=first_look)[1], hits[number]
             )
         gates += [pool.gate(limits, first_look=first_look)[1] for _ in range(2)]
@@ -222,7 +222,7 @@ def qualify(
             "case": measured.header.name(hit.case),
             "rules_out": statistics.median(of_gate[hit.case, ITERATION, WALL] for of_gate in highs),
             "gates": len(range(number, len(gates) // 2, len(hits))),
-            "found": found[number],
+            "found": times_found[number],
             "measured": changes[number],
         }
         for number, hit in enumerate(hits)
@@ -243,7 +243,7 @@ def qualify(
             for side in build.values()
         ),
         "added": [*AMOUNTS],
-        "found": [sum(of_case) for of_case in zip(*found, strict=True)],
+        "found": [sum(of_case) for of_case in zip(*times_found, strict=True)],
         "cases": cases,
     }
     # The latter say nothing of the machine.
@@ -283,11 +283,11 @@ def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
             f"about {needed} --launches would rule out {units.percent(limits.case)}: bounds fall "
             "with their square root"
         )
-    first, *others = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)
-    if others and first["rules_out"] > NOISY * others[0]["rules_out"]:
-        bounds = [units.percent_up(case["rules_out"]) for case in (first, others[0])]
+    noisiest, *quieter = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)
+    if quieter and noisiest["rules_out"] > NOISY * quieter[0]["rules_out"]:
+        bounds = [units.percent_up(case["rules_out"]) for case in (noisiest, quieter[0])]
         yield (
-            f"the noisiest case is {first['case']}: {bounds[0]} is ruled out there, {bounds[1]} "
+            f"the noisiest case is {noisiest['case']}: {bounds[0]} is ruled out there, {bounds[1]} "
             "in the next one"
         )
     if data["other_programs"] > DISTURBED:
@@ -341,14 +341,16 @@ def report(measured: Recorded, top: int) -> tuple[str, Report]:
         blocks += [Block("What limits it", tuple(data["improvements"]))]
     blocks += [Block("Not measured", tuple(reasons_with_cases(measured.unmeasurable)))]
     outcome = PASSED if data and not data["reasons"] else INCONCLUSIVE
-    found = document(
+    data_of_report = document(
         "qualification",
         outcome=outcome,
         sentence=sentence,
         machine=measured.header.machine,
         found=data or None,
     )
-    return outcome, Report(sentence, [*blocks, Block("Result", (sentence,))], found, drawn=True)
+    return outcome, Report(
+        sentence, [*blocks, Block("Result", (sentence,))], data_of_report, drawn=True
+    )
 
 
 def _found(position: int, row: Mapping[str, Any]) -> str:
@@ -391,10 +393,13 @@ def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
     """
     for path in sorted(folder.glob(f"{PREFIX}*.jsonl.gz"), reverse=True):
         with suppress(RecordError, KeyError):  # damaged, or of a version with other keys
-            found = raw_samples.load(path)
-            if found.end.qualification and (found.header.machine, set(found.header.labels)) == (
+            recorded = raw_samples.load(path)
+            if recorded.end.qualification and (
+                recorded.header.machine,
+                set(recorded.header.labels),
+            ) == (
                 machine,
                 set(cases),
             ):
-                return last_line(found, found.header.started[:10])
+                return last_line(recorded, recorded.header.started[:10])
     return ""

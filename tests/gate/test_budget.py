@@ -66,7 +66,7 @@ def launches(
     Their processes differ by the other one.
     """
     draw = np.random.default_rng(seed)
-    found = []
+    measured = []
     for _ in range(count):
         of_launch = {}
         for case in cases:
@@ -85,8 +85,8 @@ def launches(
                     HEAD: side(1e6 * factors, rows[1], 1e6 * turns),
                 }
             ]
-        found.append(Launch(1, of_launch, 1.0))
-    return found
+        measured.append(Launch(1, of_launch, 1.0))
+    return measured
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_first_efforts_fall_with_the_square_of_the_limit(case, operation, effort
 @pytest.mark.parametrize("seed", range(5))
 def test_a_plan_does_not_depend_on_the_roles_of_any_launch(seed):
     draw = random.Random(seed)
-    found = launches(10, between=0.02, change=0.03, cases=("t", "u"), seed=seed, operation=0.05)
+    measured = launches(10, between=0.02, change=0.03, cases=("t", "u"), seed=seed, operation=0.05)
     exchanged = [
         replace(
             launch,
@@ -118,13 +118,13 @@ def test_a_plan_does_not_depend_on_the_roles_of_any_launch(seed):
         )
         if draw.random() < 0.5
         else launch
-        for launch in found
+        for launch in measured
     ]
     limits = Thresholds(case=0.02, operation=0.05, once=0.2)
-    assert planned(exchanged, limits) == planned(found, limits)
+    assert planned(exchanged, limits) == planned(measured, limits)
     for case_limit in (0.02, 0.05, 0.1):
         limits = Thresholds(case=case_limit, operation=0.5, once=0.2)
-        assert enough(exchanged, limits) == enough(found, limits)
+        assert enough(exchanged, limits) == enough(measured, limits)
 
 
 @pytest.mark.parametrize(("between", "cases"), [(0.005, 3), (0.012, 3), (0.012, 40)])
@@ -133,14 +133,14 @@ def test_so_many_launches_reach_the_limit(between, cases):
     limits = Thresholds(case=0.03, operation=0.05, once=0.2)
     needed = planned(launches(LAUNCHES, within=0.001, between=between, cases=names), limits)
     assert LAUNCHES <= needed <= MOST_LAUNCHES
-    found = [
-        one
-        for one in quantities.quantities(
+    cases_with_more = [
+        quantity
+        for quantity in quantities.quantities(
             launches(needed, within=0.001, between=between, cases=names, seed=2)
         )
-        if one.is_case
+        if quantity.is_case
     ]
-    _, high = simultaneous_bounds(np.array([one.logs for one in found]), 1)
+    _, high = simultaneous_bounds(np.array([quantity.logs for quantity in cases_with_more]), 1)
     assert np.mean(high <= math.log1p(0.03)) > 0.95
 
 
@@ -200,14 +200,14 @@ def test_bounds_hold_where_their_number_of_launches_follows_from_the_spread(sd):
 def test_bounds_of_all_shards_together_need_more():
     limits = Thresholds(case=0.05, operation=0.05, once=0.2)
     names = ["t0", "t1", "t2"]
-    found = launches(LAUNCHES, within=0.001, between=0.03, cases=names)
-    one, forty = (planned(found, limits, shards) for shards in (1, 40))
-    assert LAUNCHES <= one < forty <= MOST_LAUNCHES
+    measured = launches(LAUNCHES, within=0.001, between=0.03, cases=names)
+    of_gate, of_shard = (planned(measured, limits, shards) for shards in (1, 40))
+    assert LAUNCHES <= of_gate < of_shard <= MOST_LAUNCHES
 
 
 def test_a_case_that_no_plan_can_bound_takes_no_more_launches():
-    found = launches(LAUNCHES, between=0.5)
-    assert planned(found, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
+    measured = launches(LAUNCHES, between=0.5)
+    assert planned(measured, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_more_fresh_launches_at_once_find_as_much_and_say_more_about_it():
         [width(finding) for finding in dear]
     )
     more_than_the_limit = [
-        sum(finding.least >= 0.02 for finding in found) for found in (cheap, dear)
+        sum(finding.least >= 0.02 for finding in regressions) for regressions in (cheap, dear)
     ]
     assert more_than_the_limit[0] > more_than_the_limit[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -232,20 +233,29 @@ def test_only_the_work_runs_between_the_readings_of_the_wall_clock(
     assert sample == Sample(40, 30, 250_000 if event else None)
 
 
-def test_a_short_function_takes_as_long_at_any_depth_of_the_stack():
+def test_a_short_function_maps_no_memory_at_any_depth_of_the_stack():
     def short():
         pass
 
     # The frame of a function of ordinary size.
     short.__code__ = short.__code__.replace(co_stacksize=30)
+    calls = 200
 
     def repeated():
-        for _ in range(200):
+        for _ in range(calls):
             short()
 
-    def at(depth):
-        return at(depth - 1) if depth else min(clocked(repeated).cpu_ns for _ in range(3))
+    def page_faults(work):
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        work()
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+
+    def page_faults_at(depth, work):
+        if depth:
+            return page_faults_at(depth - 1, work)
+        return min(page_faults(work) for _ in range(3))
 
     # A chunk of CPython's stack has the frames of some 130 calls.
-    each_ns = [at(depth) for depth in range(160)]
-    assert max(each_ns) < 5 * min(each_ns)
+    depths = range(160)
+    assert max(page_faults_at(depth, repeated) for depth in depths) >= calls
+    assert max(page_faults_at(depth, lambda: clocked(repeated)) for depth in depths) < calls / 10

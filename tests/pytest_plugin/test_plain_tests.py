@@ -74,7 +74,11 @@ def test_calls_of_torch_have_operations(suite):
     operations, times = (json.loads(table[name]) for name in ("operations", "times"))
     index = operations["name"].index("aten::mm")
     assert operations["calls"][index] == 1
-    assert 0 < times["self_ns"][index] < 100_000
+    [median_s] = [
+        case["stats"]["median"] for case in saved["benchmarks"] if case["name"] == "test_mm[8]"
+    ]
+    # An iteration has some hundred calls.
+    assert 0 < times["self_ns"][index] < 50 * median_s * 1e9
 
 
 def test_without_the_option_a_plain_test_stays_as_it_was(suite):

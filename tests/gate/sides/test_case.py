@@ -6,7 +6,6 @@ import importlib
 import itertools
 import random
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -315,15 +314,17 @@ class TestShortFunctions:
             Side("base", Path(), Path(), ""), case(*args, load=importlib.import_module)
         )
 
-    @pytest.mark.parametrize(("seconds", "extra"), [(0.006, 3), (0.11, 0)])
-    def test_a_long_function_is_hardly_calibrated(self, run, seconds, extra):
-        calls = []
-        number = []
-        one = run(lambda: (calls.append(1), time.sleep(seconds)))
-        one.case.__dict__["_seen"] = False, False  # it calls no operation of torch
-        one.case.outcome = lambda: number.append(len(calls)) or ("", 0.0)
-        steps.measure(one, Alone(), (BASE, HEAD), random.Random(1), shares_core=False)
-        assert number == [WARMUP_ITERATIONS + extra]
+    @pytest.mark.parametrize(("ns", "more"), [(6_000_000, 3), (110_000_000, 0)])
+    def test_a_long_function_is_hardly_calibrated(self, monkeypatch, ns, more):
+        now = [0]
+        monkeypatch.setattr(steps.Clock, "wall_ns", lambda: now[0])
+        case = FakeCase(ns, now)
+        side_run = steps.SideRun(Side("base", Path(), Path(), ""), case)
+        measured = steps.measure(
+            side_run, Alone(), (BASE, HEAD), random.Random(1), shares_core=False
+        )
+        calls_before_the_outcome, _ = measured.columns["outcome"]
+        assert calls_before_the_outcome == str(WARMUP_ITERATIONS + more)
 
     def test_a_disturbed_sample_does_not_end_the_calibration(self, run, monkeypatch):
         one = run(int)

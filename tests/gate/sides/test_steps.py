@@ -180,23 +180,6 @@ class TestSides:
         assert torch.get_num_threads() == threads
         assert bool(found["cpu_ns"]) == (threads == 1)
 
-    def test_cpu_time_is_measured_in_blocks_if_both_sides_share_a_core(self, monkeypatch):
-        monkeypatch.setattr(steps, "FEW_PAIRS", (1.0, 6, 6))
-        monkeypatch.setattr(steps, "BLOCKS", (1.0, 7, 7))
-        monkeypatch.setattr(steps, "BLOCK_NS", 20_000_000)
-        calls = []
-
-        def slow(output, targets):
-            calls.append(0)
-            time.sleep(0.01)  # no CPU time
-            return torch.nn.functional.nll_loss(output, targets)
-
-        found = measure(side_run(slow), shares_core=True)
-        assert (len(found["wall_ns"]), len(found["block_ns"])) == (6, 7)
-        assert max(found["block_ns"]) < 10_000_000 < min(found["wall_ns"])
-        in_blocks = len(calls) - 6 - len(found["self_ns"][0])
-        assert 7 <= in_blocks <= 7 * 2 + 5  # an iteration or two per block; the others warm up
-
     @pytest.mark.parametrize(
         ("effort", "pairs", "blocks", "calls_of_block", "used"),
         [
@@ -263,7 +246,7 @@ class TestSides:
     def test_the_system_tells_how_long_another_process_had_the_core(self):
         cores = os.sched_getaffinity(0)
         code = f"import os; os.sched_setaffinity(0, [{min(cores)}])\nwhile True: pass"
-        busy = subprocess.Popen([sys.executable, "-c", code])
+        others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
         try:
             os.sched_setaffinity(0, [min(cores)])
             queued = Clock.queued_ns()
@@ -275,9 +258,11 @@ class TestSides:
             queued = Clock.queued_ns() - queued
         finally:
             os.sched_setaffinity(0, cores)
-            busy.kill()
-            busy.wait()
-        assert queued == pytest.approx(elapsed - 100_000_000, abs=0.05 * elapsed)
+            for other in others:
+                other.kill()
+                other.wait()
+        # Most of the time others have the core.
+        assert elapsed / 2 < queued < elapsed
 
     def test_a_case_is_built_in_one_thread(self):
         run = side_run(threads=2)
@@ -469,6 +454,16 @@ def clocks(monkeypatch):
     for clock in ("wall", "cpu"):
         monkeypatch.setattr(Clock, f"{clock}_ns", staticmethod(functools.partial(case.read, clock)))
     return case
+
+
+def test_cpu_time_is_measured_in_blocks_if_both_sides_share_a_core(clocks, monkeypatch):
+    monkeypatch.setattr(steps, "FEW_PAIRS", (1.0, 6, 6))
+    monkeypatch.setattr(steps, "BLOCKS", (1.0, 7, 7))
+    monkeypatch.setattr(steps, "BLOCK_NS", 3 * (clocks.cpu_ns + clocks.waits_ns))
+    columns = measure(SideRun(Side("head", Path(), Path(), ""), clocks), shares_core=True)
+    assert columns["block_ns"] == pytest.approx([clocks.cpu_ns] * 7, rel=1e-3)
+    assert columns["wall_ns"] == pytest.approx([clocks.cpu_ns + clocks.waits_ns] * 6, rel=1e-3)
+    assert columns["iterations"] == 6 + 7 * 3
 
 
 @pytest.mark.parametrize(("parallel", "added_ns"), [(False, 1_000_000), (True, 4_000_000)])
