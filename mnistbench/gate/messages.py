@@ -112,6 +112,8 @@ class Followed:
     # What ran outside of tests and fixtures: its position, and the file and line of the statement
     # at whose import it ran; "" and 0 if it was none.
     imported: tuple[tuple[int, str, int], ...] = ()
+    # Node id -> files and folders of the tree that its test and its fixtures have read.
+    read: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Node id -> why not all of its code could be followed.
     unfollowed: Mapping[str, str] = field(default_factory=dict)
 

@@ -147,9 +147,9 @@ def _of_listing(
     """Yield what differs of a case beside its code."""
     base = sides.base.cases[node_id]
     head = sides.head.cases[node_id]
-    for path in sorted({*base.sources, *head.sources}.intersection(differing)):
-        if not path.endswith(".py"):
-            yield f"opens {path} (changed)"
+    read = {path for side in compared.values() for path in side.followed.read.get(node_id, ())}
+    for path in sorted(read.intersection(differing)):
+        yield f"reads {path} (changed)"
     if base.result and head.result and base.result != head.result:
         yield "returns another result"
     if base.returns != head.returns:

@@ -7,15 +7,18 @@ differs: the surveys say what ran at an import. The names are those of both side
 
 from __future__ import annotations
 
+import builtins
+import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.definitions import (
+    COMPUTING,
+    CONSTRUCTORS,
     MODULE,
-    OPAQUE_DECORATORS,
     Function,
     Source,
     Statement,
@@ -37,8 +40,14 @@ _BUILTIN_ATTRIBUTES = frozenset(
     for name in dir(kind)
 ) | {"close", "flush", "read", "readline", "readlines", "seek", "tell", "write"}
 
-#: Builtin functions that change an object by a name or a text.
-_CHANGING_BUILTINS = frozenset({"delattr", "eval", "exec", "setattr"})
+#: Builtin functions that change an object by a name or a text, or return the names of one.
+_CHANGING_BUILTINS = frozenset({"delattr", "eval", "exec", "globals", "locals", "setattr", "vars"})
+
+#: Names that a function calls without a statement of the module that binds them.
+_BUILTINS = frozenset(dir(builtins))
+
+#: The name with which a module says what a star import of it brings.
+_ALL = "__all__"
 
 
 class Name(NamedTuple):
@@ -68,6 +77,8 @@ class Changes:
     classes: dict[tuple[str, str], str] = field(default_factory=dict)  # -> why
     # Files of which a statement that runs at the import differs.
     files: set[str] = field(default_factory=set)
+    # Files that one side alone has imported -> why that counts.
+    one_sided: dict[str, str] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)  # files that this Python cannot read
     everywhere: str = ""  # why any case may do something else
 
@@ -84,7 +95,7 @@ class Changes:
             if why := self.classes.get((code.path, class_name)):
                 return f"runs {where} ({why})"
         is_inner = code.name.rpartition(".")[2].startswith("<")
-        if not is_inner and not self._may_use(files.words(code.path)):
+        if not is_inner and not self.may_use(files.words(code.path)):
             return ""
         source = files.source(code.path)
         function = source.function(code.name, code.line) if source else None
@@ -107,7 +118,10 @@ class Changes:
                 return f"runs {code.path}:{code.name}, which uses {used.name} ({used.why})"
         return ""
 
-    def _may_use(self, words: frozenset[str]) -> bool:
+    def may_use(self, words: frozenset[str]) -> bool:
+        """Whether a file with these words may use what has changed."""
+        if self.one_sided or not words.isdisjoint(COMPUTING):
+            return bool(self.names or self.one_sided)
         return any(name.name in words for name in self.names)
 
     def used(self, path: str, scope: str, uses: Uses, files: Files) -> Used | None:
@@ -135,6 +149,10 @@ class Changes:
     def _of_import(self, path: str, module: str, name: str, files: Files) -> str:
         """Return why what is imported differs; "" if it does not."""
         target = files.imported_path(path, module)
+        submodule = files.imported_path(path, f"{module.rstrip('.')}.{name}") if name else ""
+        for imported in (target, submodule):
+            if one_sided := self.one_sided.get(imported, ""):
+                return one_sided
         if not name or not target:
             return ""
         if why := self.names.get(Name(target, "", name)):
@@ -160,6 +178,44 @@ class SideCode:
 
     files: Files
     followed: Followed
+
+    def resolved(self, path: str, chain: str) -> Name | None:
+        """Return the name of the tree that ``a.b.c`` in a file begins with.
+
+        "" as name for a module itself; None if ``a`` is imported from outside of the tree.
+        """
+        root, *attributes = chain.split(".")
+        source = self.files.source(path)
+        for statement in source.statements if source else ():
+            if statement.scope or root not in statement.names:
+                continue
+            for module, name, bound in statement.imported:
+                if bound == root:
+                    return self.in_module(path, module, [*filter(None, [name]), *attributes])
+        return Name(path, "", root)
+
+    def in_module(self, path: str, module: str, names: Sequence[str]) -> Name | None:
+        """Return the name that an attribute of a module is, perhaps of a submodule."""
+        for name in names:
+            submodule = f"{module}{'' if module.endswith('.') else '.'}{name}"
+            if not self.files.imported_path(path, submodule):
+                target = self.files.imported_path(path, module)
+                return Name(target, "", name) if target else None
+            module = submodule
+        return Name(self.files.imported_path(path, module), "", "")
+
+    def is_data(self, name: Name) -> bool:
+        """Whether a name of a module is neither a function nor a class nor imported."""
+        source = self.files.source(name.path)
+        return bool(source) and name.name in _data(source)
+
+    def binds(self, name: Name) -> bool:
+        """Whether a statement of a module binds a name."""
+        source = self.files.source(name.path)
+        return any(
+            name.name in statement.names and statement.scope == name.scope
+            for statement in (source.statements if source else ())
+        )
 
     def run_under(self, path: str, statement: Statement) -> Iterator[RunCode]:
         """Yield the code that ran while a statement was executed at the import of a file."""
@@ -187,7 +243,7 @@ def changes(sides: Mapping[str, SideCode], differing: Iterable[str]) -> Changes:
         else:
             _compare_functions(path, base, head, result)
             spreading.compare(path, base, head)
-    for path in sorted(imported.difference(differing)):
+    for path in sorted(imported):
         spreading.load(path)
     spreading.run()
     return result
@@ -220,7 +276,7 @@ class _Spreading:
         self._done: set[tuple[str, str, int, str]] = set()  # side, path, line, content
 
     def compare(self, path: str, base: Source, head: Source) -> None:
-        """Add the statements of a file that differ between the sides."""
+        """Add the statements of a file that differ between the sides, or whose order does."""
         statements = {BASE: _by_name(base), HEAD: _by_name(head)}
         for name in dict.fromkeys((*statements[BASE], *statements[HEAD])):
             of_base = statements[BASE].get(name, [])
@@ -231,15 +287,25 @@ class _Spreading:
                 for side, listed in ((BASE, of_base), (HEAD, of_head)):
                     for statement in listed:
                         self._add(side, path, statement, f"{path}:{statement.line} {how}", how)
+        orders = {BASE: _orders(base), HEAD: _orders(head)}
+        for side, source in ((BASE, base), (HEAD, head)):
+            for root, order in orders[side].items():
+                if order == orders[BASE if side == HEAD else HEAD].get(root, order):
+                    continue
+                for statement in source.statements:
+                    if root in _roots_of_effects(statement):
+                        why = f"{path}:{statement.line} in another order"
+                        self._add(side, path, statement, why)
 
     def load(self, path: str) -> None:
         """Add the statements of a file that one side alone has imported."""
         having = [side for side in (BASE, HEAD) if path in self._sides[side].files.paths]
         if len(having) == 1:
+            why = f"{path} is imported in the {having[0]} alone"
+            self._result.one_sided[path] = why
             source = self._sides[having[0]].files.source(path)
             for statement in source.statements if source else ():
                 if statement.acts_on:
-                    why = f"{path} is imported in the {having[0]} alone"
                     self._add(having[0], path, statement, why)
 
     def run(self) -> None:
@@ -253,7 +319,7 @@ class _Spreading:
                     self._add_users(side_name, side, path)
             self._add_runs()
             for side in self._sides.values():
-                self._add_opaque(side)
+                self._add_kept(side)
 
     def _size(self) -> int:
         return len(self._done) + len(self._result.names) + len(self._result.functions)
@@ -261,38 +327,97 @@ class _Spreading:
     def _add_users(self, side_name: str, side: SideCode, path: str) -> None:
         """Add the statements of a file that use a changed name."""
         words = side.files.words(path)
-        if "*" not in words and not any(name.name in words for name in self._result.names):
+        if "*" not in words and not self._result.may_use(words):
             return
         source = side.files.source(path)
         for statement in source.statements if source else ():
+            is_done = self._key(side_name, path, statement) in self._done
             if statement.names == ("*",):
-                self._add_star(side, path, statement)
-            elif self._key(side_name, path, statement) not in self._done:
+                self._add_star(side, path, statement, is_changed=is_done)
+            elif not is_done:
                 used = self._result.used(path, statement.scope, statement.uses, side.files)
                 if used:
                     self._add(side_name, path, statement, used.why)
 
-    def _add_star(self, side: SideCode, path: str, statement: Statement) -> None:
-        """Add the changed names of a module to a file that imports all of them."""
+    def _add_star(
+        self, side: SideCode, path: str, statement: Statement, *, is_changed: bool
+    ) -> None:
+        """Add the changed names of a module to a file that imports all of them.
+
+        All of its names if the import or the list of what it brings has changed.
+        """
         (module, _, _) = statement.imported[0]
         target = side.files.imported_path(path, module)
         names = self._result.names
         for name, why in [(name, why) for name, why in names.items() if name.path == target]:
             if not name.scope:
                 names.setdefault(Name(path, "", name.name), why)
+        why_all = names.get(Name(target, "", _ALL), "")
+        if is_changed:
+            why_all = f"{path}:{statement.line} {CHANGED}"
+        if why_all:
+            for bound in _names_of_module(side.files, target, set()):
+                names.setdefault(Name(path, "", bound), why_all)
 
-    def _add_opaque(self, side: SideCode) -> None:
-        """Add the names of functions whose calls may use code that differs and is not seen to run.
+    def _add_kept(self, side: SideCode) -> None:
+        """Add what functions keep for later calls if they may have used code that differs.
 
-        It has run in an earlier test, or compiled.
+        Their results if they are cached or compiled, objects of the module, attributes that they
+        fill once: in a later test nothing of that code is seen to run.
         """
-        calls = _Calls(side.files, self._result.functions)
-        for path in side.files.paths:
-            source = side.files.source(path) if calls.may_be_opaque(path) else None
-            for function in source.functions if source else ():
-                if function.is_opaque and (why := calls.changed(path, function)):
-                    scope, _, name = function.name.rpartition(".")
-                    self._result.names.setdefault(Name(path, scope, name), why)
+        followed = side.followed
+        why_changed = [self._result.of_code(code, side.files) for code in followed.code]
+        changed = {position for position, why in enumerate(why_changed) if why}
+        companions: dict[int, set[int]] = defaultdict(set)
+        for positions in {*map(frozenset, followed.cases.values())}:
+            if positions.isdisjoint(changed):
+                continue
+            for position in positions:
+                companions[position] |= positions
+        calls = _Calls(side, why_changed)
+        for position, together in companions.items():
+            code = followed.code[position]
+            source = side.files.source(code.path)
+            function = source.function(code.name, code.line) if source else None
+            if function is None or not (function.is_opaque or function.keeps):
+                continue
+            kept = [*self._kept(side, code.path, function)]
+            if all(name in self._result.names for name in kept):
+                continue
+            if why := calls.changed(position, together):
+                self._add_names(kept, why)
+
+    def _kept(self, side: SideCode, path: str, function: Function) -> Iterator[Name]:
+        """Yield the names of what a function keeps."""
+        scope, _, name = function.name.rpartition(".")
+        if function.is_opaque:
+            yield Name(path, scope, name)
+        for chain in function.keeps:
+            yield from self._acted(side, path, function, chain)
+
+    def _acted(self, side: SideCode, path: str, function: Function, chain: str) -> Iterator[Name]:
+        """Yield the names of what a function changes as ``a.b``, or sets."""
+        root, _, attributes = chain.partition(".")
+        if root in function.global_names:
+            yield Name(path, "", root)
+        elif root in function.uses.names:
+            yield from self._objects(side, path, chain)
+        else:
+            yield from _attributes(path, chain)
+            for module, name in function.uses.imports:
+                names = [*filter(None, [name]), *attributes.split(".")]
+                data = side.in_module(path, module, names)
+                if data and data.name:
+                    yield data
+
+    def _objects(self, side: SideCode, path: str, chain: str) -> Iterator[Name]:
+        """Yield the names of a file, or of what it imports, that ``a.b`` may change."""
+        data = side.resolved(path, chain)
+        if data and data.name and (side.is_data(data) or not side.binds(data)):
+            if chain not in _BUILTINS:
+                yield data
+        else:
+            yield from _attributes(path, chain)
 
     def _add_runs(self) -> None:
         """Add the statements that have run functions that differ, and what ran elsewhere."""
@@ -310,7 +435,7 @@ class _Spreading:
                     self._add(side_name, under, statement, f"{under}:{line} {why}")
 
     def _key(self, side: str, path: str, statement: Statement) -> tuple[str, str, int, str]:
-        return side, path, statement.line, statement.content
+        return side, path, statement.line, f"{statement.is_head}{statement.content}"
 
     def _add(
         self, side: str, path: str, statement: Statement, why: str, how: str = CHANGED
@@ -336,7 +461,8 @@ class _Spreading:
             if how != CHANGED:
                 result.names.setdefault(Name(path, statement.defines, "__subclasses__"), why)
         is_of_class = statement.scope and not is_function
-        if is_of_class and (statement.is_read_by_class or not statement.names):
+        is_protocol = any(name.startswith("__") for name in statement.names)
+        if is_of_class and (statement.is_read_by_class or is_protocol or not statement.names):
             outer, _, name = statement.scope.rpartition(".")
             result.classes.setdefault((path, statement.scope), why)
             result.names.setdefault(Name(path, outer, name), why)
@@ -344,106 +470,109 @@ class _Spreading:
 
     def _add_effects(self, side: SideCode, path: str, statement: Statement, why: str) -> None:
         """Add the objects that a statement may change beside what it binds."""
-        for root in statement.acts_on:
-            for data in self._objects(side, path, root):
-                if data is None:
-                    self._everywhere(f"{why}, and acts on {root or 'an object'} at its import")
-                else:
-                    self._result.names.setdefault(data, why)
+        for chain in statement.acts_on:
+            is_unknown = not chain or chain.partition(".")[0] in _CHANGING_BUILTINS
+            if is_unknown or side.resolved(path, chain) is None:
+                self._everywhere(f"{why}, and acts on {chain or 'an object'} at its import")
+            else:
+                self._add_names(self._objects(side, path, chain), why)
+        self._add_names(self._data(side, path, filter(None, statement.passes)), why)
         for code in side.run_under(path, statement):
             source = side.files.source(code.path)
             function = source.function(code.name, code.line) if source else None
-            if source and function:
-                for name in _data(source).intersection(function.uses.names):
-                    self._result.names.setdefault(Name(code.path, "", name), why)
+            if function:
+                self._add_names(self._data(side, code.path, function.uses.names), why)
+                for chain in function.acts_on:
+                    self._add_names(self._acted(side, code.path, function, chain), why)
 
-    def _objects(self, side: SideCode, path: str, root: str) -> Iterator[Name | None]:
-        """Yield the data that a name means, None if it can be anything outside of the tree."""
-        if root in _CHANGING_BUILTINS or not root:
-            yield None
-            return
-        source = side.files.source(path)
-        for statement in source.statements if source else ():
-            if root not in statement.names or statement.scope:
-                continue
-            imports = [
-                (module, name) for module, name, bound in statement.imported if bound == root
-            ]
-            if not imports:
-                if not statement.defines:
-                    yield Name(path, "", root)
-                continue
-            for module, name in imports:
-                target = side.files.imported_path(path, module)
-                submodule = side.files.imported_path(path, f"{module.rstrip('.')}.{name}")
-                if not target and not submodule:
-                    yield None
-                elif name and not submodule and name in _data_of(side.files, target):
-                    yield Name(target, "", name)
+    def _data(self, side: SideCode, path: str, chains: Iterable[str]) -> Iterator[Name]:
+        """Yield the data of modules among what a file names so."""
+        for chain in chains:
+            name = side.resolved(path, chain)
+            if name and side.is_data(name):
+                yield name
+
+    def _add_names(self, names: Iterable[Name], why: str) -> None:
+        for name in names:
+            self._result.names.setdefault(name, why)
 
     def _everywhere(self, why: str) -> None:
         self._result.everywhere = self._result.everywhere or why
 
 
 class _Calls:
-    """Follows the calls of functions in the text of a side: by the names that can be resolved."""
+    """Follows the calls of functions in the text of a side, by the names that they use.
 
-    def __init__(self, files: Files, functions: Mapping[tuple[str, str], str]) -> None:
-        self._files = files
-        self._functions = functions
+    Of the functions that a test has run: a method may be any of this name, and one that operators
+    call is always one of them.
+    """
 
-    def may_be_opaque(self, path: str) -> bool:
-        """Whether a file may have an opaque function: parsing it takes longer."""
-        return any(OPAQUE_DECORATORS.search(word) for word in self._files.words(path))
+    def __init__(self, side: SideCode, why_changed: Sequence[str]) -> None:
+        self._side = side
+        self._why_changed = why_changed
+        self._uses: dict[int, frozenset[str] | None] = {}
 
-    def changed(self, path: str, function: Function) -> str:
-        """Return why a function, or one that it may call, differs; "" if none does."""
-        waiting = [(path, function)]
-        seen = {(path, function.name)}
-        while waiting and self._functions:
-            place, called = waiting.pop()
-            if how := self._functions.get((place, called.name)):
-                return f"{place}:{called.name} {how}"
-            for callee in self._callees(place, called):
-                if (callee[0], callee[1].name) not in seen:
-                    seen.add((callee[0], callee[1].name))
-                    waiting.append(callee)
+    def changed(self, first: int, together: Iterable[int]) -> str:
+        """Return why a function, or one that it may call, differs; "" if none does.
+
+        Args:
+            first: position of the function.
+            together: positions of the code that ran in the same tests.
+        """
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for position in together:
+            by_name[self._called_by(position)].append(position)
+        waiting = [first]
+        seen = {first}
+        while waiting:
+            position = waiting.pop()
+            if why := self._why_changed[position]:
+                return why
+            names = self._names(position)
+            callees = [*by_name[""], *(code for name in names for code in by_name.get(name, ()))]
+            waiting += [callee for callee in callees if callee not in seen]
+            seen.update(callees)
         return ""
 
-    def _callees(self, path: str, function: Function) -> Iterator[tuple[str, Function]]:
-        """Yield the functions that a function may call."""
-        uses = function.uses
-        scope = function.name.rpartition(".")[0]
-        yield from self._named(
-            path, {*uses.names, *(f"{scope}.{name}" for name in uses.attributes)}
-        )
-        inner = f"{function.name}.<locals>."
-        source = self._files.source(path)
-        for local in source.functions if source else ():
-            if local.name.startswith(inner):
-                yield path, local
-        imports = [
-            (module, name)
-            for statement in (source.statements if source else ())
-            for module, name, bound in statement.imported
-            if bound in uses.names
-        ]
-        for module, name in (*imports, *uses.imports):
-            target = self._files.imported_path(path, module)
-            submodule = self._files.imported_path(path, f"{module.rstrip('.')}.{name}")
-            if submodule or (target and not name):
-                yield from self._named(submodule or target, uses.attributes)
-            elif target:
-                yield from self._named(target, {name})
+    def _called_by(self, position: int) -> str:
+        """Return the name by which code is called; "" if it needs none in the text."""
+        name = self._side.followed.code[position].name
+        outer, _, last = name.rpartition(".")
+        if last in CONSTRUCTORS:
+            return outer.rpartition(".")[2]
+        if last.startswith("<"):
+            return outer.removesuffix(".<locals>").rpartition(".")[2]
+        return "" if last.startswith("__") else last
 
-    def _named(self, path: str, names: Collection[str]) -> Iterator[tuple[str, Function]]:
-        """Yield the functions of a file with these names, and the methods of classes with them."""
-        source = self._files.source(path)
-        for function in source.functions if source else ():
-            scope, _, name = function.name.rpartition(".")
-            is_made = scope in names and name in ("__init__", "__new__", "__post_init__")
-            if function.name in names or is_made:
-                yield path, function
+    def _names(self, position: int) -> frozenset[str]:
+        """Return the names that code uses, with its own: lambdas and comprehensions have it."""
+        if position not in self._uses:
+            code = self._side.followed.code[position]
+            source = self._side.files.source(code.path)
+            function = source.function(code.name, code.line) if source else None
+            own = {code.name.rpartition(".")[2]}
+            if function:
+                own |= function.uses.names | function.uses.attributes
+                own |= {name for _, name in function.uses.imports}
+                own |= self._inner(code)
+            self._uses[position] = frozenset(own)
+        return self._uses[position] or frozenset()
+
+    def _inner(self, code: RunCode) -> set[str]:
+        """Return the names of the functions that a function defines."""
+        inner = f"{code.name}.<locals>."
+        return {
+            other.name.rpartition(".")[2]
+            for other in self._side.followed.code
+            if other.path == code.path and other.name.startswith(inner)
+        }
+
+
+def _attributes(path: str, chain: str) -> Iterator[Name]:
+    """Yield the attributes of ``a.b.c``, whatever ``a`` is."""
+    for attribute in chain.split(".")[1:]:
+        if attribute not in _BUILTIN_ATTRIBUTES:
+            yield Name(path, "", attribute)
 
 
 def _by_name(source: Source) -> dict[tuple[str, str], list[Statement]]:
@@ -455,16 +584,56 @@ def _by_name(source: Source) -> dict[tuple[str, str], list[Statement]]:
     return statements
 
 
+def _orders(source: Source) -> dict[str, list[str]]:
+    """Return, by the first name of what statements act on, all that act on it or use it."""
+    roots = {root for statement in source.statements for root in _roots_of_effects(statement)}
+    orders: dict[str, list[str]] = {}
+    for root in roots:
+        orders[root] = [
+            statement.content
+            for statement in source.statements
+            if not statement.is_head
+            and (
+                root in _roots_of_effects(statement)
+                or root in statement.uses.names
+                or root in statement.names
+            )
+        ]
+    return orders
+
+
+def _roots_of_effects(statement: Statement) -> set[str]:
+    return {chain.partition(".")[0] for chain in statement.acts_on}
+
+
+def _names_of_module(files: Files, path: str, seen: set[str]) -> set[str]:
+    """Return the names that a module binds, also by its own star imports."""
+    seen.add(path)
+    source = files.source(path)
+    names = set[str]()
+    for statement in source.statements if source else ():
+        if statement.names == ("*",):
+            target = files.imported_path(path, statement.imported[0][0])
+            if target not in seen:
+                names |= _names_of_module(files, target, seen)
+        elif not statement.scope:
+            names |= {*statement.names}
+    return names
+
+
+@functools.cache
 def _data(source: Source) -> frozenset[str]:
     """Return the names of a module that are neither functions nor classes nor imported."""
+    definitions = {
+        name
+        for statement in source.statements
+        if statement.defines or statement.imported
+        for name in statement.names
+    }
     return frozenset(
         name
         for statement in source.statements
         if not (statement.scope or statement.defines or statement.imported)
         for name in statement.names
+        if not statement.is_head or name not in definitions
     )
-
-
-def _data_of(files: Files, path: str) -> frozenset[str]:
-    source = files.source(path)
-    return _data(source) if source else frozenset()

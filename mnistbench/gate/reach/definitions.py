@@ -46,13 +46,23 @@ _COMPUTING_NAMES = frozenset(
         "__dict__",
         "__getattribute__",
         "__import__",
+        "dir",
         "eval",
         "exec",
+        "getmembers",
+        "getmembers_static",
         "globals",
         "import_module",
         "vars",
     )
 )
+
+
+#: Methods that make an object.
+CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__"))
+
+#: Words of files that may use names that are not in their text.
+COMPUTING = _NAMING_FUNCTIONS | _COMPUTING_NAMES
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,13 @@ class Function:
     content: str
     uses: Uses
     is_opaque: bool = False  # a decorator keeps its results or compiles it
+    # What it calls for its effects or whose items and attributes it sets: ``a.b`` of
+    # ``a.b[0] = 1`` and of ``a.b.append(1)``; of a constructor without its own object.
+    acts_on: frozenset[str] = frozenset()
+    global_names: frozenset[str] = frozenset()  # of its ``global`` statements
+    # Of all these what later calls may find: objects of the module, global names, and attributes
+    # that it tests before it sets them.
+    keeps: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -96,8 +113,12 @@ class Statement:
     is_class: bool = False
     # Of the names that it imports: (module, name, bound name).
     imported: tuple[tuple[str, str, str], ...] = ()
-    # Names at the roots of what it calls for its effects or whose items and attributes it sets.
+    # What it calls for its effects or whose items and attributes it sets, as of a function.
     acts_on: frozenset[str] = frozenset()
+    # Objects whose methods it calls for the result, and attributes that it passes to a function.
+    passes: frozenset[str] = frozenset()
+    # Whether it is the head of an ``if`` or a ``try``, which decides what its names are.
+    is_head: bool = False
     # Whether its class has bases, keywords or decorators, which may read its attributes.
     is_read_by_class: bool = False
     is_decorated: bool = False
@@ -191,19 +212,7 @@ class _SourceReader:
             if isinstance(node, ast.If):
                 self._branches(node, scope, conditions, is_read_by_class)
             elif isinstance(node, ast.Try | ast.TryStar):
-                blocks = [
-                    (node.body, "try"),
-                    (node.orelse, "else"),
-                    (node.finalbody, "finally"),
-                    *((caught.body, _text(caught.type)) for caught in node.handlers),
-                ]
-                for inner, condition in blocks:
-                    self.block(
-                        inner,
-                        scope,
-                        f"{conditions};{condition}",
-                        is_read_by_class=is_read_by_class,
-                    )
+                self._attempts(node, scope, conditions, is_read_by_class)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 for alias in node.names:
                     single = copy.copy(node)
@@ -215,9 +224,49 @@ class _SourceReader:
     def _branches(self, node: ast.If, scope: str, conditions: str, is_read_by_class: bool) -> None:
         test = _text(node.test)
         condition = f"{conditions};if {test}"
-        if not _is_for_checkers(node.test):
+        first = len(self.statements)
+        is_for_checkers = _is_for_checkers(node.test)
+        if not is_for_checkers:
             self.block(node.body, scope, condition, is_read_by_class=is_read_by_class)
         self.block(node.orelse, scope, f"{condition} else", is_read_by_class=is_read_by_class)
+        if not is_for_checkers:
+            self._head([node.test], first, scope, is_read_by_class)
+
+    def _attempts(
+        self, node: ast.Try | ast.TryStar, scope: str, conditions: str, is_read_by_class: bool
+    ) -> None:
+        first = len(self.statements)
+        blocks = [
+            (node.body, "try"),
+            (node.orelse, "else"),
+            (node.finalbody, "finally"),
+            *((caught.body, _text(caught.type)) for caught in node.handlers),
+        ]
+        for inner, condition in blocks:
+            self.block(inner, scope, f"{conditions};{condition}", is_read_by_class=is_read_by_class)
+        # Whether one of its statements raises an exception decides about the names of all.
+        self._head(node.body, first, scope, is_read_by_class)
+
+    def _head(
+        self, nodes: Sequence[ast.AST], first: int, scope: str, is_read_by_class: bool
+    ) -> None:
+        """Add a statement for what decides which of the statements since ``first`` run."""
+        part = _Part("", keeps_annotations=True)
+        for node in nodes:
+            part.visit(node)
+        names = {name for statement in self.statements[first:] for name in statement.names}
+        self.statements.append(
+            Statement(
+                scope=scope,
+                names=tuple(sorted(names)),
+                line=min(getattr(node, "lineno", 0) for node in nodes),
+                last_line=max(getattr(node, "end_lineno", None) or 0 for node in nodes),
+                content="",  # that of the statements has it
+                uses=part.uses(frozenset()),
+                is_read_by_class=is_read_by_class,
+                is_head=True,
+            )
+        )
 
     def _statement(
         self, node: ast.stmt, scope: str, conditions: str, is_read_by_class: bool
@@ -243,6 +292,7 @@ class _SourceReader:
                 is_class=isinstance(node, ast.ClassDef),
                 imported=tuple(part.imported),
                 acts_on=frozenset(part.acted_on),
+                passes=frozenset(part.passed - part.acted_on),
                 is_read_by_class=is_read_by_class,
                 is_decorated=bool(getattr(node, "decorator_list", ())),
             )
@@ -262,6 +312,7 @@ class _SourceReader:
             inner = _Part(f"{name}.<locals>.", keeps_annotations=False)
             inner.add_function(node)
             own = frozenset(inner.bound - inner.declared_global)
+            effects = inner.effects(node)
             self.functions.append(
                 Function(
                     name=name,
@@ -273,6 +324,9 @@ class _SourceReader:
                         OPAQUE_DECORATORS.search(_last_name(_called(decorator)))
                         for decorator in node.decorator_list
                     ),
+                    acts_on=effects,
+                    global_names=frozenset(inner.declared_global),
+                    keeps=inner.kept(effects, own | enclosing),
                 )
             )
             self._add_functions(inner, own | enclosing)
@@ -291,6 +345,8 @@ class _Part:
     attributes: set[str] = field(default_factory=set)
     imported: list[tuple[str, str, str]] = field(default_factory=list)
     acted_on: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)  # to functions, or to its own methods
+    tested: set[str] = field(default_factory=set)  # by conditions, or read where errors are caught
     is_computed: bool = False
     definitions: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]] = field(
         default_factory=list
@@ -303,6 +359,25 @@ class _Part:
             attributes=frozenset(self.attributes),
             imports=frozenset((module, name) for module, name, _ in self.imported),
             is_computed=self.is_computed,
+        )
+
+    def effects(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
+        """Return what a function acts on; of a constructor without its own object."""
+        acted_on = frozenset(self.acted_on | self.declared_global)
+        arguments = [*node.args.posonlyargs, *node.args.args]
+        if node.name not in CONSTRUCTORS or not arguments:
+            return acted_on
+        own = arguments[0].arg
+        return frozenset(
+            chain for chain in acted_on if chain.partition(".")[0] != own or chain.count(".") != 1
+        )
+
+    def kept(self, effects: Iterable[str], local: frozenset[str]) -> frozenset[str]:
+        """Return what later calls of a function may find of these effects."""
+        return frozenset(
+            chain
+            for chain in effects
+            if chain.partition(".")[0] not in local or (chain in self.tested and "." in chain)
         )
 
     def add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -403,7 +478,7 @@ class _Part:
         self._visit_all(decorators)
         for decorator in decorators:
             if _last_name(_called(decorator)) not in _MARKING_DECORATORS:
-                self.acted_on.add(_root(decorator))
+                self.acted_on.add(_object_of_call(_called(decorator)))
 
     def _note(self, node: ast.AST) -> None:
         """Note the names that a node uses or binds."""
@@ -422,12 +497,35 @@ class _Part:
             self.bound.add(node.arg)
         elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
             self.bound.add(node.name)
-        elif isinstance(node, ast.Call) and _last_name(node.func) in _NAMING_FUNCTIONS:
-            self._note_named(node)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
-            self.acted_on |= {_root(node.value), *_argument_names(node.value)}
+        self._note_effects(node)
+        self._note_tests(node)
+
+    def _note_effects(self, node: ast.AST) -> None:
+        """Note what a node acts on."""
+        if isinstance(node, ast.Call):
+            self._note_call(node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
+            call = node.value.value if isinstance(node.value, ast.Await) else node.value
+            function = call.func if isinstance(call, ast.Call) else call
+            self.acted_on |= {_object_of_call(function), *_arguments_of(call)}
         elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            self.acted_on.add(_root(node))
+            self.acted_on.add(_chain(node))
+
+    def _note_tests(self, node: ast.AST) -> None:
+        """Note what decides how a function goes on."""
+        if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+            self.tested |= _chains(node.test)
+        elif isinstance(node, ast.BoolOp):
+            self.tested |= _chains(node)
+        elif isinstance(node, ast.Try | ast.TryStar):
+            self.tested |= {chain for inner in node.body for chain in _chains(inner)}
+
+    def _note_call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Attribute):
+            self.passed.add(_chain(node.func.value))
+        self.passed |= {_chain(inner) for inner in node.args if isinstance(inner, ast.Attribute)}
+        if _last_name(node.func) in _NAMING_FUNCTIONS:
+            self._note_named(node)
 
     def _note_named(self, call: ast.Call) -> None:
         """Note the attributes that a call names by texts."""
@@ -437,6 +535,8 @@ class _Part:
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
         ]
         self.attributes |= {name for text in texts for name in text.split(".")}
+        if _last_name(call.func) == "hasattr" and texts:
+            self.tested.add(f"{_chain(call.args[0])}.{texts[0]}")
         self.is_computed |= not texts
 
 
@@ -450,7 +550,7 @@ def _called(decorator: ast.expr) -> ast.expr:
     return decorator.func if isinstance(decorator, ast.Call) else decorator
 
 
-def _argument_names(call: ast.expr) -> Iterator[str]:
+def _arguments_of(call: ast.expr) -> Iterator[str]:
     """Yield the names among the arguments of a call, which it may change."""
     if isinstance(call, ast.Call):
         for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
@@ -458,11 +558,24 @@ def _argument_names(call: ast.expr) -> Iterator[str]:
                 yield argument.id
 
 
-def _root(node: ast.expr) -> str:
-    """Return the name at the start of an expression: ``a`` of ``a.b[0].c()``; "" if none is."""
+def _chain(node: ast.expr) -> str:
+    """Return the names of an expression: ``a.b.c`` of ``a.b[0].c()``; "" if it has none first."""
+    attributes: list[str] = []
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.Await):
+        if isinstance(node, ast.Attribute):
+            attributes.append(node.attr)
         node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    return ".".join([node.id, *reversed(attributes)]) if isinstance(node, ast.Name) else ""
+
+
+def _object_of_call(function: ast.expr) -> str:
+    """Return what a call acts on: the object of a method, or the function."""
+    return _chain(function.value if isinstance(function, ast.Attribute) else function)
+
+
+def _chains(node: ast.AST) -> set[str]:
+    """Return the attributes that an expression or a statement reads."""
+    return {_chain(inner) for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
 
 
 def _last_name(node: ast.expr) -> str:

@@ -27,8 +27,16 @@ from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.definitions import MODULE
 from mnistbench.measuring.timing import Clock
 
-#: Ends of names of files that are no data of a test: code, and the configuration that pytest reads.
-_NO_DATA = (".py", ".pyc", ".so", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
+#: Ends of names of files that are no data of a test, and of those that are none if Python or pytest
+#: reads them: code and configuration.
+_NO_DATA = (".pyc", ".so")
+_READ_BY_PYTHON = (".py", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
+
+#: Modules that read them: the end of their files.
+_READERS = ("linecache.py", "tokenize.py")
+
+#: Audit events with the path of a file as their first argument.
+_OPENING = frozenset({"ctypes.dlopen", "open", "sqlite3.connect"})
 
 #: Audit events of a process that is started.
 _STARTS = frozenset(
@@ -70,6 +78,8 @@ class Follower:
         self._ended_ns = Clock.wall_ns()
         self.longest_s = 0.0
         self._running: object = None  # the test or fixture; None while tests are collected
+        self._is_started = False
+        self._import_depth = 0  # of modules of the tree that are imported now
         # What ran -> files that it opened, code that it ran, and why not all of it is known.
         self._opened: dict[object, set[str]] = defaultdict(set)
         self._ran: dict[object, set[CodeType]] = defaultdict(set)
@@ -77,6 +87,8 @@ class Follower:
         self._outside: dict[CodeType, set[tuple[str, int]]] = defaultdict(set)
         self._outside_calls = Counter[CodeType]()
         self.sources: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
+        self._fixtures: list[Any] = []  # of the test
+        self._read: dict[str, tuple[str, ...]] = {}  # node id -> files that it has opened
         self._of_test: dict[str, tuple[set[CodeType], str]] = {}  # code, why it is not all
         # Modules that were imported before the first conftest.py.
         self.plugins: frozenset[str] = frozenset()
@@ -98,7 +110,8 @@ class Follower:
         """Note a call of code in the tree; return whether more of its calls count."""
         if self._running is not None:
             self._ran[self._running].add(code)
-            return False
+            if not self._import_depth:
+                return False
         self._outside_calls[code] += 1
         if self._outside_calls[code] > _MOST_CALLS:
             self._outside[code].add(("", 0))
@@ -119,10 +132,10 @@ class Follower:
         return "", 0
 
     def _note_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            if isinstance(arguments[0], str) and not arguments[0].endswith(_NO_DATA):
-                # A Path costs more than the event.
-                self._opened[self._running].add(os.path.abspath(arguments[0]))  # noqa: PTH100
+        if not self._is_started:
+            return
+        if event in _OPENING:
+            self._note_file(event, arguments[0])
         elif self._running is None:
             return
         elif event in ("os.listdir", "os.scandir"):
@@ -133,6 +146,17 @@ class Follower:
             self._unfollowed[self._running][_PROCESSES] = None
         elif event == "exec" and self._is_made(arguments[0]):
             self._unfollowed[self._running][_MADE_CODE] = None
+
+    def _note_file(self, event: str, name: object) -> None:
+        if not isinstance(name, str | bytes):
+            return
+        # A Path costs more than the event.
+        path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100
+        is_read_by_python = path.endswith(_READ_BY_PYTHON) and _reads_code(sys._getframe(2))  # noqa: SLF001
+        if event != "open" or not (path.endswith(_NO_DATA) or is_read_by_python):
+            self._opened[self._running].add(path)
+            if self._import_depth:  # later tests use what the module has read
+                self._opened[None].add(path)
 
     def _is_made(self, code: CodeType) -> bool:
         """Whether code that is executed comes from no file, and not from the standard library."""
@@ -147,6 +171,7 @@ class Follower:
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
         """Note what pytest and its plug-ins have imported, and follow calls from here on."""
         self.plugins = frozenset(sys.modules)
+        self._is_started = True
         self._calls.start()
         early_config.add_cleanup(self._calls.stop)
         self._calls.follow_hooks(early_config.pluginmanager)
@@ -154,8 +179,16 @@ class Follower:
     @contextmanager
     def importing(self, *, is_own: bool) -> Iterator[None]:
         """Follow calls in the body, the import of a module, if it is one of the tree."""
-        with self._calls.switched(on=is_own):
-            yield
+        self._import_depth += is_own
+        if is_own:
+            self._calls.begin()
+        try:
+            with self._calls.switched(on=is_own):
+                yield
+        finally:
+            self._import_depth -= is_own
+            if is_own:
+                self._calls.begin()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -186,6 +219,11 @@ class Follower:
             self._running = outer
             self._calls.begin()
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """Note the fixtures of a test, with those that it has asked for while it ran."""
+        self._fixtures = _fixtures(item)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Store what a test has run and opened."""
@@ -199,29 +237,19 @@ class Follower:
         began_ns = self._ended_ns
         self._ended_ns = Clock.wall_ns()
         self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
-        info = getattr(item, "_fixtureinfo", None)
-        fixtures = [
-            fixture
-            for fixtures_of_name in (info.name2fixturedefs.values() if info else ())
-            for fixture in fixtures_of_name
-        ]
+        fixtures = self._fixtures
         node_id = self._case_id(item.nodeid)
-        self.sources[node_id] = self._files(item, fixtures)
+        read = {path for part in (None, item, *fixtures) for path in self._opened.get(part, ())}
+        self._read[node_id] = self._in_tree(read)
+        self.sources[node_id] = self._in_tree(read | _source_files(item, fixtures))
         parts = (item, *fixtures)
         codes = {code for part in parts for code in self._ran.get(part, ())}
         reasons = {why for part in parts for why in self._unfollowed.get(part, ())}
         self._of_test[node_id] = codes, "; ".join(sorted(reasons))
         return done
 
-    def _files(self, item: pytest.Item, fixtures: Sequence[Any]) -> tuple[str, ...]:
-        """Return the files of the tree on which a test depends: of code, and of data."""
-        parts = (None, item, *fixtures)
-        paths = {path for part in parts for path in self._opened.get(part, ())}
-        paths |= {str(item.path), *(str(folder / "conftest.py") for folder in item.path.parents)}
-        paths |= {
-            str(getattr(getattr(inspect.unwrap(fixture.func), "__code__", None), "co_filename", ""))
-            for fixture in fixtures
-        }
+    def _in_tree(self, paths: Collection[str]) -> tuple[str, ...]:
+        """Return the files and folders of the tree among these, without those that tests wrote."""
         return tuple(
             str(path.relative_to(self._tree))
             for path in map(Path, sorted(paths))
@@ -255,6 +283,7 @@ class Follower:
                 for code, places in self._outside.items()
                 for path, line in sorted(places)
             ),
+            read={node_id: paths for node_id, paths in self._read.items() if node_id in node_ids},
             unfollowed={node_id: why for node_id, (_, why) in of_tests.items() if why},
         )
 
@@ -264,6 +293,44 @@ class Follower:
 
 #: Folder of the standard library, in which namedtuple and dataclass call exec.
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
+
+
+def _fixtures(item: pytest.Item) -> list[Any]:
+    """Return the fixtures of a test, with those that it asks for while it runs."""
+    info = getattr(item, "_fixtureinfo", None)
+    requested = getattr(getattr(item, "_request", None), "_fixture_defs", {})
+    of_names = [
+        fixture
+        for fixtures_of_name in (info.name2fixturedefs.values() if info else ())
+        for fixture in fixtures_of_name
+    ]
+    return list(dict.fromkeys((*of_names, *requested.values())))
+
+
+def _source_files(item: pytest.Item, fixtures: Sequence[Any]) -> set[str]:
+    """Return the files with the code of a test and of its fixtures."""
+    codes = (getattr(inspect.unwrap(fixture.func), "__code__", None) for fixture in fixtures)
+    return {
+        str(item.path),
+        *(str(folder / "conftest.py") for folder in item.path.parents),
+        *(code.co_filename for code in codes if code),
+    }
+
+
+def _reads_code(frame: FrameType | None) -> bool:
+    """Whether a file is opened by an import, a traceback or pytest."""
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith("<frozen importlib") or path.endswith(_READERS):
+            return True
+        if not path.startswith(("<", _STANDARD_LIBRARY)) or _is_installed(path):
+            return f"{os.sep}_pytest{os.sep}" in path or f"{os.sep}iniconfig{os.sep}" in path
+        frame = frame.f_back
+    return False
+
+
+def _is_installed(path: str) -> bool:
+    return f"{os.sep}site-packages{os.sep}" in path
 
 
 def _has_compiled_frames() -> bool:

@@ -1,0 +1,69 @@
+"""Drawn projects and changes: each case that then does something else is reached.
+
+What a case does is traced without any code of ours, instruction by instruction, in a process of its
+own. Surveys and reach are the gate's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given, note
+from hypothesis import strategies as st
+from small_programs import draw_change, draw_harmless_change, draw_project
+from strategies import many
+from surveyed import Survey, reached
+
+#: Changes of each project.
+CHANGES = 3
+
+RANDOMS = st.randoms(use_true_random=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the cases of a project do, and its survey."""
+
+    traces: dict[str, list[str]]
+    survey: Survey
+
+
+def outcome(surveyor, files):
+    """Return what a project does; None if one of its tests fails."""
+    tree = surveyor.write(files)
+    traces = surveyor.trace(tree)
+    survey = surveyor.survey(tree)
+    if isinstance(traces, str) or isinstance(survey, str):
+        return None
+    if any(case.failed for case in survey.surveyed.listing.cases.values()):
+        return None
+    return Outcome(traces, survey)
+
+
+@many(90)
+@given(RANDOMS)
+def test_a_case_that_does_something_else_is_reached(surveyor, random):
+    files = draw_project(random)
+    base = outcome(surveyor, files)
+    for _ in range(CHANGES if base else 0):
+        changed_files, description = draw_change(random, files)
+        head = outcome(surveyor, changed_files)
+        if head is None:
+            continue
+        note(f"{description} in {head.survey.tree} against {base.survey.tree}")
+        reach = reached(base.survey, head.survey)
+        for node_id in reach.same:
+            assert base.traces[node_id] == head.traces[node_id]
+
+
+@many(60)
+@given(RANDOMS)
+def test_a_change_that_no_case_sees_reaches_none(surveyor, random):
+    files = draw_project(random)
+    base = outcome(surveyor, files)
+    for _ in range(CHANGES if base else 0):
+        changed_files, description = draw_harmless_change(random, files)
+        head = outcome(surveyor, changed_files)
+        assert head
+        note(f"{description} in {head.survey.tree} against {base.survey.tree}")
+        assert reached(base.survey, head.survey).reasons == {}
