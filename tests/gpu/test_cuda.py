@@ -255,17 +255,17 @@ def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
 
 def test_ceilings_are_measured_with_little_free_memory() -> None:
     device = torch.device(DEVICE)
-    ceilings._measured.cache_clear()
+    ceilings.measured_ceilings.cache_clear()
     torch.cuda.empty_cache()
     free_bytes, _ = torch.cuda.mem_get_info(device)
     taken = torch.empty(max(0, free_bytes - GIB), dtype=torch.uint8, device=device)
     try:
-        found = ceilings.ceilings_of(DEVICE, "float32", 1)
+        rates = ceilings.ceilings_of(DEVICE, "float32", 1)
     finally:
         del taken
         torch.cuda.empty_cache()
-        ceilings._measured.cache_clear()
-    assert min(found.flops_per_s, found.bytes_per_s) > 1e9
+        ceilings.measured_ceilings.cache_clear()
+    assert min(rates.flops_per_s, rates.bytes_per_s) > 1e9
 
 
 def test_a_case_on_the_cpu_leaves_the_random_numbers_of_the_device() -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.versions
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run on a machine whose ceilings are known."""
-    monkeypatch.setattr(ceilings, "_measured", lambda *_: Ceilings(1e9, 1e9, "float32"))
+    monkeypatch.setattr(ceilings, "measured_ceilings", lambda *_: Ceilings(1e9, 1e9, "float32"))
 
 
 def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_case_is_profiled_without_ceilings_where_their_kernels_do_not_fit(
     def does_not_fit(*_: object) -> Ceilings:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(ceilings, "_measured", does_not_fit)
+    monkeypatch.setattr(ceilings, "measured_ceilings", does_not_fit)
     found = profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=1)
     assert found.ceilings is None
     assert found.utilisation is None
