@@ -181,6 +181,18 @@ MEASURING = (
 SHORT = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--no-accel"]
 
 
+def without_download(words):
+    """Return a command that trains, with a dataset that need not be downloaded.
+
+    A run that it continues is begun with it.
+    """
+    if "--resume" not in words:
+        return [*words, "--dataset=digits"]
+    begun = words[words.index("--resume") + 1]
+    assert cli.main(["train", *SHORT, "--epochs=1", "--output", begun]) == EXIT_PASSED
+    return [*words, "--epochs=2"]
+
+
 def write_traces(words):
     """Write the traces that a command names: files, or the folder of the ranks of a run.
 
@@ -206,14 +218,9 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
-    if "--resume" in words:
-        begun = words[words.index("--resume") + 1]
-        assert cli.main(["train", *SHORT, "--epochs=1", "--output", begun]) == EXIT_PASSED
-        capsys.readouterr()
-        words = [*words, "--epochs=2"]
-    elif words[0] == "train":
-        words = [*words, "--dataset=digits"]  # MNIST would be downloaded
     if words[0] == "train":
+        words = without_download(words)
+        capsys.readouterr()
         monkeypatch.setattr("mnistbench.train.run.run", measure)
     for where in (
         "train.scale.command.measured",
