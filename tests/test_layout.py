@@ -4,6 +4,7 @@ What shows and compares never imports torch.
 """
 
 import ast
+import functools
 import graphlib
 import importlib.util
 import subprocess
@@ -102,7 +103,12 @@ def size():
 
 
 SIZE = size()
-TREES = SIZE.trees(SIZE.PACKAGE)  # of the checkout
+
+
+@functools.cache
+def trees():
+    """Return the parsed modules of the checkout."""
+    return SIZE.trees(SIZE.PACKAGE)
 
 
 def imported(name, *, at_import=False):
@@ -226,15 +232,15 @@ def test_a_measured_process_loads_no_options():
 
 
 def test_no_class_name_exists_twice():
-    assert SIZE.twice(TREES) == []
+    assert SIZE.twice(trees()) == []
 
 
 def test_one_module_starts_processes():
-    assert SIZE.with_popen(TREES) == ["core/child.py"]
+    assert SIZE.with_popen(trees()) == ["core/child.py"]
 
 
 def test_a_folder_has_few_modules():
-    folders = {path.parent for path in TREES}
+    folders = {path.parent for path in trees()}
     counted = {
         folder: len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
         for folder in folders
@@ -247,7 +253,7 @@ def test_a_folder_has_few_modules():
 
 
 def test_chains_of_imports_are_short():
-    assert SIZE.longest_chain(TREES) <= 12
+    assert SIZE.longest_chain(trees()) <= 12
 
 
 @pytest.mark.parametrize(("command", "most"), [("list", 27), ("compare", 41), ("gate", 75)])
