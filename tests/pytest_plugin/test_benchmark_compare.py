@@ -111,7 +111,6 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
     assert "mnistbench: operations -" not in result.stdout.str()
 
 
-@pytest.mark.versions
 def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(project):
     save_a_base(project, factors=[0.001])
     result = project.run(
@@ -298,7 +297,6 @@ def test_pytest_has_no_exit_code_of_its_own_where_ours_is():
     assert EXIT_UNJUDGED not in list(pytest.ExitCode)
 
 
-@pytest.mark.versions
 def test_thresholds_in_the_configuration_need_a_comparison(project):
     save_a_base(project, factors=[0.001])
     project.append("pytest.ini", "op_fail =\n    aten::nothing:5%\n    1%\n")

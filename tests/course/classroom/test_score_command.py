@@ -222,7 +222,6 @@ def example():
     return code
 
 
-@pytest.mark.versions
 @pytest.mark.parametrize(
     ("text", "dtype"),
     [
