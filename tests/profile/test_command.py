@@ -193,13 +193,13 @@ def test_an_error_of_all_ranks_is_one_line(tmp_path):
     # Without a launcher the store ends with rank 0: rank 1 cannot learn that the error was said,
     # and PyTorch may warn of the store's end.
     assert all("Traceback" not in rank.stderr for rank in done)
-    said = [
+    errors = [
         line
         for rank in done
         for line in rank.stderr.splitlines()
         if line.startswith("mnistbench: ")
     ]
-    [line] = {re.sub("rank [01]", "rank N", line) for line in said}
+    [line] = {re.sub("rank [01]", "rank N", line) for line in errors}
     assert line.startswith("mnistbench: rank N of 2: --trace: /dev/null/t-step")
 
 

@@ -50,10 +50,10 @@ def test_only_the_conftests_above_a_test_are_asked_and_may_return_nothing(projec
             f"{name}/test_{name}.py",
             f"def test_{name}(op_benchmark):\n    op_benchmark('forward')\n",
         )
-    found = records(project.run_saved()[1])
+    saved_records = records(project.run_saved()[1])
     assert {
         name: (json.loads(record["attached"]), len(record["tables"]))
-        for name, record in found.items()
+        for name, record in saved_records.items()
     } == {
         "test_forward[tiny-b4-cpu]": ({}, 2),
         "test_other[tiny-b4-cpu]": ({"other": 1}, 0),

@@ -68,9 +68,9 @@ def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batche
         False
     ] * short + [True] * short
     weights = [weights for _, weights in ranks.began]
-    for other in (long, 2 * long, 2 * long + short):
+    for first in (long, 2 * long, 2 * long + short):
         for step in range(short):
-            torch.testing.assert_close(weights[other + step], weights[step], rtol=0, atol=0)
+            torch.testing.assert_close(weights[first + step], weights[step], rtol=0, atol=0)
     assert not torch.equal(weights[0][0], weights[1][0])  # they train
 
 
