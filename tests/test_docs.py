@@ -83,13 +83,13 @@ def lines_of_commands(page):
 
 def commands(page):
     """Return each command of a page as a list of words; loops and chains are taken apart."""
-    found = []
+    commands_of_page = []
     for line in lines_of_commands(page):
         for part in re.split(r"\s*(?:&&|;)\s*", line):
             words = shlex.split(part.removeprefix("do "), comments=True)
             if words and words[0] not in ("for", "done", "."):
-                found.append(words)
-    return found
+                commands_of_page.append(words)
+    return commands_of_page
 
 
 ALL = {tuple(words): name for name, page in PAGES.items() for words in commands(page)}
@@ -181,6 +181,18 @@ MEASURING = (
 SHORT = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--no-accel"]
 
 
+def without_download(words):
+    """Return a command that trains, with a dataset that need not be downloaded.
+
+    A run that it continues is begun with it.
+    """
+    if "--resume" not in words:
+        return [*words, "--dataset=digits"]
+    begun = words[words.index("--resume") + 1]
+    assert cli.main(["train", *SHORT, "--epochs=1", "--output", begun]) == EXIT_PASSED
+    return [*words, "--epochs=2"]
+
+
 def write_traces(words):
     """Write the traces that a command names: files, or the folder of the ranks of a run.
 
@@ -208,14 +220,9 @@ def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     if words[0] == "profile":
         monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
-    if "--resume" in words:
-        begun = words[words.index("--resume") + 1]
-        assert cli.main(["train", *SHORT, "--epochs=1", "--output", begun]) == EXIT_PASSED
-        capsys.readouterr()
-        words = [*words, "--epochs=2"]
-    elif words[0] == "train":
-        words = [*words, "--dataset=digits"]  # MNIST would be downloaded
     if words[0] == "train":
+        words = without_download(words)
+        capsys.readouterr()
         monkeypatch.setattr("mnistbench.train.run.run", measure)
     for where in (
         "train.scale.command.measured",
@@ -286,24 +293,22 @@ print([int(pytest.main([*words, *ours])) for words in json.loads(sys.argv[1])])
 
 
 def test_shown_pytest_commands_collect_tests(tmp_path):
-    given = [
-        ["bench", *words] if words[0].startswith("-") else words
-        for words in PYTEST
-        if words != ["tests"]
-    ]
+    in_bench = (words if not words[0].startswith("-") else ["bench", *words] for words in PYTEST)
+    different = dict.fromkeys(tuple(words) for words in in_bench)
+    shown_commands = [words for words in different if words != ("tests",)]
     done = subprocess.run(
-        [sys.executable, "-c", COLLECT, json.dumps(given), tmp_path],
+        [sys.executable, "-c", COLLECT, json.dumps(shown_commands), tmp_path],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,
     )
     codes = json.loads(done.stdout.splitlines()[-1])
-    assert len(codes) == len(given) > 0
+    assert len(codes) == len(shown_commands) > 0
     # Thresholds judge nothing where nothing was measured.
     collected = (pytest.ExitCode.OK, plugin.EXIT_UNJUDGED)
     assert [
-        words for words, code in zip(given, codes, strict=True) if code not in collected
+        words for words, code in zip(shown_commands, codes, strict=True) if code not in collected
     ] == [], done.stdout + done.stderr
 
 
@@ -368,7 +373,7 @@ def test_the_oldest_python_is_the_one_that_readme_names():
 def test_the_page_on_comparing_lists_the_options_that_need_the_command_line():
     [sentence] = re.findall(r"can only be given on the command line: ([^.]*)\.", COMPARING)
     assert re.findall(r"`(--[a-z-]+)`", sentence) == [
-        each.name for each in options_of(Criteria).values() if not each.configurable
+        option.name for option in options_of(Criteria).values() if not option.configurable
     ]
 
 

@@ -48,10 +48,10 @@ class Sizes(NamedTuple):
     channels: int
 
 
-_ON_CPU = Sizes(1024, 128 * 2**20, 8, 64)
-_ON_ACCELERATOR = Sizes(8192, 2**30, 256, 256)
+CPU_SIZES = Sizes(1024, 128 * 2**20, 8, 64)
+ACCELERATOR_SIZES = Sizes(8192, 2**30, 256, 256)
 #: The smallest sizes, of 150 MB: below them, a kernel measures a launch or a cache.
-_LEAST = Sizes(2048, 64 * 2**20, 8, 256)
+LEAST_SIZES = Sizes(2048, 64 * 2**20, 8, 256)
 
 
 def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
@@ -71,13 +71,14 @@ def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
         and torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
     ):
         precision = "tf32"
-    return _measured(torch_device, precision, threads if torch_device.type == "cpu" else 1)
+    return measured_ceilings(torch_device, precision, threads if torch_device.type == "cpu" else 1)
 
 
 @functools.cache
-def _measured(device: torch.device, precision: str, threads: int) -> Ceilings:
+def measured_ceilings(device: torch.device, precision: str, threads: int) -> Ceilings:
+    """Measure the ceilings, or return those that this process has measured before."""
     with thread_count(threads):
-        sizes = _sizes(device)
+        sizes = kernel_sizes(device)
         flops_per_s = max(
             _matmul_flops_per_s(sizes, device, precision),
             _convolution_flops_per_s(sizes, device, precision),
@@ -85,13 +86,13 @@ def _measured(device: torch.device, precision: str, threads: int) -> Ceilings:
         return Ceilings(flops_per_s, _copy_bytes_per_s(sizes, device), precision)
 
 
-def _sizes(device: torch.device) -> Sizes:
+def kernel_sizes(device: torch.device) -> Sizes:
     """Halve each size until its kernel fits into its share of the free memory.
 
-    Down to ``_LEAST``.
+    Down to ``LEAST_SIZES``.
     """
     if device.type == "cpu":
-        return _ON_CPU
+        return CPU_SIZES
     module = torch.get_device_module(device)
     if device.type == "mps":
         free_bytes = int(module.recommended_max_memory() - module.current_allocated_memory())
@@ -99,17 +100,19 @@ def _sizes(device: torch.device) -> Sizes:
         try:
             free_bytes, _ = module.mem_get_info(device)
         except RuntimeError:  # some XPU devices do not tell
-            return _ON_ACCELERATOR
+            return ACCELERATOR_SIZES
         # torch's allocator keeps it unused.
         free_bytes += module.memory_reserved(device) - module.memory_allocated(device)
     most = _SHARE_OF_FREE * free_bytes
-    side, copied_bytes, batch, channels = _ON_ACCELERATOR
-    while 3 * 4 * side**2 > most and side > _LEAST.side:  # two operands and the product, float32
+    side, copied_bytes, batch, channels = ACCELERATOR_SIZES
+    while (
+        3 * 4 * side**2 > most and side > LEAST_SIZES.side
+    ):  # two operands and the product, float32
         side //= 2
-    while 2 * copied_bytes > most and copied_bytes > _LEAST.copied_bytes:
+    while 2 * copied_bytes > most and copied_bytes > LEAST_SIZES.copied_bytes:
         copied_bytes //= 2
     # Inputs, outputs and cuDNN's workspace.
-    while 3 * 4 * batch * channels * _SIDE**2 > most and batch > _LEAST.batch:
+    while 3 * 4 * batch * channels * _SIDE**2 > most and batch > LEAST_SIZES.batch:
         batch //= 2
     return Sizes(side, copied_bytes, batch, channels)
 
@@ -123,7 +126,7 @@ def _matmul_flops_per_s(sizes: Sizes, device: torch.device, precision: str) -> f
     if precision == "tf32":
         torch.backends.cuda.matmul.fp32_precision = "tf32"
     try:
-        return 2 * side**3 / _typical_s(lambda: torch.mm(left, right, out=out), device)
+        return 2 * side**3 / typical_s(lambda: torch.mm(left, right, out=out), device)
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
 
@@ -140,17 +143,17 @@ def _convolution_flops_per_s(sizes: Sizes, device: torch.device, precision: str)
     weights = torch.rand(channels, channels, 3, 3, device=device).to(dtype)
     flops = 2 * batch * (_SIDE - 2) ** 2 * channels**2 * 9
     with torch.inference_mode():
-        return flops / _typical_s(lambda: torch.nn.functional.conv2d(inputs, weights), device)
+        return flops / typical_s(lambda: torch.nn.functional.conv2d(inputs, weights), device)
 
 
 def _copy_bytes_per_s(sizes: Sizes, device: torch.device) -> float:
     n_bytes = sizes.copied_bytes
     source = torch.ones(n_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * n_bytes / _typical_s(lambda: target.copy_(source), device)
+    return 2 * n_bytes / typical_s(lambda: target.copy_(source), device)
 
 
-def _typical_s(call: Callable[[], object], device: torch.device) -> float:
+def typical_s(call: Callable[[], object], device: torch.device) -> float:
     """Return the lower quartile of a kernel's times after one untimed iteration, in seconds."""
     wait = synchronizer(device)
 

@@ -86,9 +86,9 @@ class Profile(NamedTuple):
     def of(self, *kinds: str) -> list[dict[str, Any]]:
         """Events of these types that start in an iteration."""
         spans = self.iterations()
-        found = [event for event in self.events if event["cat"] in kinds]
+        events = [event for event in self.events if event["cat"] in kinds]
         return [
-            event for event in found if any(start <= event["ts"] <= end for start, end in spans)
+            event for event in events if any(start <= event["ts"] <= end for start, end in spans)
         ]
 
 
@@ -244,10 +244,12 @@ def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
         case()
     sample = case.clocked()
     assert sample.device_ns
-    found = case.operations(lambda: [None], [None] * ITERATIONS)
-    assert found.keys() == columns(OpTable.from_rows("warm", "device", (), ())).keys()
-    sums = list(map(sum, zip(*found["self_ns"], strict=True)))
-    assert all(0 < busy <= ns * 1.0001 for busy, ns in zip(found["busy_ns"], sums, strict=True))
+    operations = case.operations(lambda: [None], [None] * ITERATIONS)
+    assert operations.keys() == columns(OpTable.from_rows("warm", "device", (), ())).keys()
+    sums = list(map(sum, zip(*operations["self_ns"], strict=True)))
+    assert all(
+        0 < busy <= ns * 1.0001 for busy, ns in zip(operations["busy_ns"], sums, strict=True)
+    )
 
 
 # ---- Memory and random numbers -------------------------------------------------------------------
@@ -255,17 +257,17 @@ def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
 
 def test_ceilings_are_measured_with_little_free_memory() -> None:
     device = torch.device(DEVICE)
-    ceilings._measured.cache_clear()
+    ceilings.measured_ceilings.cache_clear()
     torch.cuda.empty_cache()
     free_bytes, _ = torch.cuda.mem_get_info(device)
     taken = torch.empty(max(0, free_bytes - GIB), dtype=torch.uint8, device=device)
     try:
-        found = ceilings.ceilings_of(DEVICE, "float32", 1)
+        rates = ceilings.ceilings_of(DEVICE, "float32", 1)
     finally:
         del taken
         torch.cuda.empty_cache()
-        ceilings._measured.cache_clear()
-    assert min(found.flops_per_s, found.bytes_per_s) > 1e9
+        ceilings.measured_ceilings.cache_clear()
+    assert min(rates.flops_per_s, rates.bytes_per_s) > 1e9
 
 
 def test_a_case_on_the_cpu_leaves_the_random_numbers_of_the_device() -> None:

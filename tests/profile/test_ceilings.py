@@ -8,24 +8,39 @@ import pytest
 import torch
 
 from mnistbench.measuring import timing
-from mnistbench.profile import ceilings as module
-from mnistbench.profile.ceilings import Sizes
+from mnistbench.profile import ceilings
+from mnistbench.profile.ceilings import ACCELERATOR_SIZES, LEAST_SIZES, Sizes
 
 pytestmark = pytest.mark.versions
 
 CPU = torch.device("cpu")
 
 
-def test_rates_are_work_divided_by_time(monkeypatch):
+@pytest.fixture
+def measured_ceilings():
+    """Measure in this test, whatever the process has measured before."""
+    ceilings.measured_ceilings.cache_clear()
+    yield ceilings.measured_ceilings
+    ceilings.measured_ceilings.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "flops"),
+    [
+        pytest.param(Sizes(64, 1_000, 1, 1), 2 * 64**3, id="matrix product"),
+        pytest.param(Sizes(8, 1_000, 2, 4), 2 * (2 * 54 * 54 * 4 * 4 * 9), id="convolution"),
+    ],
+)
+def test_rates_are_work_divided_by_time_and_the_higher_one_of_two_libraries_counts(
+    monkeypatch, measured_ceilings, sizes, flops
+):
     now = iter(range(0, 10**12, 10**6))  # a millisecond passes at each reading
     monkeypatch.setattr(timing.Clock, "wall_ns", lambda: next(now))
-    sizes = Sizes(side=8, copied_bytes=1_000, batch=2, channels=4)
-    assert module._matmul_flops_per_s(sizes, CPU, "float32") == pytest.approx(2 * 8**3 / 1e-3)
-    assert module._convolution_flops_per_s(sizes, CPU, "float32") == pytest.approx(
-        2 * (2 * 54 * 54 * 4 * 4 * 9) / 1e-3
-    )
+    monkeypatch.setattr(ceilings, "CPU_SIZES", sizes)
+    rates = measured_ceilings(CPU, "float32", 1)
+    assert rates.flops_per_s == pytest.approx(flops / 1e-3)
     # Read and written.
-    assert module._copy_bytes_per_s(sizes, CPU) == pytest.approx(2 * 1_000 / 1e-3)
+    assert rates.bytes_per_s == pytest.approx(2 * 1_000 / 1e-3)
 
 
 GIB = 2**30
@@ -47,7 +62,7 @@ def sizes_of(monkeypatch):
             current_allocated_memory=lambda: allocated,
         )
         monkeypatch.setattr(torch, "get_device_module", lambda _: module_of_device)
-        return module._sizes(torch.device(device))
+        return ceilings.kernel_sizes(torch.device(device))
 
     return sizes
 
@@ -59,7 +74,7 @@ def test_the_kernels_fit_into_half_of_the_free_memory_of_an_accelerator(sizes_of
     copies = 2 * sizes.copied_bytes
     images = 4 * sizes.batch * sizes.channels * (56**2 + 54**2)
     assert max(matrices, copies, images) <= free / 2
-    assert (sizes == Sizes(8192, GIB, 256, 256)) == (free >= 8 * GIB)
+    assert (sizes == ACCELERATOR_SIZES) == (free >= 8 * GIB)
 
 
 def test_memory_that_is_free(sizes_of):
@@ -70,7 +85,7 @@ def test_memory_that_is_free(sizes_of):
 
 
 def test_the_smallest_sizes_are_used_if_less_is_free(sizes_of):
-    assert sizes_of(1) == module._LEAST
+    assert sizes_of(1) == LEAST_SIZES
 
 
 def test_where_the_free_memory_is_unknown_the_sizes_are_the_usual_ones(monkeypatch):
@@ -80,7 +95,7 @@ def test_where_the_free_memory_is_unknown_the_sizes_are_the_usual_ones(monkeypat
     monkeypatch.setattr(
         torch, "get_device_module", lambda _: SimpleNamespace(mem_get_info=cannot_tell)
     )
-    assert module._sizes(torch.device("xpu")) == module._ON_ACCELERATOR
+    assert ceilings.kernel_sizes(torch.device("xpu")) == ACCELERATOR_SIZES
 
 
 @pytest.mark.parametrize(
@@ -98,25 +113,22 @@ def test_a_ceiling_does_not_depend_on_single_iterations(monkeypatch, millisecond
         now[0] += next(durations) * 1_000_000
 
     monkeypatch.setattr(timing.Clock, "wall_ns", lambda: now[0])
-    monkeypatch.setattr(module, "MEASURED_S", 0)
-    assert module._typical_s(call, CPU) == typical / 1e3
+    monkeypatch.setattr(ceilings, "MEASURED_S", 0)
+    assert ceilings.typical_s(call, CPU) == typical / 1e3
 
 
-def test_a_process_measures_once(monkeypatch):
-    times = []
-    monkeypatch.setattr(module, "_matmul_flops_per_s", lambda *_: times.append("matmul") or 1.0)
-    monkeypatch.setattr(
-        module, "_convolution_flops_per_s", lambda *_: times.append("convolution") or 3.0
-    )
-    monkeypatch.setattr(module, "_copy_bytes_per_s", lambda *_: times.append("copy") or 1.0)
-    module._measured.cache_clear()
-    try:
-        for _ in range(3):
-            found = module._measured(CPU, "float32", 1)
-        assert times == ["matmul", "convolution", "copy"]
-        assert found.flops_per_s == 3.0  # the better of the two
-    finally:
-        module._measured.cache_clear()
+def test_a_process_measures_each_kernel_once(monkeypatch, measured_ceilings):
+    kernels = []
+
+    def times_ns(work, **_):
+        kernels.append(work)
+        return [1_000_000] * 5
+
+    monkeypatch.setattr(ceilings, "times_ns", times_ns)
+    first = measured_ceilings(CPU, "float32", 1)
+    assert len(kernels) == 3  # the product, the convolution, the copy
+    assert measured_ceilings(CPU, "float32", 1) == first
+    assert len(kernels) == 3
 
 
 @pytest.mark.parametrize(
@@ -133,5 +145,5 @@ def test_ceilings_are_those_of_the_precision_and_the_threads_of_a_case(
     monkeypatch, device, dtype, precision, threads
 ):
     monkeypatch.setattr(torch.backends.cudnn, "conv", SimpleNamespace(fp32_precision="tf32"))
-    monkeypatch.setattr(module, "_measured", lambda *of: of)
-    assert module.ceilings_of(device, dtype, 2) == (torch.device(device), precision, threads)
+    monkeypatch.setattr(ceilings, "measured_ceilings", lambda *conditions: conditions)
+    assert ceilings.ceilings_of(device, dtype, 2) == (torch.device(device), precision, threads)

@@ -11,7 +11,7 @@ import sys
 
 import forks
 import pytest
-from rank_builders import TORCHRUN, distributed_modules, environ_of, start, wait
+from rank_builders import distributed_modules_after, environ_of, run_processes, start, wait
 
 from mnistbench.cli import main
 from mnistbench.profile import run as profile_run
@@ -158,16 +158,11 @@ OF_RANKS = ("--model", "lenet5", "--device", "cpu", "--iterations", "2")
 def test_rank_0_shows_the_operations_and_what_all_ranks_spend(tmp_path):
     # Not in forks: torch's allocator warns of a step, unless told not to before torch is imported.
     options = ("--batch-size", "4,6", "--trace", "t.json", "--format", "json")
-    done = subprocess.run(
-        [*TORCHRUN, "mnistbench", "profile", *OF_RANKS, *options],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    cases = json.loads(done.stdout)["cases"]
+    command = ("-m", "mnistbench", "profile", *OF_RANKS, *options)
+    ranks = run_processes(2, *command, cwd=tmp_path, OMP_NUM_THREADS="1")
+    assert [(rank.returncode, rank.stderr) for rank in ranks] == [(0, "")] * 2
+    assert ranks[1].stdout == ""
+    cases = json.loads(ranks[0].stdout)["cases"]
     assert [(case["params"]["batch_size"], case["samples"]) for case in cases] == [(4, 2), (6, 3)]
     for case in cases:
         assert [
@@ -198,25 +193,26 @@ def test_an_error_of_all_ranks_is_one_line(tmp_path):
     # Without a launcher the store ends with rank 0: rank 1 cannot learn that the error was said,
     # and PyTorch may warn of the store's end.
     assert all("Traceback" not in rank.stderr for rank in done)
-    said = [
+    errors = [
         line
         for rank in done
         for line in rank.stderr.splitlines()
         if line.startswith("mnistbench: ")
     ]
-    [line] = {re.sub("rank [01]", "rank N", line) for line in said}
+    [line] = {re.sub("rank [01]", "rank N", line) for line in errors}
     assert line.startswith("mnistbench: rank N of 2: --trace: /dev/null/t-step")
 
 
-@pytest.mark.versions
 def test_without_a_launcher_nothing_of_torch_distributed_is_imported(tmp_path):
-    profiling = "from mnistbench.cli import main\nmain()"
-    found = distributed_modules(
-        profiling, "profile", *OF_RANKS, "--batch-size", "2", "--phase", "forward", cwd=tmp_path
+    options = (*OF_RANKS, "--batch-size", "2", "--phase", "forward")
+    of_torch, of_both = distributed_modules_after(
+        "import torch, torch._dynamo, torch.profiler, torch.utils.flop_counter",
+        "from mnistbench.cli import main\nassert main() == 0",
+        "profile",
+        *options,
+        cwd=tmp_path,
     )
-    assert found == distributed_modules(
-        "import torch, torch._dynamo, torch.profiler, torch.utils.flop_counter", cwd=tmp_path
-    )
+    assert of_both == of_torch
 
 
 @pytest.mark.usefixtures("_not_profiled")

@@ -23,7 +23,6 @@ from mnistbench.profile import first_call, preloaded
 from mnistbench.profile.first_call import FirstCallJob, calls_of_process
 from mnistbench.profile.result import ColdCall
 
-pytestmark = pytest.mark.versions
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
 
@@ -41,6 +40,7 @@ def job(folder: Path, **changes: Any) -> FirstCallJob:
     )
 
 
+@pytest.mark.versions
 def test_only_the_first_iteration_of_a_process_is_cold(tmp_path: Path) -> None:
     with thread_count(1), fork_random(CPU):
         first, later = first_call._calls(job(tmp_path))
@@ -136,6 +136,7 @@ print([(call.first, call.table.temperature) for call in calls])
 """
 
 
+@pytest.mark.versions
 @on_linux
 def test_forks_are_served_one_after_another_and_an_error_ends_none(tmp_path: Path) -> None:
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)

@@ -24,30 +24,30 @@ pytestmark = pytest.mark.versions
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run on a machine whose ceilings are known."""
-    monkeypatch.setattr(ceilings, "_measured", lambda *_: Ceilings(1e9, 1e9, "float32"))
+    monkeypatch.setattr(ceilings, "measured_ceilings", lambda *_: Ceilings(1e9, 1e9, "float32"))
 
 
 def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     state = torch.get_rng_state()
     trace = tmp_path / "traces" / "t.json"
-    found = profile_case(
+    case = profile_case(
         tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=2, trace=trace
     )
-    (table,) = found.tables
-    assert (table.view, table.temperature, len(table.iteration_ns), found.samples) == (
+    (table,) = case.tables
+    assert (table.view, table.temperature, len(table.iteration_ns), case.samples) == (
         "host",
         "warm",
         2,
         4,
     )
-    assert found.costs.keys() <= {row.key for row in table.rows}
+    assert case.costs.keys() <= {row.key for row in table.rows}
     # The first layer's inputs need no gradient.
-    assert found.flops == (2 + 4) * 8 * 3 * 4 + (2 + 2) * 16 * 8 * 4
-    assert [layer.name for layer in found.layers][:2] == ["flatten", "hidden"]
-    assert found.ceilings == Ceilings(1e9, 1e9, "float32")
-    assert found.utilisation is not None
-    assert found.busy_ns == ()
+    assert case.flops == (2 + 4) * 8 * 3 * 4 + (2 + 2) * 16 * 8 * 4
+    assert [layer.name for layer in case.layers][:2] == ["flatten", "hidden"]
+    assert case.ceilings == Ceilings(1e9, 1e9, "float32")
+    assert case.utilisation is not None
+    assert case.busy_ns == ()
     assert len(json.loads(trace.read_text())["traceEvents"]) > 0
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
@@ -87,11 +87,11 @@ def test_a_case_is_profiled_without_ceilings_where_their_kernels_do_not_fit(
     def does_not_fit(*_: object) -> Ceilings:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(ceilings, "_measured", does_not_fit)
-    found = profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=1)
-    assert found.ceilings is None
-    assert found.utilisation is None
-    assert found.flops
+    monkeypatch.setattr(ceilings, "measured_ceilings", does_not_fit)
+    case = profile_case(tiny_params(phase="step", batch_size=4), tiny_workload(), iterations=1)
+    assert case.ceilings is None
+    assert case.utilisation is None
+    assert case.flops
 
 
 def test_a_trace_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ import json
 import pytest
 from projects import only_record, records
 
-pytestmark = pytest.mark.versions
-
 
 def test_what_a_conftest_returns_is_merged_and_takes_the_place_of_the_standard_attachments(project):
     project.append(
@@ -41,6 +39,7 @@ def test_the_standard_functions_can_be_called_beside_the_users_own(project):
     assert record["scalars"]
 
 
+@pytest.mark.versions
 def test_only_the_conftests_above_a_test_are_asked_and_may_return_nothing(project):
     for name, value in (("other", "{'other': 1}"), ("nothing", "None")):
         project.write(
@@ -51,10 +50,10 @@ def test_only_the_conftests_above_a_test_are_asked_and_may_return_nothing(projec
             f"{name}/test_{name}.py",
             f"def test_{name}(op_benchmark):\n    op_benchmark('forward')\n",
         )
-    found = records(project.run_saved()[1])
+    saved_records = records(project.run_saved()[1])
     assert {
         name: (json.loads(record["attached"]), len(record["tables"]))
-        for name, record in found.items()
+        for name, record in saved_records.items()
     } == {
         "test_forward[tiny-b4-cpu]": ({}, 2),
         "test_other[tiny-b4-cpu]": ({"other": 1}, 0),

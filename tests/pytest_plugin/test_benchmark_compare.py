@@ -111,7 +111,6 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
     assert "mnistbench: operations -" not in result.stdout.str()
 
 
-@pytest.mark.versions
 def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(project):
     save_a_base(project, factors=[0.001])
     result = project.run(
@@ -298,7 +297,6 @@ def test_pytest_has_no_exit_code_of_its_own_where_ours_is():
     assert EXIT_UNJUDGED not in list(pytest.ExitCode)
 
 
-@pytest.mark.versions
 def test_thresholds_in_the_configuration_need_a_comparison(project):
     save_a_base(project, factors=[0.001])
     project.append("pytest.ini", "op_fail =\n    aten::nothing:5%\n    1%\n")
@@ -382,19 +380,18 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
 
 
 @pytest.mark.versions
-def test_workers_of_xdist_measure_nothing_so_the_comparison_is_undecided(project):
+def test_workers_of_xdist_save_nothing_and_the_comparison_is_undecided(project):
     result = project.run(
         "-n2",
-        "-p",
-        "xdist",
-        "-W",
-        "ignore",
         "--bench-batch-size=2,4",
+        "--benchmark-save=base",
         "--benchmark-compare",
         "--op-fail=10%",
     )
     result.assert_outcomes(passed=2)
     assert result.ret == EXIT_UNJUDGED
+    assert not list(project.path.glob(".benchmarks/**/*.json"))
+    result.stderr.fnmatch_lines(["*Benchmarks are automatically disabled because xdist*"])
     result.stdout.fnmatch_lines(
         ["missing: no benchmark ran: * pytest-xdist; run without -n", "thresholds: inconclusive: 1"]
     )

@@ -13,9 +13,8 @@ from mnistbench.core.options import options_of
 from mnistbench.core.record import CaseRecord
 from mnistbench.pytest_plugin.options import Options
 
-pytestmark = pytest.mark.versions
 
-
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("argument", "line"),
     [
@@ -60,6 +59,7 @@ def test_missing_mnist_is_one_line_with_the_three_ways_out(project):
     )
 
 
+@pytest.mark.versions
 def test_options_decide_what_is_measured(project):
     _, saved = project.run_saved(
         "--bench-batch-size=2,3",
@@ -88,6 +88,7 @@ def test_options_decide_what_is_measured(project):
     assert "[[3, 8], " in str([row.shapes for row in warm.rows if row.name == "aten::linear"])
 
 
+@pytest.mark.versions
 def test_one_case_can_be_selected_by_its_id_which_has_what_is_not_the_default(project):
     options = (
         "--bench-batch-size=1,16",
@@ -101,6 +102,7 @@ def test_one_case_can_be_selected_by_its_id_which_has_what_is_not_the_default(pr
     ]
 
 
+@pytest.mark.versions
 def test_what_torch_warns_of_while_it_compiles_is_no_error_where_warnings_are(project):
     """torch 2.11 warns of deprecated code of its own.
 
@@ -127,6 +129,7 @@ def test_what_torch_warns_of_while_it_compiles_is_no_error_where_warnings_are(pr
     project.run("--bench-compile").assert_outcomes(passed=1, failed=1, warnings=1)
 
 
+@pytest.mark.versions
 @pytest.mark.skipif(not shutil.which("c++"), reason="torch compiles with a C++ compiler")
 def test_a_model_is_compiled(project):
     record = only_record(project.run_saved("--bench-compile")[1])
@@ -135,6 +138,7 @@ def test_a_model_is_compiled(project):
     assert any(name.startswith("Torch-Compiled Region") for name in names)
 
 
+@pytest.mark.versions
 def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
     project.write(
         "test_bench.py",
@@ -180,6 +184,7 @@ def test_op_top_limits_what_is_shown_and_not_what_is_saved(project):
     assert len(CaseRecord.from_json(only_record(saved)).table("warm").rows) > 10
 
 
+@pytest.mark.versions
 def test_help_shows_a_group_with_every_option(project):
     text = project.run("--help").stdout.str()
     group = text[text.index("mnistbench: operation tables") :]

@@ -5,8 +5,6 @@ import re
 import pytest
 from forks import run_on_terminal
 
-pytestmark = pytest.mark.versions
-
 SLOW = """
 
 make_quick_batch = make_batch
@@ -30,6 +28,7 @@ def slow_training(project):
     project.measure_a_step()
 
 
+@pytest.mark.versions
 def test_on_a_terminal_there_is_a_bar_on_a_line_of_its_own(project):
     slow_training(project)
     arguments = ("--benchmark-max-time=0.01", "--no-op-profile", "-p", "no:cacheprovider")

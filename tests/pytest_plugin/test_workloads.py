@@ -53,7 +53,6 @@ def test_workloads_of_a_test(project, options, conftest, test, cases):
     assert "".join(result.errlines) == ""
 
 
-@pytest.mark.versions
 @pytest.mark.parametrize(
     ("conftest", "line"),
     [

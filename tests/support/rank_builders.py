@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -48,6 +49,14 @@ def environ_of(rank: int, world_size: int, port: int) -> dict[str, str]:
     return plain_environ() | {name: str(value) for name, value in places.items()}
 
 
+def free_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+    return port
+
+
 def start(
     world_size: int,
     *arguments: str,
@@ -68,9 +77,7 @@ def start(
         errors: raise warnings as errors.
         more: environment variables.
     """
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))  # any port on which nothing listens
-        port = listening.getsockname()[1]
+    port = free_port()
     return [
         forks.Fork(
             module,
@@ -90,22 +97,65 @@ def wait(
     return [rank.wait(timeout) for rank in ranks]
 
 
-def distributed_modules(program: str, *arguments: str, cwd: Path) -> str:
-    """Return the imported modules of torch.distributed and pytest after a program.
+def run_processes(
+    world_size: int, *arguments: str, cwd: Path, **more: str
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run Python for each rank on one node, to the end.
 
-    The program is no rank.
+    For what a fork of a process that has imported torch cannot show.
+
+    Args:
+        world_size: number of ranks.
+        arguments: of every interpreter.
+        cwd: working directory.
+        more: environment variables.
+    """
+    port = free_port()
+    running = [
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=cwd,
+            env=environ_of(rank, world_size, port) | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+    # A rank writes less than a pipe holds, so one is read after the other.
+    outputs = [process.communicate(timeout=120) for process in running]
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, *output)
+        for process, output in zip(running, outputs, strict=True)
+    ]
+
+
+def distributed_modules_after(
+    first: str, program: str, *arguments: str, cwd: Path
+) -> tuple[list[str], list[str]]:
+    """Run one program, then another one in the same process, which is no rank.
+
+    Return the modules of torch.distributed and pytest that are imported after the first, and those
+    after both.
     """
     listing = (
-        "import sys; print(sorted(name for name in sys.modules if "
-        "name.startswith(('torch.distributed', 'pytest'))))"
+        "sorted(name for name in sys.modules if name.startswith(('torch.distributed', 'pytest')))"
+    )
+    lines = (
+        "import json, sys",
+        first,
+        f"before = {listing}",
+        program,
+        f"print(json.dumps([before, {listing}]))",
     )
     environ = {name: value for name, value in os.environ.items() if name != "RANK"}
     done = subprocess.run(
-        [sys.executable, "-c", f"{program}\n{listing}", *arguments],
+        [sys.executable, "-c", "\n".join(lines), *arguments],
         cwd=cwd,
         env=environ,
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout.splitlines()[-1]
+    before, after = json.loads(done.stdout.splitlines()[-1])
+    return before, after

@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from rank_builders import TORCHRUN, distributed_modules, plain_environ, start, wait
+from rank_builders import TORCHRUN, distributed_modules_after, plain_environ, start, wait
 
 from mnistbench.train.result import CHECKPOINT, METRICS, RESULT, WEIGHTS
-
-pytestmark = pytest.mark.versions
 
 #: LeNet-5 has no dropout, whose masks would differ from rank to rank.
 SMALL = (
@@ -50,7 +48,7 @@ def result_in(directory: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("world_size", "batch_size", "step"),
     # 1,437 samples: of the last batch of 1 sample, two of three ranks have none.
-    [(2, 256, "reference"), (3, 359, "fast")],
+    [pytest.param(2, 256, "reference", marks=pytest.mark.versions), (3, 359, "fast")],
 )
 def test_ranks_have_the_losses_of_one_process(
     world_size: int, batch_size: int, step: str, tmp_path: Path
@@ -152,6 +150,7 @@ def end_after(fault: str, tmp_path: Path) -> list[subprocess.CompletedProcess[st
     return wait(ranks)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("error", "shown", "recorded"),
     [
@@ -177,11 +176,13 @@ def test_a_rank_that_raises_ends_all_and_records_its_error_for_torchrun(
     assert written(tmp_path / "run") == []
 
 
+@pytest.mark.versions
 def test_a_rank_ends_when_another_one_is_killed(tmp_path: Path) -> None:
     ranks = end_after("os.kill(os.getpid(), signal.SIGKILL)", tmp_path)
     assert [rank.returncode for rank in ranks] == [2, -signal.SIGKILL]
 
 
+@pytest.mark.versions
 def test_torchrun_reports_a_rank_that_is_killed(tmp_path: Path) -> None:
     arguments = (*SMALL, "--epochs", "1000", "--save-model", "--output", "run")
     command = [*TORCHRUN, "mnistbench", *arguments]
@@ -223,6 +224,7 @@ def _process_of_rank(rank: int, launcher: int) -> int:
     raise AssertionError("no such rank")
 
 
+@pytest.mark.versions
 def test_an_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
     [rank] = wait(start(2, *SMALL, "--lr", "no", cwd=tmp_path, modules=("mnistbench",)))
     assert rank.returncode == 2
@@ -232,11 +234,14 @@ def test_an_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
 def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(
     tmp_path: Path,
 ) -> None:
-    training = "from mnistbench.cli import main\nmain()"
-    modules = distributed_modules(training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path)
-    assert modules == distributed_modules("import torch", cwd=tmp_path)
+    training = "from mnistbench.cli import main\nassert main() == 0"
+    of_torch, of_both = distributed_modules_after(
+        "import torch", training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path
+    )
+    assert of_both == of_torch
 
 
+@pytest.mark.versions
 def test_an_interrupt_of_all_ranks_keeps_what_was_trained(tmp_path: Path) -> None:
     ranks = start(2, *SMALL, "--epochs", "1000", "--output", "run", cwd=tmp_path)
     until = time.monotonic() + 60

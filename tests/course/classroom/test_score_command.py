@@ -161,8 +161,8 @@ def weights(tmp_path_factory):
 @contextmanager
 def side(environ, text):
     """A process that runs the text of a file."""
-    with ScoredSide(WORKER, environ) as made:
-        yield loaded(made, text)
+    with ScoredSide(WORKER, environ) as process:
+        yield loaded(process, text)
 
 
 def loaded(side_process, text, size=16):
@@ -179,15 +179,15 @@ def impatient(side_process):
 
 @pytest.fixture(scope="module")
 def reference(environ, weights):
-    with side(environ, REFERENCE_STEP) as made:
-        made.ask(Any, "epoch", seed=1, weights=weights)
-        yield made
+    with side(environ, REFERENCE_STEP) as process:
+        process.ask(Any, "epoch", seed=1, weights=weights)
+        yield process
 
 
 @pytest.fixture(scope="module")
 def shared(environ):
-    with side(environ, HONEST) as made:
-        yield made
+    with side(environ, HONEST) as process:
+        yield process
 
 
 def turns(reference, student, weights, dtype="float32"):
@@ -222,7 +222,6 @@ def example():
     return code
 
 
-@pytest.mark.versions
 @pytest.mark.parametrize(
     ("text", "dtype"),
     [

@@ -133,9 +133,9 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
         r"gate/\d{8}_\d{6}\.jsonl\.gz", str(path.relative_to(repository.path / ".benchmarks"))
     )
     shown = path.relative_to(repository.path)
-    said = done.stderr.splitlines()
-    assert said[:2] == ["loading both sides", "launch 1 of 8"]
-    assert f"raw samples: {shown}; judge them again with: mnistbench judge {shown}" == said[-1]
+    lines = done.stderr.splitlines()
+    assert lines[:2] == ["loading both sides", "launch 1 of 8"]
+    assert f"raw samples: {shown}; judge them again with: mnistbench judge {shown}" == lines[-1]
 
     report = done.stdout
     assert f"base {commit} -> head {commit} with changes\n" in report
@@ -188,7 +188,7 @@ import time
 
 
 def table():
-    end = time.process_time() + 0.03
+    end = time.process_time() + 0.01
     while time.process_time() < end:
         pass
     return [1]
@@ -420,12 +420,14 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         )
     paths = [path.name for path in sorted(tmp_path.glob("shard-*"))]
     assert cli.main(["judge", *paths, "--format", "json"]) == EXIT_REGRESSED
-    found = json.loads(capsys.readouterr().out)
-    assert found["sentence"].startswith("regressed: ")
+    document = json.loads(capsys.readouterr().out)
+    assert document["sentence"].startswith("regressed: ")
     assert {
-        one["screened"]["case"] for one in found["findings"] if one["verdict"] == "regressed"
+        finding["screened"]["case"]
+        for finding in document["findings"]
+        if finding["verdict"] == "regressed"
     } == {*shards[1].own()}
-    assert [one["shard"] for one in found["shards"]] == ["1/2", "2/2"]
+    assert [shard["shard"] for shard in document["shards"]] == ["1/2", "2/2"]
     assert cli.main(["judge", paths[0]]) == EXIT_UNJUDGED
     assert (
         "inconclusive: shard 2/2 is missing, so its tests are not judged: "

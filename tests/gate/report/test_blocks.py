@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -1284,14 +1285,20 @@ def test_of_many_cases_nothing_is_said_more_than_ten_times():
     assert len(shown(all_of_it(NAMES_OF_200), everything=True).splitlines()) > 1_000
 
 
-@pytest.mark.parametrize(
-    "verdict",
-    [suite(LONG_NAMES, 500), suite(LONG_NAMES, 0, 500), all_of_it(LONG_NAMES), suite(LONG_NAMES)],
-)
+@functools.cache
+def verdict_over_long_names(kind):
+    if kind == "everything is said":
+        return all_of_it(LONG_NAMES)
+    number = len(LONG_NAMES)
+    return suite(LONG_NAMES, **{} if kind == "nothing is found" else {kind: number})
+
+
+@pytest.mark.parametrize("kind", ["slower", "noisy", "everything is said", "nothing is found"])
 @pytest.mark.parametrize(("everything", "most"), [(False, 65_536), (True, 2**20)])
 def test_markdown_fits_a_comment_and_with_all_a_summary(
-    tmp_path, monkeypatch, verdict, everything, most
+    tmp_path, monkeypatch, kind, everything, most
 ):
+    verdict = verdict_over_long_names(kind)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     options = JudgeOptions(everything=everything, format="markdown", output=tmp_path / "report.md")
     verdict = dataclasses.replace(verdict, options=options)

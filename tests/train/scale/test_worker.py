@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
-from rank_builders import TORCHRUN, plain_environ
+from rank_builders import run_processes
 from scale_builders import SETTINGS as SCALE
 from torch import nn
 
@@ -69,9 +68,9 @@ def test_blocks_of_both_kinds_alternate_from_the_same_weights_on_the_same_batche
         False
     ] * short + [True] * short
     weights = [weights for _, weights in ranks.began]
-    for other in (long, 2 * long, 2 * long + short):
+    for first in (long, 2 * long, 2 * long + short):
         for step in range(short):
-            torch.testing.assert_close(weights[other + step], weights[step], rtol=0, atol=0)
+            torch.testing.assert_close(weights[first + step], weights[step], rtol=0, atol=0)
     assert not torch.equal(weights[0][0], weights[1][0])  # they train
 
 
@@ -126,13 +125,7 @@ def test_ranks_add_no_gradients_without_synchronization(tmp_path: Path) -> None:
     (tmp_path / "gradients.py").write_text(GRADIENTS)
     # A process of its own: forks begin with modules of torch.distributed that a rank imports when
     # there are ranks.
-    done = subprocess.run(
-        [*TORCHRUN[:-1], "gradients.py"],
-        cwd=tmp_path,
-        env=plain_environ(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[1.5, 1.0, 1.5], [1.5, 2.0, 1.5]]
+    ranks = run_processes(2, "gradients.py", cwd=tmp_path)
+    assert [(rank.returncode, rank.stderr) for rank in ranks] == [(0, "")] * 2
+    assert json.loads(ranks[0].stdout) == [[1.5, 1.0, 1.5], [1.5, 2.0, 1.5]]
+    assert ranks[1].stdout == ""
