@@ -405,7 +405,7 @@ class _Part:
             self._visit_class(node)
         elif isinstance(node, ast.AnnAssign) and not self.keeps_annotations:
             if node.value is not None:
-                self._visit_all([node.target, node.value])
+                self.visit(ast.Assign([node.target], node.value))
             elif isinstance(node.target, ast.Name):
                 self.bound.add(node.target.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):

@@ -77,6 +77,28 @@ def run():
 """,
         reached=set(),
     ),
+    "a global of one of two equal files": Change(
+        base="""
+## pkg/a.py
+K = 1
+
+def run():
+    return K
+## pkg/b.py
+K = 1
+
+def run():
+    return K
+""",
+        head="""
+## pkg/b.py
+K = 2
+
+def run():
+    return K
+""",
+        reached={SECOND},
+    ),
     "a global": Change(
         base="""
 ## pkg/a.py
@@ -338,6 +360,43 @@ def two():
 @known.append
 def one():
     pass
+""",
+        reached={FIRST},
+    ),
+    "the order of classes that a base registers": Change(
+        base="""
+## pkg/a.py
+class Plugin:
+    known = []
+
+    def __init_subclass__(cls):
+        Plugin.known.append(cls)
+
+class First(Plugin):
+    pass
+
+class Second(Plugin):
+    pass
+
+def run():
+    len(Plugin.known)
+""",
+        head="""
+## pkg/a.py
+class Plugin:
+    known = []
+
+    def __init_subclass__(cls):
+        Plugin.known.append(cls)
+
+class Second(Plugin):
+    pass
+
+class First(Plugin):
+    pass
+
+def run():
+    len(Plugin.known)
 """,
         reached={FIRST},
     ),
