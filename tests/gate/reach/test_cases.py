@@ -136,6 +136,32 @@ FAST = False
 """,
         reached={FIRST},
     ),
+    "a function of data that two tests pass": Change(
+        base="""
+## bench/test_x.py
+from pkg import a, b
+
+DATA = [1]
+
+def test_first(benchmark):
+    benchmark(a.run, DATA)
+
+def test_second(benchmark):
+    benchmark(b.run, DATA)
+## pkg/a.py
+def run(data):
+    return 1
+## pkg/b.py
+def run(data):
+    return 1
+""",
+        head="""
+## pkg/a.py
+def run(data):
+    return 2 - 1
+""",
+        reached={FIRST},
+    ),
     "a function of a condition": Change(
         base="""
 ## pkg/a.py
