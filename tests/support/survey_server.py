@@ -30,6 +30,10 @@ PLUGINS = ("-p", "pytest_benchmark.plugin", "-p", "mnistbench.pytest_plugin.plug
 #: Files in ``OUTPUT``.
 SURVEYED = "surveyed.json"
 
+#: Instructions that a name which the module imports changes elsewhere: CPython then compiles the
+#: method call ``name.f()`` of a local name in another way.
+_OF_COMPILER = frozenset({"LOAD_ATTR", "LOAD_METHOD", "PUSH_NULL"})
+
 #: Numbers above it are ids of objects.
 _LARGEST = 1_000_000_000
 
@@ -145,7 +149,8 @@ class Tracer:
             if name in ("LOAD_GLOBAL", "LOAD_NAME"):
                 loaded = text.removeprefix("NULL + ")
                 value = shown(frame.f_globals.get(loaded, frame.f_builtins.get(loaded)))
-            self._log(f"{name} {text} {value}")
+            if name not in _OF_COMPILER:
+                self._log(f"{name} {text} {value}")
         elif event == "return":
             self._log(f"return {shown(argument)}")
         return self._trace_inner
