@@ -30,10 +30,6 @@ PLUGINS = ("-p", "pytest_benchmark.plugin", "-p", "mnistbench.pytest_plugin.plug
 #: Files in ``OUTPUT``.
 SURVEYED = "surveyed.json"
 
-#: Instructions that a name which the module imports changes elsewhere: CPython then compiles the
-#: method call ``name.f()`` of a local name in another way.
-_OF_COMPILER = frozenset({"LOAD_ATTR", "LOAD_METHOD", "PUSH_NULL"})
-
 #: Numbers above it are ids of objects.
 _LARGEST = 1_000_000_000
 
@@ -149,7 +145,7 @@ class Tracer:
             if name in ("LOAD_GLOBAL", "LOAD_NAME"):
                 loaded = text.removeprefix("NULL + ")
                 value = shown(frame.f_globals.get(loaded, frame.f_builtins.get(loaded)))
-            if name not in _OF_COMPILER:
+            if name != "PUSH_NULL":  # it depends on which instruction loads an attribute
                 self._log(f"{name} {text} {value}")
         elif event == "return":
             self._log(f"return {shown(argument)}")
@@ -173,12 +169,13 @@ def instructions(code: CodeType) -> dict[int, tuple[str, str]]:
     jumps = {*dis.hasjrel, *dis.hasjabs}
     return {
         step.offset: (
-            step.opname,
+            # CPython loads no method of a local name that the module imports, too.
+            step.opname.replace("LOAD_METHOD", "LOAD_ATTR"),
             f"code {step.argval.co_name}"
             if isinstance(step.argval, CodeType)
             else ""
             if step.opcode in jumps
-            else step.argrepr,
+            else step.argrepr.removeprefix("NULL|self + "),
         )
         for step in dis.get_instructions(code)
     }
