@@ -145,7 +145,8 @@ class Tracer:
             if name in ("LOAD_GLOBAL", "LOAD_NAME"):
                 loaded = text.removeprefix("NULL + ")
                 value = shown(frame.f_globals.get(loaded, frame.f_builtins.get(loaded)))
-            self._log(f"{name} {text} {value}")
+            if name != "PUSH_NULL":  # it depends on which instruction loads an attribute
+                self._log(f"{name} {text} {value}")
         elif event == "return":
             self._log(f"return {shown(argument)}")
         return self._trace_inner
@@ -168,12 +169,13 @@ def instructions(code: CodeType) -> dict[int, tuple[str, str]]:
     jumps = {*dis.hasjrel, *dis.hasjabs}
     return {
         step.offset: (
-            step.opname,
+            # CPython loads no method of a local name that the module imports, too.
+            step.opname.replace("LOAD_METHOD", "LOAD_ATTR"),
             f"code {step.argval.co_name}"
             if isinstance(step.argval, CodeType)
             else ""
             if step.opcode in jumps
-            else step.argrepr,
+            else step.argrepr.removeprefix("NULL|self + "),
         )
         for step in dis.get_instructions(code)
     }

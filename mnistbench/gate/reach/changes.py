@@ -287,15 +287,25 @@ class _Spreading:
                 for side, listed in ((BASE, of_base), (HEAD, of_head)):
                     for statement in listed:
                         self._add(side, path, statement, f"{path}:{statement.line} {how}", how)
-        orders = {BASE: _orders(base), HEAD: _orders(head)}
-        for side, source in ((BASE, base), (HEAD, head)):
-            for root, order in orders[side].items():
-                if order == orders[BASE if side == HEAD else HEAD].get(root, order):
-                    continue
-                for statement in source.statements:
-                    if root in _roots_of_effects(statement):
-                        why = f"{path}:{statement.line} in another order"
-                        self._add(side, path, statement, why)
+        for moved in (_moved(_orders(base), _orders(head)), self._moved_runs(path, base, head)):
+            for side, statements_of_side in zip((BASE, HEAD), moved, strict=True):
+                for statement in statements_of_side:
+                    why = f"{path}:{statement.line} in another order"
+                    self._add(side, path, statement, why)
+
+    def _moved_runs(
+        self, path: str, base: Source, head: Source
+    ) -> tuple[list[Statement], list[Statement]]:
+        """Return the statements of each side that run a function, if their order differs."""
+        orders = []
+        for side, source in ((self._sides[BASE], base), (self._sides[HEAD], head)):
+            order: dict[str, list[Statement]] = defaultdict(list)
+            for statement in source.statements:
+                if not statement.is_head:
+                    for code in {*side.run_under(path, statement)}:
+                        order[f"{code.path}:{code.name}"].append(statement)
+            orders.append(order)
+        return _moved(orders[0], orders[1])
 
     def load(self, path: str) -> None:
         """Add the statements of a file that one side alone has imported."""
@@ -584,13 +594,12 @@ def _by_name(source: Source) -> dict[tuple[str, str], list[Statement]]:
     return statements
 
 
-def _orders(source: Source) -> dict[str, list[str]]:
+def _orders(source: Source) -> dict[str, list[Statement]]:
     """Return, by the first name of what statements act on, all that act on it or use it."""
     roots = {root for statement in source.statements for root in _roots_of_effects(statement)}
-    orders: dict[str, list[str]] = {}
-    for root in roots:
-        orders[root] = [
-            statement.content
+    return {
+        root: [
+            statement
             for statement in source.statements
             if not statement.is_head
             and (
@@ -599,7 +608,27 @@ def _orders(source: Source) -> dict[str, list[str]]:
                 or root in statement.names
             )
         ]
-    return orders
+        for root in roots
+    }
+
+
+def _moved(
+    base: Mapping[str, Sequence[Statement]], head: Mapping[str, Sequence[Statement]]
+) -> tuple[list[Statement], list[Statement]]:
+    """Return the statements of each side whose order is not that of the other side."""
+    moved: tuple[list[Statement], list[Statement]] = ([], [])
+    for name in base.keys() & head.keys():
+        common = {statement.content for statement in base[name]}
+        common &= {statement.content for statement in head[name]}
+        orders = [
+            [statement for statement in side[name] if statement.content in common]
+            for side in (base, head)
+        ]
+        contents = [[statement.content for statement in order] for order in orders]
+        if contents[0] != contents[1]:
+            moved[0].extend(orders[0])
+            moved[1].extend(orders[1])
+    return moved
 
 
 def _roots_of_effects(statement: Statement) -> set[str]:

@@ -291,7 +291,7 @@ class _SourceReader:
                 defines=defines,
                 is_class=isinstance(node, ast.ClassDef),
                 imported=tuple(part.imported),
-                acts_on=frozenset(part.acted_on),
+                acts_on=frozenset(part.acted_on | part.arguments),
                 passes=frozenset(part.passed - part.acted_on),
                 is_read_by_class=is_read_by_class,
                 is_decorated=bool(getattr(node, "decorator_list", ())),
@@ -345,6 +345,7 @@ class _Part:
     attributes: set[str] = field(default_factory=set)
     imported: list[tuple[str, str, str]] = field(default_factory=list)
     acted_on: set[str] = field(default_factory=set)
+    arguments: set[str] = field(default_factory=set)  # of calls for their effects
     passed: set[str] = field(default_factory=set)  # to functions, or to its own methods
     tested: set[str] = field(default_factory=set)  # by conditions, or read where errors are caught
     is_computed: bool = False
@@ -363,7 +364,7 @@ class _Part:
 
     def effects(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
         """Return what a function acts on; of a constructor without its own object."""
-        acted_on = frozenset(self.acted_on | self.declared_global)
+        acted_on = frozenset(self.acted_on | self.arguments | self.declared_global)
         arguments = [*node.args.posonlyargs, *node.args.args]
         if node.name not in CONSTRUCTORS or not arguments:
             return acted_on
@@ -377,6 +378,7 @@ class _Part:
         return frozenset(
             chain
             for chain in effects
+            if chain not in self.arguments - self.acted_on
             if chain.partition(".")[0] not in local or (chain in self.tested and "." in chain)
         )
 
@@ -405,7 +407,7 @@ class _Part:
             self._visit_class(node)
         elif isinstance(node, ast.AnnAssign) and not self.keeps_annotations:
             if node.value is not None:
-                self._visit_all([node.target, node.value])
+                self.visit(ast.Assign([node.target], node.value))
             elif isinstance(node.target, ast.Name):
                 self.bound.add(node.target.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -507,7 +509,8 @@ class _Part:
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
             call = node.value.value if isinstance(node.value, ast.Await) else node.value
             function = call.func if isinstance(call, ast.Call) else call
-            self.acted_on |= {_object_of_call(function), *_arguments_of(call)}
+            self.acted_on.add(_object_of_call(function))
+            self.arguments |= {*_arguments_of(call)}
         elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
             self.acted_on.add(_chain(node))
 

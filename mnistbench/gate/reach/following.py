@@ -82,14 +82,14 @@ class Follower:
         self._import_depth = 0  # of modules of the tree that are imported now
         # What ran -> files that it opened, code that it ran, and why not all of it is known.
         self._opened: dict[object, set[str]] = defaultdict(set)
-        self._ran: dict[object, set[CodeType]] = defaultdict(set)
+        self._ran: dict[object, set[RunCode]] = defaultdict(set)
         self._unfollowed: dict[object, dict[str, None]] = defaultdict(dict)
-        self._outside: dict[CodeType, set[tuple[str, int]]] = defaultdict(set)
-        self._outside_calls = Counter[CodeType]()
+        self._outside: dict[RunCode, set[tuple[str, int]]] = defaultdict(set)
+        self._outside_calls = Counter[RunCode]()
         self.sources: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
         self._fixtures: list[Any] = []  # of the test
         self._read: dict[str, tuple[str, ...]] = {}  # node id -> files that it has opened
-        self._of_test: dict[str, tuple[set[CodeType], str]] = {}  # code, why it is not all
+        self._of_test: dict[str, tuple[set[RunCode], str]] = {}  # code, why it is not all
         # Modules that were imported before the first conftest.py.
         self.plugins: frozenset[str] = frozenset()
         self._calls: _Monitoring | _Profiling = (
@@ -108,15 +108,17 @@ class Follower:
 
     def _note_call(self, code: CodeType, frame: FrameType) -> bool:
         """Note a call of code in the tree; return whether more of its calls count."""
+        # Code objects of two files may be equal.
+        ran = RunCode(self._relative(code.co_filename), code.co_qualname, code.co_firstlineno)
         if self._running is not None:
-            self._ran[self._running].add(code)
+            self._ran[self._running].add(ran)
             if not self._import_depth:
                 return False
-        self._outside_calls[code] += 1
-        if self._outside_calls[code] > _MOST_CALLS:
-            self._outside[code].add(("", 0))
+        self._outside_calls[ran] += 1
+        if self._outside_calls[ran] > _MOST_CALLS:
+            self._outside[ran].add(("", 0))
             return False
-        self._outside[code].add(self._importing_statement(frame))
+        self._outside[ran].add(self._importing_statement(frame))
         return True
 
     def _importing_statement(self, frame: FrameType) -> tuple[str, int]:
@@ -262,7 +264,7 @@ class Follower:
 
     def followed(self, node_ids: Collection[str]) -> Followed:
         """Return what ran outside of tests, and in these."""
-        positions: dict[CodeType, int] = {}
+        positions: dict[RunCode, int] = {}
         for code in (
             *self._outside,
             *(code for codes, _ in self._of_test.values() for code in codes),
@@ -270,10 +272,7 @@ class Follower:
             positions.setdefault(code, len(positions))
         of_tests = {node_id: test for node_id, test in self._of_test.items() if node_id in node_ids}
         return Followed(
-            code=tuple(
-                RunCode(self._relative(code.co_filename), code.co_qualname, code.co_firstlineno)
-                for code in positions
-            ),
+            code=tuple(positions),
             cases={
                 node_id: tuple(sorted(positions[code] for code in codes))
                 for node_id, (codes, _) in of_tests.items()
@@ -400,8 +399,10 @@ class _Profiling:
         self._is_wanted = is_wanted
         self._note = note
         self._is_on = False
-        self._foreign: set[CodeType] = set()  # outside of the tree
-        self._seen: set[CodeType] = set()  # since the last test or fixture began
+        # Line and file of code whose calls do not count any more.
+        self._known: set[tuple[int, str]] = set()
+        self._seen: set[tuple[int, str]] = set()  # of these since the last test or fixture began
+        self._called = self._function()
         self._thread_count = 0
 
     def start(self) -> None:
@@ -414,7 +415,8 @@ class _Profiling:
 
     def begin(self) -> None:
         """Report all code objects again."""
-        self._seen = set()
+        self._known.difference_update(self._seen)
+        self._seen.clear()
 
     def follow_hooks(self, manager: pytest.PytestPluginManager) -> None:
         """Follow the calls of hooks that are implemented in the tree."""
@@ -452,13 +454,31 @@ class _Profiling:
         """Whether there are threads from before the session."""
         return self._thread_count > 1
 
-    def _called(self, frame: FrameType, event: str, _: object) -> None:
-        if event != "call" or not self._is_on:
+    def _function(self) -> Callable[[FrameType, str, object], None]:
+        """Return the profile function, which runs at each call and has to be quick."""
+        known = self._known
+
+        # The attribute f_code, id() and the hash of code take several times as long: the first two
+        # are audit events.
+        def called(frame: FrameType, event: str, _: object) -> None:
+            if event == "call":
+                try:
+                    if (frame.f_lineno, frame.f_globals["__file__"]) not in known:
+                        self._note_frame(frame)
+                except (KeyError, TypeError):
+                    self._note_frame(frame)
+
+        return called
+
+    def _note_frame(self, frame: FrameType) -> None:
+        if not self._is_on:
             return
         code = frame.f_code
-        if code in self._foreign or code in self._seen:
+        is_own = self._is_wanted(code)
+        if is_own and self._note(code, frame):
             return
-        if not self._is_wanted(code):
-            self._foreign.add(code)
-        elif not self._note(code, frame):
-            self._seen.add(code)
+        if code.co_filename == frame.f_globals.get("__file__"):  # else made by exec
+            key = frame.f_lineno, code.co_filename
+            self._known.add(key)
+            if is_own:
+                self._seen.add(key)

@@ -77,6 +77,28 @@ def run():
 """,
         reached=set(),
     ),
+    "a global of one of two equal files": Change(
+        base="""
+## pkg/a.py
+K = 1
+
+def run():
+    return K
+## pkg/b.py
+K = 1
+
+def run():
+    return K
+""",
+        head="""
+## pkg/b.py
+K = 2
+
+def run():
+    return K
+""",
+        reached={SECOND},
+    ),
     "a global": Change(
         base="""
 ## pkg/a.py
@@ -111,6 +133,32 @@ FAST = True
         head="""
 ## pkg/c.py
 FAST = False
+""",
+        reached={FIRST},
+    ),
+    "a function of data that two tests pass": Change(
+        base="""
+## bench/test_x.py
+from pkg import a, b
+
+DATA = [1]
+
+def test_first(benchmark):
+    benchmark(a.run, DATA)
+
+def test_second(benchmark):
+    benchmark(b.run, DATA)
+## pkg/a.py
+def run(data):
+    return 1
+## pkg/b.py
+def run(data):
+    return 1
+""",
+        head="""
+## pkg/a.py
+def run(data):
+    return 2 - 1
 """,
         reached={FIRST},
     ),
@@ -338,6 +386,43 @@ def two():
 @known.append
 def one():
     pass
+""",
+        reached={FIRST},
+    ),
+    "the order of classes that a base registers": Change(
+        base="""
+## pkg/a.py
+class Plugin:
+    known = []
+
+    def __init_subclass__(cls):
+        Plugin.known.append(cls)
+
+class First(Plugin):
+    pass
+
+class Second(Plugin):
+    pass
+
+def run():
+    len(Plugin.known)
+""",
+        head="""
+## pkg/a.py
+class Plugin:
+    known = []
+
+    def __init_subclass__(cls):
+        Plugin.known.append(cls)
+
+class Second(Plugin):
+    pass
+
+class First(Plugin):
+    pass
+
+def run():
+    len(Plugin.known)
 """,
         reached={FIRST},
     ),

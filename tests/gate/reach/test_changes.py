@@ -1,0 +1,80 @@
+"""What differs between two trees, without running them."""
+
+from __future__ import annotations
+
+import pytest
+from surveyed import write
+
+from mnistbench.gate.messages import Followed, RunCode
+from mnistbench.gate.reach.changes import SideCode, changed_functions, changes
+from mnistbench.gate.reach.definitions import read
+from mnistbench.gate.reach.files import Files
+from mnistbench.gate.words import BASE, HEAD
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """Compare two projects; return the changes and the files of the head."""
+
+    def compare(base, head, imported=()):
+        sides = {
+            name: SideCode(
+                Files(
+                    write(tmp_path / name, files),
+                    {path.removesuffix(".py").replace("/", "."): path for path in files},
+                ),
+                Followed(
+                    code=tuple(code for code, _, _ in imported),
+                    imported=tuple(
+                        (position, path, line) for position, (_, path, line) in enumerate(imported)
+                    ),
+                ),
+            )
+            for name, files in ((BASE, base), (HEAD, head))
+        }
+        paths = {*base, *head}
+        differing = [path for path in paths if base.get(path) != head.get(path)]
+        return changes(sides, differing), sides[HEAD].files
+
+    return compare
+
+
+def test_functions_are_changed_new_and_gone():
+    base = read("def a(): return 1\ndef b(): pass\ndef c(): pass\n")
+    head = read("def a(): return 2\ndef b(): pass\ndef d(): pass\n")
+    assert changed_functions(base, head) == {"a": "changed", "c": "gone", "d": "new"}
+
+
+def test_a_name_spreads_through_imports(compared):
+    users = {"b.py": "from a import K\nL = K\n", "c.py": "import b\ndef f():\n    return b.L\n"}
+    changed, files = compared({"a.py": "K = 1\n", **users}, {"a.py": "K = 2\n", **users})
+    assert "uses L" in changed.of_code(RunCode("c.py", "f", 2), files)
+
+
+def test_another_name_of_the_file_does_not(compared):
+    user = {"b.py": "from a import OTHER\ndef f():\n    return OTHER\n"}
+    changed, files = compared(
+        {"a.py": "K = 1\nOTHER = 1\n", **user}, {"a.py": "K = 2\nOTHER = 1\n", **user}
+    )
+    assert not changed.of_code(RunCode("b.py", "f", 2), files)
+
+
+def test_what_a_changed_function_computed_at_an_import_differs(compared):
+    user = {"b.py": "import a\nT = a.make()\ndef f():\n    return T\n"}
+    changed, files = compared(
+        {"a.py": "def make():\n    return 1\n", **user},
+        {"a.py": "def make():\n    return 2\n", **user},
+        imported=[(RunCode("a.py", "make", 1), "b.py", 2)],
+    )
+    assert "uses T" in changed.of_code(RunCode("b.py", "f", 3), files)
+
+
+def test_an_effect_on_an_object_outside_of_the_tree_counts_everywhere(compared):
+    changed, _ = compared({"a.py": "import json\n"}, {"a.py": "import json\njson.x = 1\n"})
+    assert "acts on json.x" in changed.everywhere
+
+
+def test_a_file_that_this_python_cannot_read_counts_everywhere(compared):
+    changed, files = compared({"a.py": "K = 1\n"}, {"a.py": "K = \n"})
+    assert "cannot read a.py" in changed.everywhere
+    assert "cannot read" in changed.of_code(RunCode("a.py", "f", 1), files)

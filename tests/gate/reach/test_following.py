@@ -1,0 +1,159 @@
+"""What the survey sees a test run and read, in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+PROJECT = {
+    "pytest.ini": "[pytest]\npythonpath = .\n",
+    "data.txt": "1",
+    "lib.py": """
+import threading
+
+
+def direct():
+    return 1
+
+
+def second_time():
+    return 2
+
+
+def in_thread():
+    return 3
+
+
+def items():
+    yield 1
+
+
+def at_import():
+    return []
+
+
+TABLE = at_import()
+
+
+class Thing:
+    calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        return direct() if self.calls < 3 else second_time()
+
+
+def threaded():
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    thread.join()
+
+
+def made():
+    exec("1 + 1")
+
+
+def started():
+    import subprocess
+
+    subprocess.run(["true"])
+
+
+def read():
+    with open("data.txt") as stream:
+        stream.read()
+""",
+    "bench/conftest.py": """
+import lib
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared():
+    return list(lib.items())
+""",
+    "bench/test_x.py": """
+import lib
+
+
+def test_direct(benchmark):
+    benchmark(lib.direct)
+
+
+def test_again(benchmark):
+    benchmark(lib.direct)
+
+
+def test_later_call(benchmark):
+    benchmark(lib.Thing())
+
+
+def test_thread(benchmark):
+    benchmark(lib.threaded)
+
+
+def test_shared(benchmark, shared):
+    benchmark(len, shared)
+
+
+def test_shared_again(benchmark, shared):
+    benchmark(len, shared)
+
+
+def test_made(benchmark):
+    benchmark(lib.made)
+
+
+def test_started(benchmark):
+    benchmark(lib.started)
+
+
+def test_read(benchmark):
+    benchmark(lib.read)
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def survey(surveyor):
+    return surveyor.surveyed(PROJECT)
+
+
+@pytest.mark.parametrize(
+    ("test", "code"),
+    [
+        ("test_direct", "lib.py:direct"),
+        ("test_again", "lib.py:direct"),
+        ("test_later_call", "lib.py:second_time"),
+        ("test_thread", "lib.py:in_thread"),
+        ("test_shared", "lib.py:items"),
+        ("test_shared_again", "lib.py:items"),
+        ("test_shared_again", "bench/conftest.py:shared"),
+    ],
+)
+def test_a_case_runs_code(survey, test, code):
+    assert code in survey.code_of(f"bench/test_x.py::{test}")
+
+
+def test_a_case_runs_no_code_of_others(survey):
+    ran = survey.code_of("bench/test_x.py::test_again")
+    assert ran == {"bench/test_x.py:test_again", "lib.py:direct"}
+
+
+def test_code_that_ran_at_an_import_has_its_statement(survey):
+    line = PROJECT["lib.py"].splitlines().index("TABLE = at_import()") + 1
+    places = {
+        (survey.followed.code[position].name, path, line)
+        for position, path, line in survey.followed.imported
+    }
+    assert ("at_import", "lib.py", line) in places
+
+
+def test_what_cannot_be_followed_is_named(survey):
+    unfollowed = survey.followed.unfollowed
+    assert {node_id.partition("::")[2] for node_id in unfollowed} == {"test_made", "test_started"}
+
+
+def test_a_case_reads_its_own_files(survey):
+    read = survey.followed.read
+    assert "data.txt" in read["bench/test_x.py::test_read"]
+    assert "data.txt" not in read["bench/test_x.py::test_direct"]
