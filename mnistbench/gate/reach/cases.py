@@ -93,10 +93,10 @@ def reach(
         ]
         if own:
             reasons[node_id] = tuple(dict.fromkeys(own))[:_MOST_REASONS]
-    if not reasons and changed.files and sides.common:
+    if not reasons and changed.imports and sides.common:
         # What occurs once in a process is measured with a case: the shortest one.
         shortest = min(sides.common, key=lambda node_id: sides.head.cases[node_id].seconds)
-        reasons[shortest] = (f"stands for the import of {min(changed.files)} ({CHANGED})",)
+        reasons[shortest] = (f"stands for the import of {min(changed.imports)} ({CHANGED})",)
     return Reach(
         is_known=True,
         reasons=reasons,

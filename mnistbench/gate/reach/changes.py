@@ -46,6 +46,9 @@ _CHANGING_BUILTINS = frozenset({"delattr", "eval", "exec", "globals", "locals", 
 #: Names that a function calls without a statement of the module that binds them.
 _BUILTINS = frozenset(dir(builtins))
 
+#: What methods call the object or the class that they belong to.
+_OWN_OBJECT = ("self", "cls")
+
 #: The name with which a module says what a star import of it brings.
 _ALL = "__all__"
 
@@ -77,6 +80,8 @@ class Changes:
     classes: dict[tuple[str, str], str] = field(default_factory=dict)  # -> why
     # Files of which a statement that runs at the import differs.
     files: set[str] = field(default_factory=set)
+    # Those of them whose import may take another time.
+    imports: set[str] = field(default_factory=set)
     # Files that one side alone has imported -> why that counts.
     one_sided: dict[str, str] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)  # files that this Python cannot read
@@ -141,10 +146,17 @@ class Changes:
             if why := self._of_import(path, module, name, files):
                 return Used(name, why)
         for changed, why in self.names.items():
-            is_named = changed.name in uses.attributes and changed not in self.not_attributes
-            if is_named or uses.is_computed:
-                return Used(changed.name if is_named else "computed names", why)
+            if changed.name in uses.attributes and changed not in self.not_attributes:
+                return Used(changed.name, why)
+            # Of other files too much would count: nearly all code has a getattr somewhere.
+            is_own_data = changed.path == path and not self._is_function(changed)
+            if uses.lists_names or (uses.is_computed and is_own_data):
+                return Used("computed names", why)
         return None
+
+    def _is_function(self, name: Name) -> bool:
+        """Whether a changed name is that of a function, which is seen if it runs."""
+        return (name.path, f"{name.scope}.{name.name}".lstrip(".")) in self.functions
 
     def _of_import(self, path: str, module: str, name: str, files: Files) -> str:
         """Return why what is imported differs; "" if it does not."""
@@ -458,6 +470,9 @@ class _Spreading:
         result = self._result
         result.files.add(path)
         is_function = bool(statement.defines) and not statement.is_class
+        does_work = statement.imported or statement.uses.names or statement.acts_on
+        if statement.is_class or (does_work and not is_function) or statement.is_decorated:
+            result.imports.add(path)
         for name in statement.names:
             changed = Name(path, statement.scope, name)
             result.names.setdefault(changed, why)
@@ -493,6 +508,8 @@ class _Spreading:
             if function:
                 self._add_names(self._data(side, code.path, function.uses.names), why)
                 for chain in function.acts_on:
+                    if chain.partition(".")[0] in _OWN_OBJECT:
+                        continue  # its object is acted on where the method is called
                     self._add_names(self._acted(side, code.path, function, chain), why)
 
     def _data(self, side: SideCode, path: str, chains: Iterable[str]) -> Iterator[Name]:

@@ -61,6 +61,9 @@ _COMPUTING_NAMES = frozenset(
 #: Methods that make an object.
 CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__"))
 
+#: Functions that return all names of an object.
+_LISTING_FUNCTIONS = frozenset({"dir", "getmembers", "vars"})
+
 #: Words of files that may use names that are not in their text.
 COMPUTING = _NAMING_FUNCTIONS | _COMPUTING_NAMES
 
@@ -75,6 +78,7 @@ class Uses:
     imports: frozenset[tuple[str, str]] = frozenset()
     # Whether it reaches attributes by names that are computed.
     is_computed: bool = False
+    lists_names: bool = False  # of an object, so a new name counts
 
 
 @dataclass(frozen=True)
@@ -349,6 +353,7 @@ class _Part:
     passed: set[str] = field(default_factory=set)  # to functions, or to its own methods
     tested: set[str] = field(default_factory=set)  # by conditions, or read where errors are caught
     is_computed: bool = False
+    lists_names: bool = False
     definitions: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]] = field(
         default_factory=list
     )
@@ -360,6 +365,7 @@ class _Part:
             attributes=frozenset(self.attributes),
             imports=frozenset((module, name) for module, name, _ in self.imported),
             is_computed=self.is_computed,
+            lists_names=self.lists_names,
         )
 
     def effects(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
@@ -487,9 +493,11 @@ class _Part:
         if isinstance(node, ast.Name):
             (self.loaded if isinstance(node.ctx, ast.Load) else self.bound).add(node.id)
             self.is_computed |= node.id in _COMPUTING_NAMES
+            self.lists_names |= node.id in _LISTING_FUNCTIONS
         elif isinstance(node, ast.Attribute):
             self.attributes.add(node.attr)
             self.is_computed |= node.attr in _COMPUTING_NAMES
+            self.lists_names |= node.attr in _LISTING_FUNCTIONS
         elif isinstance(node, ast.Global):
             self.declared_global |= {*node.names}
             self.loaded |= {*node.names}
