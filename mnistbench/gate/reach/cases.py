@@ -16,12 +16,12 @@ from mnistbench.gate.reach.changes import (
     CHANGED,
     GONE,
     Changes,
-    SideCode,
     changed_functions,
     changes,
 )
 from mnistbench.gate.reach.definitions import MODULE
 from mnistbench.gate.reach.files import Files
+from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD

@@ -8,16 +8,15 @@ differs: the surveys say what ran at an import. The names are those of both side
 from __future__ import annotations
 
 import builtins
-import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mnistbench.gate.messages import Followed, RunCode
+from mnistbench.gate.messages import RunCode
+from mnistbench.gate.reach.calls import Calls
 from mnistbench.gate.reach.definitions import (
     COMPUTING,
-    CONSTRUCTORS,
     MODULE,
     Function,
     Source,
@@ -25,6 +24,7 @@ from mnistbench.gate.reach.definitions import (
     Uses,
 )
 from mnistbench.gate.reach.files import Files
+from mnistbench.gate.reach.side_code import Name, SideCode
 from mnistbench.gate.words import BASE, HEAD
 
 #: How a function or a name differs, as reports say it.
@@ -51,14 +51,6 @@ _OWN_OBJECT = ("self", "cls")
 
 #: The name with which a module says what a star import of it brings.
 _ALL = "__all__"
-
-
-class Name(NamedTuple):
-    """A name that a module or a class of it defines."""
-
-    path: str  # of the file, relative to the tree
-    scope: str  # qualified name of the class; empty of the module
-    name: str
 
 
 class Used(NamedTuple):
@@ -182,58 +174,6 @@ def _classes_of(name: str) -> Iterator[str]:
     while "." in outer:
         outer = outer.rpartition(".")[0]
         yield outer
-
-
-@dataclass(frozen=True)
-class SideCode:
-    """A side's files, and what ran in them."""
-
-    files: Files
-    followed: Followed
-
-    def resolved(self, path: str, chain: str) -> Name | None:
-        """Return the name of the tree that ``a.b.c`` in a file begins with.
-
-        "" as name for a module itself; None if ``a`` is imported from outside of the tree.
-        """
-        root, *attributes = chain.split(".")
-        source = self.files.source(path)
-        for statement in source.statements if source else ():
-            if statement.scope or root not in statement.names:
-                continue
-            for module, name, bound in statement.imported:
-                if bound == root:
-                    return self.in_module(path, module, [*filter(None, [name]), *attributes])
-        return Name(path, "", root)
-
-    def in_module(self, path: str, module: str, names: Sequence[str]) -> Name | None:
-        """Return the name that an attribute of a module is, perhaps of a submodule."""
-        for name in names:
-            submodule = f"{module}{'' if module.endswith('.') else '.'}{name}"
-            if not self.files.imported_path(path, submodule):
-                target = self.files.imported_path(path, module)
-                return Name(target, "", name) if target else None
-            module = submodule
-        return Name(self.files.imported_path(path, module), "", "")
-
-    def is_data(self, name: Name) -> bool:
-        """Whether a name of a module is neither a function nor a class nor imported."""
-        source = self.files.source(name.path)
-        return bool(source) and name.name in _data(source)
-
-    def binds(self, name: Name) -> bool:
-        """Whether a statement of a module binds a name."""
-        source = self.files.source(name.path)
-        return any(
-            name.name in statement.names and statement.scope == name.scope
-            for statement in (source.statements if source else ())
-        )
-
-    def run_under(self, path: str, statement: Statement) -> Iterator[RunCode]:
-        """Yield the code that ran while a statement was executed at the import of a file."""
-        for position, under, line in self.followed.imported:
-            if under == path and statement.line <= line <= statement.last_line:
-                yield self.followed.code[position]
 
 
 def changes(sides: Mapping[str, SideCode], differing: Iterable[str]) -> Changes:
@@ -396,7 +336,7 @@ class _Spreading:
                 continue
             for position in positions:
                 companions[position] |= positions
-        calls = _Calls(side, why_changed)
+        calls = Calls(side, why_changed)
         for position, together in companions.items():
             code = followed.code[position]
             source = side.files.source(code.path)
@@ -527,74 +467,6 @@ class _Spreading:
         self._result.everywhere = self._result.everywhere or why
 
 
-class _Calls:
-    """Follows the calls of functions in the text of a side, by the names that they use.
-
-    Of the functions that a test has run: a method may be any of this name, and one that operators
-    call is always one of them.
-    """
-
-    def __init__(self, side: SideCode, why_changed: Sequence[str]) -> None:
-        self._side = side
-        self._why_changed = why_changed
-        self._uses: dict[int, frozenset[str] | None] = {}
-
-    def changed(self, first: int, together: Iterable[int]) -> str:
-        """Return why a function, or one that it may call, differs; "" if none does.
-
-        Args:
-            first: position of the function.
-            together: positions of the code that ran in the same tests.
-        """
-        by_name: dict[str, list[int]] = defaultdict(list)
-        for position in together:
-            by_name[self._called_by(position)].append(position)
-        waiting = [first]
-        seen = {first}
-        while waiting:
-            position = waiting.pop()
-            if why := self._why_changed[position]:
-                return why
-            names = self._names(position)
-            callees = [*by_name[""], *(code for name in names for code in by_name.get(name, ()))]
-            waiting += [callee for callee in callees if callee not in seen]
-            seen.update(callees)
-        return ""
-
-    def _called_by(self, position: int) -> str:
-        """Return the name by which code is called; "" if it needs none in the text."""
-        name = self._side.followed.code[position].name
-        outer, _, last = name.rpartition(".")
-        if last in CONSTRUCTORS:
-            return outer.rpartition(".")[2]
-        if last.startswith("<"):
-            return outer.removesuffix(".<locals>").rpartition(".")[2]
-        return "" if last.startswith("__") else last
-
-    def _names(self, position: int) -> frozenset[str]:
-        """Return the names that code uses, with its own: lambdas and comprehensions have it."""
-        if position not in self._uses:
-            code = self._side.followed.code[position]
-            source = self._side.files.source(code.path)
-            function = source.function(code.name, code.line) if source else None
-            own = {code.name.rpartition(".")[2]}
-            if function:
-                own |= function.uses.names | function.uses.attributes
-                own |= {name for _, name in function.uses.imports}
-                own |= self._inner(code)
-            self._uses[position] = frozenset(own)
-        return self._uses[position] or frozenset()
-
-    def _inner(self, code: RunCode) -> set[str]:
-        """Return the names of the functions that a function defines."""
-        inner = f"{code.name}.<locals>."
-        return {
-            other.name.rpartition(".")[2]
-            for other in self._side.followed.code
-            if other.path == code.path and other.name.startswith(inner)
-        }
-
-
 def _attributes(path: str, chain: str) -> Iterator[Name]:
     """Yield the attributes of ``a.b.c``, whatever ``a`` is."""
     for attribute in chain.split(".")[1:]:
@@ -665,21 +537,3 @@ def _names_of_module(files: Files, path: str, seen: set[str]) -> set[str]:
         elif not statement.scope:
             names |= {*statement.names}
     return names
-
-
-@functools.cache
-def _data(source: Source) -> frozenset[str]:
-    """Return the names of a module that are neither functions nor classes nor imported."""
-    definitions = {
-        name
-        for statement in source.statements
-        if statement.defines or statement.imported
-        for name in statement.names
-    }
-    return frozenset(
-        name
-        for statement in source.statements
-        if not (statement.scope or statement.defines or statement.imported)
-        for name in statement.names
-        if not statement.is_head or name not in definitions
-    )

@@ -6,9 +6,10 @@ import pytest
 from surveyed import write
 
 from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.changes import SideCode, changed_functions, changes
+from mnistbench.gate.reach.changes import changed_functions, changes
 from mnistbench.gate.reach.definitions import read
 from mnistbench.gate.reach.files import Files
+from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.words import BASE, HEAD
 
 
