@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnistbench.gate.statistics.decision import CONFIRMING, LOOKS, decide, is_settled
 from scipy.stats import binomtest
 
 from mnistbench.gate.budget import (
@@ -28,7 +27,10 @@ from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import WHOLE, Launch, Shard, SideSample
-from mnistbench.gate.words import BASE, HEAD, ITERATION, WALL
+from mnistbench.gate.verdict.decision import decide, is_settled
+from mnistbench.gate.verdict.levels import CONFIRMING, LOOKS
+from mnistbench.gate.words import BASE, HEAD, WALL
+from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import REGRESSED
 
 SPENT = Spent(1.0, Efforts(0.25, 0.25), 0.5, 0.2)

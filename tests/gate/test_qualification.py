@@ -14,7 +14,6 @@ import gate_builders
 import numpy as np
 import pytest
 from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
-from mnistbench.gate.statistics.decision import LOOKS
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import qualification
@@ -32,6 +31,7 @@ from mnistbench.gate.qualification import (
 )
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
+from mnistbench.gate.verdict.levels import LOOKS
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_PASSED, EXIT_UNJUDGED, render
 from mnistbench.showing.progress import Progress

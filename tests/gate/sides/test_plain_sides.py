@@ -156,7 +156,9 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
             "returns": found.returns,
             "seconds": found.seconds,
             "parameters": found.parameters,
+            "result": found.result,
         }
+        assert found.result
         assert found == ListedCase(case, params, sources=("test_own.py",), **measured)
     returned = {
         case.partition("::")[2]: found.returns for case, found in listings[HEAD].cases.items()
