@@ -161,11 +161,20 @@ class Follower:
                 self._opened[None].add(path)
 
     def _is_made(self, code: CodeType) -> bool:
-        """Whether code that is executed comes from no file, and not from the standard library."""
+        """Whether code that is executed comes from no file and was made for the test.
+
+        Not by the standard library, nor by an installed package while it is imported.
+        """
         if not code.co_filename.startswith("<") or code.co_filename.startswith("<frozen"):
             return False
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # what calls exec
-        return frame is not None and not frame.f_code.co_filename.startswith(_STANDARD_LIBRARY)
+        if frame is None or frame.f_code.co_filename.startswith(_STANDARD_LIBRARY):
+            return False
+        while frame is not None and not frame.f_code.co_filename.startswith(self._prefix):
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return False
+            frame = frame.f_back
+        return True
 
     # ---- Hooks of pytest -------------------------------------------------------------------------
 

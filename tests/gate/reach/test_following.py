@@ -52,6 +52,10 @@ def made():
     exec("1 + 1")
 
 
+def installed():
+    import jsonschema  # its modules run exec
+
+
 def started():
     import subprocess
 
@@ -101,6 +105,10 @@ def test_shared_again(benchmark, shared):
 
 def test_made(benchmark):
     benchmark(lib.made)
+
+
+def test_installed(benchmark):
+    benchmark(lib.installed)
 
 
 def test_started(benchmark):
