@@ -153,6 +153,7 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
         arguments=options.pytest,
         phases=(),
         only=options.only,
+        follows_code=not (options.all_cases or options.qualify),
         shard=options.shard,
     )
 

@@ -106,6 +106,7 @@ class Plan:
     arguments: tuple[str, ...]  # for pytest
     phases: tuple[str, ...]  # to measure; all if empty
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
+    follows_code: bool = True  # in a survey: which of the tree's code each test runs
     # With the tests of all shards after the survey, which runs those of this one.
     shard: Shard = WHOLE
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
@@ -285,7 +286,11 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
     Raises:
         LaunchError: a side cannot be loaded.
     """
-    wanted: dict[str, Any] = {"only": plan.only or None, "is_shard": plan.shard.of > 1}
+    wanted: dict[str, Any] = {
+        "only": plan.only or None,
+        "is_shard": plan.shard.of > 1,
+        "follows_code": plan.follows_code,
+    }
     with _processes(plan, seed, log) as processes, _loading_of_both(processes):
         base = processes[BASE]
         head = processes[HEAD]

@@ -67,6 +67,7 @@ class Job:
     # The process chooses arguments and phases, with this folder if the arguments have no path.
     selects: bool = False
     folder: str = ""  # empty if it does not exist
+    follows_code: bool = True  # which of the tree's code each test runs
     is_shard: bool = False  # the process waits for the tests of its shard
 
     # ---- Of a launch ----

@@ -90,7 +90,7 @@ def survey_sides(
     _check_cases(options, plan, sides)
     _check_common(plan, sides)
     reached = Reach()
-    if not (options.all_cases or options.qualify):
+    if plan.follows_code:
         reached = reach(
             plan.trees,
             sides,

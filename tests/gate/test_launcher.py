@@ -315,6 +315,7 @@ result_of_side({
             "added": 0.1 if side == HEAD else 0.0,
             "selects": False,
             "folder": "",
+            "follows_code": True,
             "is_shard": False,
             "efforts": [0.5, 0.25],
             "wanted": [],

@@ -69,7 +69,9 @@ _EARLIER_THREADS = "uses threads that were started before, whose code is not fol
 class Follower:
     """A plug-in of pytest that follows the tests of a side."""
 
-    def __init__(self, tree: Path, case_id: Callable[[str], str]) -> None:
+    def __init__(
+        self, tree: Path, case_id: Callable[[str], str], *, follows_code: bool = True
+    ) -> None:
         self._tree = tree
         self._prefix = f"{tree}{os.sep}"
         self._case_id = case_id
@@ -92,11 +94,10 @@ class Follower:
         self._of_test: dict[str, tuple[set[RunCode], str]] = {}  # code, why it is not all
         # Modules that were imported before the first conftest.py.
         self.plugins: frozenset[str] = frozenset()
-        self._calls: _Monitoring | _Profiling = (
-            _Monitoring(self._is_own, self._note_call)
-            if sys.version_info >= (3, 12)
-            else _Profiling(self._is_own, self._note_call)
-        )
+        self._calls = _NoCalls()
+        if follows_code:
+            kind = _Monitoring if sys.version_info >= (3, 12) else _Profiling
+            self._calls = kind(self._is_own, self._note_call)
         sys.addaudithook(self._note_event)
 
     # ---- Events ----------------------------------------------------------------------------------
@@ -347,7 +348,36 @@ def _has_compiled_frames() -> bool:
     return bool(utils and utils.counters["frames"]["total"])
 
 
-class _Monitoring:
+class _NoCalls:
+    """No calls: nobody asks which code runs."""
+
+    def start(self) -> None:
+        """Begin to report."""
+
+    def stop(self) -> None:
+        """End to report."""
+
+    def begin(self) -> None:
+        """Report all code objects again."""
+
+    def follow_hooks(self, manager: pytest.PytestPluginManager) -> None:
+        """Report the calls of hooks that are implemented in the tree."""
+
+    @contextmanager
+    def switched(self, *, on: bool) -> Iterator[None]:  # noqa: ARG002  # it may cost nothing
+        """Report calls in the body, or none."""
+        yield
+
+    def is_replaced(self) -> bool:
+        """Whether the code that was followed has set another profile function."""
+        return False
+
+    def misses_threads(self) -> bool:
+        """Whether there are threads whose calls are not reported."""
+        return False
+
+
+class _Monitoring(_NoCalls):
     """Calls that ``sys.monitoring`` reports, in all threads.
 
     A code object is turned off once it was seen.
@@ -378,26 +408,13 @@ class _Monitoring:
         """Report all code objects again."""
         _MONITORING.restart_events()
 
-    def follow_hooks(self, _: pytest.PytestPluginManager) -> None:
-        """Do nothing: calls of hooks are reported as all others."""
-
-    @contextmanager
-    def switched(self, *, on: bool) -> Iterator[None]:  # noqa: ARG002  # it costs nothing
-        yield
-
-    def is_replaced(self) -> bool:
-        return False
-
-    def misses_threads(self) -> bool:
-        return False
-
     def _called(self, code: CodeType, _: int) -> object:
         if self._is_wanted(code) and self._note(code, sys._getframe(1)):  # noqa: SLF001
             return None
         return _MONITORING.DISABLE
 
 
-class _Profiling:
+class _Profiling(_NoCalls):
     """Calls that a profile function gets, before Python 3.12. It is set only where it is needed."""
 
     def __init__(
@@ -456,11 +473,9 @@ class _Profiling:
                 sys.setprofile(self._called if before else None)
 
     def is_replaced(self) -> bool:
-        """Whether the code that was followed has set another profile function."""
         return self._is_on and sys.getprofile() != self._called
 
     def misses_threads(self) -> bool:
-        """Whether there are threads from before the session."""
         return self._thread_count > 1
 
     def _function(self) -> Callable[[FrameType, str, object], None]:

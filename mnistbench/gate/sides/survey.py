@@ -48,7 +48,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     installed = packages()
     before = frozenset(sys.modules)
     side = Side.of(job, say)
-    follower = Follower(side.tree, side.case_id)
+    follower = Follower(side.tree, side.case_id, follows_code=job.follows_code)
     side.plugins.append(follower)
     side.importing = follower.importing
     if any(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+
+from mnistbench.gate.messages import Followed
+from mnistbench.gate.reach.following import Follower
 
 PROJECT = {
     "pytest.ini": "[pytest]\npythonpath = .\n",
@@ -68,7 +73,12 @@ def read():
 """,
     "bench/conftest.py": """
 import lib
+import sys
+
 import pytest
+
+from mnistbench.gate.messages import Followed
+from mnistbench.gate.reach.following import Follower
 
 
 @pytest.fixture(scope="session")
@@ -165,3 +175,12 @@ def test_a_case_reads_its_own_files(survey):
     read = survey.followed.read
     assert "data.txt" in read["bench/test_x.py::test_read"]
     assert "data.txt" not in read["bench/test_x.py::test_direct"]
+
+
+def test_code_that_nobody_asks_for_is_not_followed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "addaudithook", lambda _: None)  # it could not be removed
+    follower = Follower(tmp_path, str, follows_code=False)
+    before = sys.getprofile()
+    with follower.importing(is_own=True):
+        assert sys.getprofile() == before
+    assert follower.followed(()) == Followed()
