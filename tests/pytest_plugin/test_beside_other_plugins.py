@@ -3,7 +3,6 @@
 Not here are pytest-randomly, which reorders and reseeds, pytest-asyncio, which warns of an option
 that is not set, and pytest-timeout, whose hooks cannot be registered twice in one process:
 installed, they would disturb all runs of pytest that these tests start.
-test_benchmark_compare.py has pytest-xdist.
 """
 
 import pytest
@@ -62,3 +61,9 @@ def test_the_same_operations_are_saved(project, distribution, options, conftest)
     result.stdout.fnmatch_lines([f"plugins: *{distribution.removeprefix('pytest-')}-*"])
     assert all(tables and all(tables) for tables in operations(alone).values())
     assert operations(beside) == operations(alone)
+
+
+def test_workers_of_xdist_save_nothing_and_say_why(project):
+    result = project.run("-n2", "--benchmark-save=base")
+    assert not list(project.path.glob(".benchmarks/**/*.json"))
+    result.stderr.fnmatch_lines(["*Benchmarks are automatically disabled because xdist*"])

@@ -265,6 +265,11 @@ TREES = {
             "base: own cannot be imported: IndentationError: expected an indented block after 'if' "
             f"statement on line 1 (more.py:1, read by Python {VERSION})"
         ),
+        # Older versions of pytest print this error as the one of its file.
+        (
+            "base: more.py:1: IndentationError: expected an indented block after 'if' statement on "
+            f"line 1 (read by Python {VERSION})"
+        ),
     ),
     "syntax in a module of a hook": (
         {
@@ -420,7 +425,7 @@ def folder(tmp_path_factory, elsewhere):
     Each in a fork of one process, which has imported pytest.
     """
     folder = tmp_path_factory.mktemp("trees")
-    for name, (files, _) in TREES.items():
+    for name, (files, *_) in TREES.items():
         for file, text in {"test_a.py": TEST, **files}.items():
             (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / name / file).write_text(text, encoding="utf-8")
@@ -446,9 +451,9 @@ def folder(tmp_path_factory, elsewhere):
 @pytest.mark.parametrize("name", TREES)
 def test_the_reason_is_one_line_with_the_place_and_what_pytest_printed(folder, elsewhere, name):
     said = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    expected = TREES[name][1].replace("ELSEWHERE", str(elsewhere))
-    assert expected in said
-    assert bool(said) == bool(expected)
+    expected = [text.replace("ELSEWHERE", str(elsewhere)) for text in TREES[name][1:]]
+    assert any(text in said for text in expected)
+    assert bool(said) == any(expected)
     assert "\n" not in said
     assert str(folder) not in said
 
