@@ -133,8 +133,8 @@ def _of_runs(
             for code in (side.followed.code[position] for position in positions)
             if code.name != MODULE
         }
-    for name, other in ((BASE, HEAD), (HEAD, BASE)):
-        for path, function in ran[name].keys() - ran[other].keys():
+    for name, other_side in ((BASE, HEAD), (HEAD, BASE)):
+        for path, function in ran[name].keys() - ran[other_side].keys():
             yield f"runs {path}:{function} in the {name} alone"
     for name, side in sides.items():
         if node_id not in side.followed.cases:

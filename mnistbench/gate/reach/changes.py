@@ -193,7 +193,8 @@ def changes(sides: Mapping[str, SideCode], differing: Iterable[str]) -> Changes:
             result.unread.add(path)
             result.everywhere = result.everywhere or f"this Python cannot read {path}"
         else:
-            _compare_functions(path, base, head, result)
+            for name, how in changed_functions(base, head).items():
+                result.functions[path, name] = how
             spreading.compare(path, base, head)
     for path in sorted(imported):
         spreading.load(path)
@@ -212,11 +213,6 @@ def changed_functions(base: Source, head: Source) -> dict[str, str]:
         for name in dict.fromkeys((*contents[HEAD], *contents[BASE]))
         if contents[BASE].get(name) != contents[HEAD].get(name)
     }
-
-
-def _compare_functions(path: str, base: Source, head: Source, result: Changes) -> None:
-    for name, how in changed_functions(base, head).items():
-        result.functions[path, name] = how
 
 
 class _Spreading:

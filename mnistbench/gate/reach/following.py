@@ -94,10 +94,10 @@ class Follower:
         self._of_test: dict[str, tuple[set[RunCode], str]] = {}  # code, why it is not all
         # Modules that were imported before the first conftest.py.
         self.plugins: frozenset[str] = frozenset()
-        self._calls = _NoCalls()
+        kind = _NoCalls
         if follows_code:
             kind = _Monitoring if sys.version_info >= (3, 12) else _Profiling
-            self._calls = kind(self._is_own, self._note_call)
+        self._calls = kind(self._is_own, self._note_call)
         sys.addaudithook(self._note_event)
 
     # ---- Events ----------------------------------------------------------------------------------
@@ -349,7 +349,15 @@ def _has_compiled_frames() -> bool:
 
 
 class _NoCalls:
-    """No calls: nobody asks which code runs."""
+    """No calls, where nobody asks which code runs; the classes below report some."""
+
+    def __init__(
+        self,
+        is_wanted: Callable[[CodeType], bool],
+        note: Callable[[CodeType, FrameType], bool],
+    ) -> None:
+        self._is_wanted = is_wanted
+        self._note = note
 
     def start(self) -> None:
         """Begin to report."""
@@ -383,14 +391,7 @@ class _Monitoring(_NoCalls):
     A code object is turned off once it was seen.
     """
 
-    def __init__(
-        self,
-        is_wanted: Callable[[CodeType], bool],
-        note: Callable[[CodeType, FrameType], bool],
-    ) -> None:
-        self._is_wanted = is_wanted
-        self._note = note
-        self._tool = _TOOLS[0]
+    _tool = _TOOLS[0]
 
     def start(self) -> None:
         self._tool = next(tool for tool in _TOOLS if _MONITORING.get_tool(tool) is None)
@@ -422,8 +423,7 @@ class _Profiling(_NoCalls):
         is_wanted: Callable[[CodeType], bool],
         note: Callable[[CodeType, FrameType], bool],
     ) -> None:
-        self._is_wanted = is_wanted
-        self._note = note
+        super().__init__(is_wanted, note)
         self._is_on = False
         # Line and file of code whose calls do not count any more.
         self._known: set[tuple[int, str]] = set()
