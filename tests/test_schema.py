@@ -291,6 +291,9 @@ def effect(logs, **changes):
     return dataclasses.replace(gate_builders.quantity((0.0,) * 8, case=LABEL, **changes), logs=logs)
 
 
+#: Of a case; times are at least a nanosecond and less than two weeks.
+SHARES = st.just(0.0) | st.floats(1e-16, 10)
+
 LOGS = st.sampled_from([0.0, 0.01, -0.01, 0.3, 43.0, -43.0, 800.0, -800.0, math.nan]) | st.floats(
     -43, 43
 )
@@ -339,7 +342,7 @@ def any_effects(draw):
                 kind=kind,
                 name=clock or f"{number}",
                 clock=clock,
-                share=draw(st.floats(0, 10)),
+                share=draw(SHARES),
                 replaced=replaced,
             )
         )
