@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mnistbench.gate.messages import RunCode
-from mnistbench.gate.reach.definitions import CONSTRUCTORS
+from mnistbench.gate.reach.parts import CONSTRUCTORS
 from mnistbench.gate.reach.side_code import SideCode
 
 
@@ -62,7 +62,7 @@ class Calls:
             function = source.function(code.name, code.line) if source else None
             own = {code.name.rpartition(".")[2]}
             if function:
-                own |= function.uses.names | function.uses.attributes
+                own |= function.uses.names | function.uses.attributes | function.uses.own_attributes
                 own |= {name for _, name in function.uses.imports}
                 own |= self._inner(code)
             self._uses[position] = frozenset(own)

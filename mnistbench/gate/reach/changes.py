@@ -15,15 +15,9 @@ from typing import NamedTuple
 
 from mnistbench.gate.messages import RunCode
 from mnistbench.gate.reach.calls import Calls
-from mnistbench.gate.reach.definitions import (
-    COMPUTING,
-    MODULE,
-    Function,
-    Source,
-    Statement,
-    Uses,
-)
+from mnistbench.gate.reach.definitions import MODULE, Function, Source, Statement
 from mnistbench.gate.reach.files import Files
+from mnistbench.gate.reach.parts import COMPUTING, OWN_OBJECT, Uses
 from mnistbench.gate.reach.side_code import Name, SideCode
 from mnistbench.gate.words import BASE, HEAD
 
@@ -46,8 +40,8 @@ _CHANGING_BUILTINS = frozenset({"delattr", "eval", "exec", "globals", "locals", 
 #: Names that a function calls without a statement of the module that binds them.
 _BUILTINS = frozenset(dir(builtins))
 
-#: What methods call the object or the class that they belong to.
-_OWN_OBJECT = ("self", "cls")
+#: Scope of an attribute of an object that the text does not show.
+_ANY_OBJECT = "*"
 
 #: The name with which a module says what a star import of it brings.
 _ALL = "__all__"
@@ -138,7 +132,11 @@ class Changes:
             if why := self._of_import(path, module, name, files):
                 return Used(name, why)
         for changed, why in self.names.items():
-            if changed.name in uses.attributes and changed not in self.not_attributes:
+            is_of_module = not changed.scope
+            is_attribute = changed.name in uses.attributes or (
+                changed.name in uses.own_attributes and not is_of_module
+            )
+            if is_attribute and changed not in self.not_attributes:
                 return Used(changed.name, why)
             # Of other files too much would count: nearly all code has a getattr somewhere.
             is_own_data = changed.path == path and not self._is_function(changed)
@@ -372,7 +370,8 @@ class _Spreading:
         """Yield the names of a file, or of what it imports, that ``a.b`` may change."""
         data = side.resolved(path, chain)
         if data and data.name and (side.is_data(data) or not side.binds(data)):
-            if chain not in _BUILTINS:
+            is_fixed = "." not in chain and side.is_data(data) and side.is_fixed(data)
+            if chain not in _BUILTINS and not is_fixed:
                 yield data
         else:
             yield from _attributes(path, chain)
@@ -438,21 +437,24 @@ class _Spreading:
             else:
                 self._add_names(self._objects(side, path, chain), why)
         self._add_names(self._data(side, path, filter(None, statement.passes)), why)
-        for code in side.run_under(path, statement):
-            source = side.files.source(code.path)
-            function = source.function(code.name, code.line) if source else None
-            if function:
-                self._add_names(self._data(side, code.path, function.uses.names), why)
-                for chain in function.acts_on:
-                    if chain.partition(".")[0] in _OWN_OBJECT:
-                        continue  # its object is acted on where the method is called
-                    self._add_names(self._acted(side, code.path, function, chain), why)
+        if statement.uses.lists_names and statement.acts_on:
+            self._everywhere(f"{why}, and acts on objects that it lists at its import")
+        functions = [*_functions_run(side, path, statement)]
+        # The object of a method is acted on where the method is called.
+        changes_own = any(map(_acts_on_own_object, (function for _, function in functions)))
+        for function_path, function in functions:
+            self._add_names(_lent(side, function_path, function, changes_own=changes_own), why)
+            if function.uses.lists_names and function.acts_on:
+                self._everywhere(f"{why}, and acts on objects that {function.name} lists")
+            for chain in function.acts_on:
+                if chain.partition(".")[0] not in OWN_OBJECT:
+                    self._add_names(self._acted(side, function_path, function, chain), why)
 
     def _data(self, side: SideCode, path: str, chains: Iterable[str]) -> Iterator[Name]:
-        """Yield the data of modules among what a file names so."""
+        """Yield the data of modules among what a file names so, if it can be changed."""
         for chain in chains:
             name = side.resolved(path, chain)
-            if name and side.is_data(name):
+            if name and side.is_data(name) and not side.is_fixed(name):
                 yield name
 
     def _add_names(self, names: Iterable[Name], why: str) -> None:
@@ -463,11 +465,47 @@ class _Spreading:
         self._result.everywhere = self._result.everywhere or why
 
 
+def _functions_run(
+    side: SideCode, path: str, statement: Statement
+) -> Iterator[tuple[str, Function]]:
+    """Yield the functions that a statement ran at the import of its file, with their files."""
+    for code in side.run_under(path, statement):
+        source = side.files.source(code.path)
+        function = source.function(code.name, code.line) if source else None
+        if function:
+            yield code.path, function
+
+
+def _lent(side: SideCode, path: str, function: Function, *, changes_own: bool) -> Iterator[Name]:
+    """Yield the data that a function may change by another name.
+
+    Args:
+        side: of the function.
+        path: of its file.
+        function: has run.
+        changes_own: whether a method has run beside it that changes its own object.
+    """
+    for used in function.lends | function.lends_items | function.calls:
+        name = side.resolved(path, used)
+        if name is None or not side.is_data(name) or side.is_fixed(name):
+            continue
+        if (
+            used in function.lends
+            or (used in function.lends_items and not side.has_fixed_items(name))
+            or (used in function.calls and (changes_own or not side.is_object(name)))
+        ):
+            yield name
+
+
+def _acts_on_own_object(function: Function) -> bool:
+    return any(chain.partition(".")[0] in OWN_OBJECT for chain in function.acts_on)
+
+
 def _attributes(path: str, chain: str) -> Iterator[Name]:
     """Yield the attributes of ``a.b.c``, whatever ``a`` is."""
     for attribute in chain.split(".")[1:]:
         if attribute not in _BUILTIN_ATTRIBUTES:
-            yield Name(path, "", attribute)
+            yield Name(path, _ANY_OBJECT, attribute)
 
 
 def _by_name(source: Source) -> dict[tuple[str, str], list[Statement]]:

@@ -57,6 +57,63 @@ class SideCode:
         source = self.files.source(name.path)
         return bool(source) and name.name in _data(source)
 
+    def is_fixed(self, name: Name) -> bool:
+        """Whether nothing changes the value of a name of a module, such as a text."""
+        return self._is_fixed(name, frozenset())
+
+    def _is_fixed(self, name: Name, seen: frozenset[Name]) -> bool:
+        """Whether a value is fixed; that of a function, a class or an import is.
+
+        What acts on one of these names it.
+        """
+        return name in seen or all(
+            bool(statement.defines)
+            or bool(statement.imported)
+            or (statement.value.is_fixed and self._rest_is_fixed(name, statement, seen))
+            for statement in self._binding(name)
+        )
+
+    def _rest_is_fixed(self, name: Name, statement: Statement, seen: frozenset[Name]) -> bool:
+        resolved = (self.resolved(name.path, used) for used in statement.value.fixed_if)
+        return all(used is None or self._is_fixed(used, seen | {name}) for used in resolved)
+
+    def has_fixed_items(self, name: Name) -> bool:
+        """Whether the value of a name of a module is a list, a dict or a set of fixed values."""
+        return all(
+            statement.value.has_fixed_items and self._rest_is_fixed(name, statement, frozenset())
+            for statement in self._binding(name)
+        )
+
+    def is_object(self, name: Name) -> bool:
+        """Whether the value of a name of a module is an object of a class of the tree."""
+        return all(self._makes_object(name.path, statement) for statement in self._binding(name))
+
+    def _makes_object(self, path: str, statement: Statement) -> bool:
+        made_by = self.resolved(path, statement.value.made_by) if statement.value.made_by else None
+        return made_by is not None and self._is_class(made_by, frozenset())
+
+    def _is_class(self, name: Name, seen: frozenset[Name]) -> bool:
+        """Whether a name is that of a class of the tree, perhaps imported from another module."""
+        targets = (
+            self.in_module(name.path, module, [imported])
+            for statement in self._binding(name)
+            for module, imported, _ in statement.imported
+            if imported
+        )
+        return any(statement.is_class for statement in self._binding(name)) or any(
+            target is not None and target not in seen and self._is_class(target, seen | {name})
+            for target in targets
+        )
+
+    def _binding(self, name: Name) -> list[Statement]:
+        """Return the statements that bind a name of a module."""
+        source = self.files.source(name.path)
+        return [
+            statement
+            for statement in (source.statements if source else ())
+            if name.name in statement.names and not (statement.scope or statement.is_head)
+        ]
+
     def binds(self, name: Name) -> bool:
         """Whether a statement of a module binds a name."""
         source = self.files.source(name.path)

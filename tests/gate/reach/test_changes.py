@@ -70,6 +70,54 @@ def test_what_a_changed_function_computed_at_an_import_differs(compared):
     assert "uses T" in changed.of_code(RunCode("b.py", "f", 3), files)
 
 
+def test_what_lists_objects_and_changes_them_counts_everywhere(compared):
+    text = "import b\nfor value in vars(b).values():\n    value.clear()\n"
+    changed, _ = compared({"a.py": "", "b.py": "T = {}\n"}, {"a.py": text, "b.py": "T = {}\n"})
+    assert "acts on objects that it lists" in changed.everywhere
+
+
+#: A function that a changed statement runs, and names of its file.
+FILLING = """
+import re
+class Calm:
+    def __call__(self, x):
+        return x
+class Counting:
+    def __call__(self, x):
+        self.count = x
+LIMIT = 1
+NAMES = "a" + str(LIMIT)
+PATTERN = re.compile("a")
+SIGNS = ["a", "b"]
+TABLE = {"a": []}
+OBJECT = Calm()
+def fill(x):
+    if x in SIGNS or PATTERN.match(x):
+        for sign in SIGNS:
+            x += sign
+    y = OBJECT(x)
+    items = TABLE[x]
+    items.append(LIMIT)
+    return NAMES
+"""
+
+
+@pytest.mark.parametrize(("class_name", "differing"), [("Calm", set()), ("Counting", {"OBJECT"})])
+def test_only_what_a_function_may_change_at_an_import_differs(compared, class_name, differing):
+    text = FILLING.replace("Calm()", f"{class_name}()")
+    run = {"fill", f"{class_name}.__call__"}
+    changed, _ = compared(
+        {"a.py": "import b\nX = b.fill('a')\n", "b.py": text},
+        {"a.py": "import b\nX = b.fill('b')\n", "b.py": text},
+        imported=[
+            (RunCode("b.py", function.name, function.line), "a.py", 2)
+            for function in read(text).functions
+            if function.name in run
+        ],
+    )
+    assert {name.name for name in changed.names if name.path == "b.py"} == {"TABLE", *differing}
+
+
 def test_an_effect_on_an_object_outside_of_the_tree_counts_everywhere(compared):
     changed, _ = compared({"a.py": "import json\n"}, {"a.py": "import json\njson.x = 1\n"})
     assert "acts on json.x" in changed.everywhere

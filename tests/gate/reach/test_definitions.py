@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnistbench.gate.reach.definitions import read
+from mnistbench.gate.reach.expressions import Value
 
 
 def functions(text):
@@ -75,6 +76,16 @@ def test_names_may_be_computed(text):
     assert functions(f"def f(x, name):\n    return {text}\n")["f"].uses.is_computed
 
 
+@pytest.mark.parametrize("text", ["setattr(x, name, 1)", "import_module(name).limit"])
+def test_a_computed_name_that_is_set_or_imported_reads_none(text):
+    assert not functions(f"def f(x, name):\n    {text}\n")["f"].uses.is_computed
+
+
+def test_an_attribute_of_the_own_object_is_none_of_a_module():
+    uses = functions("class A:\n    def f(self, x):\n        return self.a + x.b\n")["A.f"].uses
+    assert (uses.own_attributes, uses.attributes) == ({"a"}, {"b"})
+
+
 def test_the_head_of_a_condition_has_the_names_of_its_branches():
     source = read("if FAST:\n    a = 1\nelse:\n    b = 2\n")
     [head] = [statement for statement in source.statements if statement.is_head]
@@ -116,10 +127,60 @@ def test_a_statement_acts_on_objects(statement, acts_on):
             {"x.value"},
         ),
         ("global LIMIT\n    LIMIT = 1", {"LIMIT"}),
+        ("y = object.__new__(X)\n    if y.value is None:\n        y.value = 1", set()),
+        ("y = object.__new__(X)\n    y = x\n    if y.a is None:\n        y.a = 1", {"y.a"}),
     ],
 )
 def test_a_function_keeps_what_later_calls_find(body, keeps):
     assert functions(f"def f(x):\n    {body}\n")["f"].keeps == keeps
+
+
+@pytest.mark.parametrize(
+    ("body", "lends"),
+    [
+        ("return x in A", set()),
+        ("return A + B", set()),
+        ("return len(A)", set()),
+        ("return A", {"A"}),
+        ("g(A)", {"A"}),
+        ("y = A\n    y.append(x)", {"A"}),
+        ("return A or B", {"A", "B"}),
+        ("return A.items", {"A"}),
+    ],
+)
+def test_a_function_lends_what_it_does_more_with_than_look(body, lends):
+    assert functions(f"def f(x):\n    {body}\n")["f"].lends == lends
+
+
+@pytest.mark.parametrize("body", ["for y in A: y.clear()", "y = A[x]", "return [y for y in A]"])
+def test_a_function_lends_items(body):
+    function = functions(f"def f(x):\n    {body}\n")["f"]
+    assert (function.lends, function.lends_items) == (set(), {"A"})
+
+
+@pytest.mark.parametrize("body", ["return A(x)", "return A.get(x)"])
+def test_a_function_calls_objects(body):
+    function = functions(f"def f(x):\n    {body}\n")["f"]
+    assert (function.lends, function.calls) == (set(), {"A"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("A = 1", Value(is_fixed=True)),
+        ("A: str = 'a' + B", Value(is_fixed=True, fixed_if=frozenset({"B"}))),
+        ("A = (1, B)", Value(is_fixed=True, fixed_if=frozenset({"B"}))),
+        ("A = re.compile('a')", Value(is_fixed=True, made_by="re.compile")),
+        ("A = [1, B]", Value(has_fixed_items=True, fixed_if=frozenset({"B"}))),
+        ("A = {B: 1}", Value(has_fixed_items=True)),
+        ("A = [[]]", Value()),
+        ("A = ([],)", Value()),
+        ("A = m.Thing(1)", Value(made_by="m.Thing")),
+        ("A = B.value", Value()),
+    ],
+)
+def test_what_may_change_a_value(text, value):
+    assert read(text).statements[0].value == value
 
 
 def test_a_name_that_is_bound_twice_has_versions():
