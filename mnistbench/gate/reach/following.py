@@ -8,7 +8,8 @@ The process of a side loads this module; it does not import torch.
 
 from __future__ import annotations
 
-import contextlib
+import cProfile
+import enum
 import inspect
 import os
 import sys
@@ -107,8 +108,13 @@ class Follower:
         is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
         return code.co_filename.startswith(self._prefix) and (is_function or code.co_name == MODULE)
 
-    def _note_call(self, code: CodeType, frame: FrameType) -> bool:
-        """Note a call of code in the tree; return whether more of its calls count."""
+    def _note_call(self, code: CodeType, frame: FrameType | None) -> bool:
+        """Note a call of code in the tree; return whether more of its calls count.
+
+        Args:
+            code: that runs.
+            frame: of the call; None if nothing of the tree is imported.
+        """
         # Code objects of two files may be equal.
         ran = RunCode(self._relative(code.co_filename), code.co_qualname, code.co_firstlineno)
         if self._running is not None:
@@ -122,9 +128,9 @@ class Follower:
         self._outside[ran].add(self._importing_statement(frame))
         return True
 
-    def _importing_statement(self, frame: FrameType) -> tuple[str, int]:
+    def _importing_statement(self, frame: FrameType | None) -> tuple[str, int]:
         """Return the file and the line of the statement at whose import a call runs; "" if none."""
-        outer = frame.f_back
+        outer = frame.f_back if frame else None
         while outer is not None:
             code = outer.f_code
             if not code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(
@@ -191,11 +197,12 @@ class Follower:
     @contextmanager
     def importing(self, *, is_own: bool) -> Iterator[None]:
         """Follow calls in the body, the import of a module, if it is one of the tree."""
+        self._calls.report()
         self._import_depth += is_own
         if is_own:
             self._calls.begin()
         try:
-            with self._calls.switched(on=is_own):
+            with self._calls.switched(_Mode.FRAMES if is_own else _Mode.OFF):
                 yield
         finally:
             self._import_depth -= is_own
@@ -205,17 +212,24 @@ class Follower:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Follow no calls in the body, whose time is measured."""
-        with self._calls.switched(on=False):
+        with self._calls.switched(_Mode.OFF):
             yield
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:
         """Note what a fixture runs and opens, which other tests may use, too."""
-        with self._followed(fixturedef):
+        with self._followed(fixturedef, _Mode.CODE):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, Any, Any]:
+        """Follow the calls of a test."""
+        with self._calls.switched(_Mode.CODE):
             return (yield)
 
     @contextmanager
-    def _followed(self, running: object) -> Iterator[None]:
+    def _followed(self, running: object, mode: _Mode) -> Iterator[None]:
+        self._calls.report()
         outer = self._running
         self._running = running
         self._opened[running] = set()
@@ -223,24 +237,28 @@ class Follower:
         self._unfollowed[running] = {}
         self._calls.begin()
         try:
-            with self._calls.switched(on=True):
+            with self._calls.switched(mode):
                 yield
                 if self._calls.is_replaced():
                     self._unfollowed[running][_OTHER_PROFILER] = None
         finally:
+            self._calls.report()
             self._running = outer
             self._calls.begin()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        """Note the fixtures of a test, with those that it has asked for while it ran."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Note the fixtures of a test, with those that it has asked for, and follow their ends."""
         self._fixtures = _fixtures(item)
+        with self._calls.switched(_Mode.CODE):
+            return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Store what a test has run and opened."""
         has_threads = self._calls.misses_threads()
-        with self._followed(item):
+        # Between its fixtures and its call pytest alone runs.
+        with self._followed(item, _Mode.OFF):
             done = yield
             if has_threads:
                 self._unfollowed[item][_EARLIER_THREADS] = None
@@ -348,13 +366,21 @@ def _has_compiled_frames() -> bool:
     return bool(utils and utils.counters["frames"]["total"])
 
 
+class _Mode(enum.Enum):
+    """What is reported of calls."""
+
+    OFF = enum.auto()
+    CODE = enum.auto()  # at the latest when ``report`` is called
+    FRAMES = enum.auto()  # at the call
+
+
 class _NoCalls:
     """No calls, where nobody asks which code runs; the classes below report some."""
 
     def __init__(
         self,
         is_wanted: Callable[[CodeType], bool],
-        note: Callable[[CodeType, FrameType], bool],
+        note: Callable[[CodeType, FrameType | None], bool],
     ) -> None:
         self._is_wanted = is_wanted
         self._note = note
@@ -368,12 +394,15 @@ class _NoCalls:
     def begin(self) -> None:
         """Report all code objects again."""
 
+    def report(self) -> None:
+        """Report the code objects that were called and not reported yet."""
+
     def follow_hooks(self, manager: pytest.PytestPluginManager) -> None:
         """Report the calls of hooks that are implemented in the tree."""
 
     @contextmanager
-    def switched(self, *, on: bool) -> Iterator[None]:  # noqa: ARG002  # it may cost nothing
-        """Report calls in the body, or none."""
+    def switched(self, mode: _Mode) -> Iterator[None]:  # noqa: ARG002  # it may cost nothing
+        """Report calls in the body so, or none."""
         yield
 
     def is_replaced(self) -> bool:
@@ -416,15 +445,20 @@ class _Monitoring(_NoCalls):
 
 
 class _Profiling(_NoCalls):
-    """Calls that a profile function gets, before Python 3.12. It is set only where it is needed."""
+    """Calls that profilers get, before Python 3.12. They are set only where they are needed.
+
+    That of the standard library counts the calls of each code object: it is written in C and costs
+    a third of a function of Python, which has to look at each call to find those of an import.
+    """
 
     def __init__(
         self,
         is_wanted: Callable[[CodeType], bool],
-        note: Callable[[CodeType, FrameType], bool],
+        note: Callable[[CodeType, FrameType | None], bool],
     ) -> None:
         super().__init__(is_wanted, note)
-        self._is_on = False
+        self._mode = _Mode.OFF
+        self._counting = cProfile.Profile()
         # Line and file of code whose calls do not count any more.
         self._known: set[tuple[int, str]] = set()
         self._seen: set[tuple[int, str]] = set()  # of these since the last test or fixture began
@@ -437,43 +471,69 @@ class _Profiling(_NoCalls):
 
     def stop(self) -> None:
         threading.setprofile(None)
-        sys.setprofile(None)
+        self._set(_Mode.OFF)
 
     def begin(self) -> None:
         """Report all code objects again."""
         self._known.difference_update(self._seen)
         self._seen.clear()
 
+    def report(self) -> None:
+        with self.switched(_Mode.OFF):
+            codes = [counted.code for counted in self._counting.getstats()]
+            self._counting.clear()
+            for code in codes:
+                if isinstance(code, CodeType) and self._is_wanted(code):
+                    self._note(code, None)
+
     def follow_hooks(self, manager: pytest.PytestPluginManager) -> None:
         """Follow the calls of hooks that are implemented in the tree."""
-        switches: list[contextlib.AbstractContextManager[None]] = []
+        known: set[Any] = set()  # implementations
+        own: set[Any] = set()  # of the tree
+        modes: list[_Mode] = []
 
+        # It runs thirty times for a test.
         def before(_: str, implementations: Sequence[Any], __: object) -> None:
-            codes = (getattr(hook.function, "__code__", None) for hook in implementations)
-            is_own = any(code and self._is_wanted(code) for code in codes)
-            switches.append(self.switched(on=self._is_on or is_own))
-            switches[-1].__enter__()
+            modes.append(self._mode)
+            if not known.issuperset(implementations):
+                known.update(implementations)
+                own.update(filter(self._is_own_hook, implementations))
+            if self._mode is _Mode.OFF and not own.isdisjoint(implementations):
+                self._set(_Mode.FRAMES)
 
         def after(*_: object) -> None:
-            switches.pop().__exit__(None, None, None)
+            mode = modes.pop()
+            if mode is not self._mode:
+                self._set(mode)
 
         manager.add_hookcall_monitoring(before, after)
 
+    def _is_own_hook(self, implementation: Any) -> bool:
+        code = getattr(implementation.function, "__code__", None)
+        return code is not None and self._is_wanted(code)
+
     @contextmanager
-    def switched(self, *, on: bool) -> Iterator[None]:
-        before = self._is_on
-        if on is not before:
-            self._is_on = on
-            sys.setprofile(self._called if on else None)
+    def switched(self, mode: _Mode) -> Iterator[None]:
+        before = self._mode
+        if mode is not before:
+            self._set(mode)
         try:
             yield
         finally:
-            if on is not before:
-                self._is_on = before
-                sys.setprofile(self._called if before else None)
+            if mode is not before:
+                self._set(before)
+
+    def _set(self, mode: _Mode) -> None:
+        self._counting.disable()
+        self._mode = mode
+        if mode is _Mode.CODE:
+            self._counting.enable(subcalls=False, builtins=False)
+        else:
+            sys.setprofile(self._called if mode is _Mode.FRAMES else None)
 
     def is_replaced(self) -> bool:
-        return self._is_on and sys.getprofile() != self._called
+        function: object = sys.getprofile()
+        return self._mode is _Mode.CODE and function is not self._counting
 
     def misses_threads(self) -> bool:
         return self._thread_count > 1
@@ -495,7 +555,7 @@ class _Profiling(_NoCalls):
         return called
 
     def _note_frame(self, frame: FrameType) -> None:
-        if not self._is_on:
+        if self._mode is _Mode.OFF:
             return
         code = frame.f_code
         is_own = self._is_wanted(code)
