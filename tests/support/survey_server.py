@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import json
 import os
 import re
@@ -91,7 +92,7 @@ def survey_tree(output: Path, tree: Path) -> None:
 
 
 class Tracer:
-    """Writes what each test runs, in a process of its own: each instruction of the tree."""
+    """Writes what each test runs, in a process of its own: the instructions of functions."""
 
     def __init__(self, output: Path, tree: Path) -> None:
         self._output = output
@@ -128,7 +129,9 @@ class Tracer:
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         code = frame.f_code
-        if not code.co_filename.startswith(self._prefix):
+        # Statements of a module or a class may swap places and nothing else is different.
+        is_function = code.co_flags & inspect.CO_OPTIMIZED
+        if not is_function or not code.co_filename.startswith(self._prefix):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False

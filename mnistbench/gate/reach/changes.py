@@ -16,9 +16,9 @@ from typing import NamedTuple
 from mnistbench.gate.messages import RunCode
 from mnistbench.gate.reach.calls import Calls
 from mnistbench.gate.reach.definitions import MODULE, Function, Source, Statement
-from mnistbench.gate.reach.files import Files
+from mnistbench.gate.reach.files import Files, Name
 from mnistbench.gate.reach.parts import COMPUTING, OWN_OBJECT, Uses
-from mnistbench.gate.reach.side_code import Name, SideCode
+from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.words import BASE, HEAD
 
 #: How a function or a name differs, as reports say it.
@@ -131,6 +131,7 @@ class Changes:
         for module, name in sorted(uses.imports):
             if why := self._of_import(path, module, name, files):
                 return Used(name, why)
+        computed_in = self._computed_in(path, uses, files)
         for changed, why in self.names.items():
             is_of_module = not changed.scope
             is_attribute = changed.name in uses.attributes or (
@@ -138,11 +139,31 @@ class Changes:
             )
             if is_attribute and changed not in self.not_attributes:
                 return Used(changed.name, why)
-            # Of other files too much would count: nearly all code has a getattr somewhere.
-            is_own_data = changed.path == path and not self._is_function(changed)
-            if uses.lists_names or (uses.is_computed and is_own_data):
+            is_computed = changed.path in computed_in and not self._is_function(changed)
+            if uses.lists_names or is_computed:
                 return Used("computed names", why)
         return None
+
+    def _computed_in(self, path: str, uses: Uses, files: Files) -> set[str]:
+        """Return the files of which code may use data by names that it computes.
+
+        Its own, if it is not said of which object; of others too much would count: nearly all code
+        has a getattr somewhere.
+        """
+        computed_in = {path} if uses.is_computed else set[str]()
+        # Nothing in the tree has the names of a module from outside.
+        computed_in |= {
+            target.path
+            for target in (
+                *(files.resolved(path, name) for name in uses.computed_of),
+                *(
+                    files.in_module(path, module, [*filter(None, [name])])
+                    for module, name in uses.computed_of_imports
+                ),
+            )
+            if target
+        }
+        return computed_in
 
     def _is_function(self, name: Name) -> bool:
         """Whether a changed name is that of a function, which is seen if it runs."""
@@ -362,13 +383,13 @@ class _Spreading:
             yield from _attributes(path, chain)
             for module, name in function.uses.imports:
                 names = [*filter(None, [name]), *attributes.split(".")]
-                data = side.in_module(path, module, names)
+                data = side.files.in_module(path, module, names)
                 if data and data.name:
                     yield data
 
     def _objects(self, side: SideCode, path: str, chain: str) -> Iterator[Name]:
         """Yield the names of a file, or of what it imports, that ``a.b`` may change."""
-        data = side.resolved(path, chain)
+        data = side.files.resolved(path, chain)
         if data and data.name and (side.is_data(data) or not side.binds(data)):
             is_fixed = "." not in chain and side.is_data(data) and side.is_fixed(data)
             if chain not in _BUILTINS and not is_fixed:
@@ -432,7 +453,7 @@ class _Spreading:
         """Add the objects that a statement may change beside what it binds."""
         for chain in statement.acts_on:
             is_unknown = not chain or chain.partition(".")[0] in _CHANGING_BUILTINS
-            if is_unknown or side.resolved(path, chain) is None:
+            if is_unknown or side.files.resolved(path, chain) is None:
                 self._everywhere(f"{why}, and acts on {chain or 'an object'} at its import")
             else:
                 self._add_names(self._objects(side, path, chain), why)
@@ -453,7 +474,7 @@ class _Spreading:
     def _data(self, side: SideCode, path: str, chains: Iterable[str]) -> Iterator[Name]:
         """Yield the data of modules among what a file names so, if it can be changed."""
         for chain in chains:
-            name = side.resolved(path, chain)
+            name = side.files.resolved(path, chain)
             if name and side.is_data(name) and not side.is_fixed(name):
                 yield name
 
@@ -486,7 +507,7 @@ def _lent(side: SideCode, path: str, function: Function, *, changes_own: bool) -
         changes_own: whether a method has run beside it that changes its own object.
     """
     for used in function.lends | function.lends_items | function.calls:
-        name = side.resolved(path, used)
+        name = side.files.resolved(path, used)
         if name is None or not side.is_data(name) or side.is_fixed(name):
             continue
         if (

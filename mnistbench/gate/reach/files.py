@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from mnistbench.gate.reach.definitions import Source, read
 
 _WORD = re.compile(r"[^\W\d]\w*")
+
+
+class Name(NamedTuple):
+    """A name that a module or a class of it defines."""
+
+    path: str  # of the file, relative to the tree
+    scope: str  # qualified name of the class; empty of the module
+    name: str
 
 
 class Files:
@@ -63,3 +72,28 @@ class Files:
         parts = self._names.get(path, "").split(".")
         kept = len(parts) - level + path.endswith("__init__.py")
         return self._modules.get(".".join([*parts[: max(0, kept)], *filter(None, [relative])]), "")
+
+    def resolved(self, path: str, chain: str) -> Name | None:
+        """Return the name of the tree that ``a.b.c`` in a file begins with.
+
+        "" as name for a module itself; None if ``a`` is imported from outside of the tree.
+        """
+        root, *attributes = chain.split(".")
+        source = self.source(path)
+        for statement in source.statements if source else ():
+            if statement.scope or root not in statement.names:
+                continue
+            for module, name, bound in statement.imported:
+                if bound == root:
+                    return self.in_module(path, module, [*filter(None, [name]), *attributes])
+        return Name(path, "", root)
+
+    def in_module(self, path: str, module: str, names: Sequence[str]) -> Name | None:
+        """Return the name that an attribute of a module is, perhaps of a submodule."""
+        for name in names:
+            submodule = f"{module}{'' if module.endswith('.') else '.'}{name}"
+            if not self.imported_path(path, submodule):
+                target = self.imported_path(path, module)
+                return Name(target, "", name) if target else None
+            module = submodule
+        return Name(self.imported_path(path, module), "", "")

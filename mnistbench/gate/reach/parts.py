@@ -80,8 +80,10 @@ class Uses:
     own_attributes: frozenset[str] = frozenset()  # of self or cls, which is no module
     # (module as it is written, with leading dots; name, "" for the module itself)
     imports: frozenset[tuple[str, str]] = frozenset()
-    # Whether it reaches attributes by names that are computed.
-    is_computed: bool = False
+    # Of these names, and of these imports, it reaches attributes by names that are computed.
+    computed_of: frozenset[str] = frozenset()
+    computed_of_imports: frozenset[tuple[str, str]] = frozenset()
+    is_computed: bool = False  # it reaches those of anything else so
     lists_names: bool = False  # of an object, so a new name counts
 
 
@@ -108,6 +110,7 @@ class Part:
     looked_at: set[int] = field(default_factory=set)  # ids of nodes that are only looked at
     stored: Counter[str] = field(default_factory=Counter)  # how often each name is bound
     stored_new: Counter[str] = field(default_factory=Counter)  # and to an object just made
+    computed_of: set[str] = field(default_factory=set)
     is_computed: bool = False
     lists_names: bool = False
     definitions: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]] = field(
@@ -116,12 +119,18 @@ class Part:
 
     def uses(self, local: frozenset[str]) -> Uses:
         """Return what the part uses beside its local names."""
+        own_imports = {bound: (module, name) for module, name, bound in self.imported}
+        computed_of_local = self.computed_of & local
         return Uses(
             names=frozenset(self.loaded - local),
             attributes=frozenset(self.attributes),
             own_attributes=frozenset(self.own_attributes),
             imports=frozenset((module, name) for module, name, _ in self.imported),
-            is_computed=self.is_computed,
+            computed_of=frozenset(self.computed_of - local),
+            computed_of_imports=frozenset(
+                own_imports[name] for name in computed_of_local & own_imports.keys()
+            ),
+            is_computed=self.is_computed or bool(computed_of_local - own_imports.keys()),
             lists_names=self.lists_names,
         )
 
@@ -345,7 +354,11 @@ class Part:
         self.attributes |= {name for text in texts for name in text.split(".")}
         if last_name(call.func) == "hasattr" and texts:
             self.tested.add(f"{chain(call.args[0])}.{texts[0]}")
-        self.is_computed |= not texts and last_name(call.func) in _READING_FUNCTIONS
+        if not texts and last_name(call.func) in _READING_FUNCTIONS:
+            is_of_object = last_name(call.func) in ("getattr", "hasattr")
+            of_names = names_of(call.args[:1]) if is_of_object else set[str]()
+            self.computed_of |= of_names
+            self.is_computed |= not of_names
 
 
 def is_empty(node: ast.AST) -> bool:

@@ -1,23 +1,14 @@
-"""A side's files, what its names mean, and what ran in them."""
+"""A side's files, what their names hold, and what ran in them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.definitions import Source, Statement
-from mnistbench.gate.reach.files import Files
-
-
-class Name(NamedTuple):
-    """A name that a module or a class of it defines."""
-
-    path: str  # of the file, relative to the tree
-    scope: str  # qualified name of the class; empty of the module
-    name: str
+from mnistbench.gate.reach.files import Files, Name
 
 
 @dataclass(frozen=True)
@@ -26,31 +17,6 @@ class SideCode:
 
     files: Files
     followed: Followed
-
-    def resolved(self, path: str, chain: str) -> Name | None:
-        """Return the name of the tree that ``a.b.c`` in a file begins with.
-
-        "" as name for a module itself; None if ``a`` is imported from outside of the tree.
-        """
-        root, *attributes = chain.split(".")
-        source = self.files.source(path)
-        for statement in source.statements if source else ():
-            if statement.scope or root not in statement.names:
-                continue
-            for module, name, bound in statement.imported:
-                if bound == root:
-                    return self.in_module(path, module, [*filter(None, [name]), *attributes])
-        return Name(path, "", root)
-
-    def in_module(self, path: str, module: str, names: Sequence[str]) -> Name | None:
-        """Return the name that an attribute of a module is, perhaps of a submodule."""
-        for name in names:
-            submodule = f"{module}{'' if module.endswith('.') else '.'}{name}"
-            if not self.files.imported_path(path, submodule):
-                target = self.files.imported_path(path, module)
-                return Name(target, "", name) if target else None
-            module = submodule
-        return Name(self.files.imported_path(path, module), "", "")
 
     def is_data(self, name: Name) -> bool:
         """Whether a name of a module is neither a function nor a class nor imported."""
@@ -74,7 +40,7 @@ class SideCode:
         )
 
     def _rest_is_fixed(self, name: Name, statement: Statement, seen: frozenset[Name]) -> bool:
-        resolved = (self.resolved(name.path, used) for used in statement.value.fixed_if)
+        resolved = (self.files.resolved(name.path, used) for used in statement.value.fixed_if)
         return all(used is None or self._is_fixed(used, seen | {name}) for used in resolved)
 
     def has_fixed_items(self, name: Name) -> bool:
@@ -89,13 +55,15 @@ class SideCode:
         return all(self._makes_object(name.path, statement) for statement in self._binding(name))
 
     def _makes_object(self, path: str, statement: Statement) -> bool:
-        made_by = self.resolved(path, statement.value.made_by) if statement.value.made_by else None
+        made_by = (
+            self.files.resolved(path, statement.value.made_by) if statement.value.made_by else None
+        )
         return made_by is not None and self._is_class(made_by, frozenset())
 
     def _is_class(self, name: Name, seen: frozenset[Name]) -> bool:
         """Whether a name is that of a class of the tree, perhaps imported from another module."""
         targets = (
-            self.in_module(name.path, module, [imported])
+            self.files.in_module(name.path, module, [imported])
             for statement in self._binding(name)
             for module, imported, _ in statement.imported
             if imported

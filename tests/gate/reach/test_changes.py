@@ -70,6 +70,16 @@ def test_what_a_changed_function_computed_at_an_import_differs(compared):
     assert "uses T" in changed.of_code(RunCode("b.py", "f", 3), files)
 
 
+@pytest.mark.parametrize(
+    ("imported", "is_seen"), [("import a as m\n", True), ("import json as m\nK = 1\n", False)]
+)
+def test_a_computed_name_is_one_of_its_module(compared, imported, is_seen):
+    user = f"{imported}def f(name):\n    return getattr(m, name)\n"
+    changed, files = compared({"a.py": "K = 1\n", "b.py": user}, {"a.py": "K = 2\n", "b.py": user})
+    line = 1 + user.count("\n", 0, user.index("def"))
+    assert bool(changed.of_code(RunCode("b.py", "f", line), files)) is is_seen
+
+
 def test_what_lists_objects_and_changes_them_counts_everywhere(compared):
     text = "import b\nfor value in vars(b).values():\n    value.clear()\n"
     changed, _ = compared({"a.py": "", "b.py": "T = {}\n"}, {"a.py": text, "b.py": "T = {}\n"})

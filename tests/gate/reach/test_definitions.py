@@ -71,6 +71,20 @@ def test_a_function_uses_what_is_not_its_own():
     assert not uses.is_computed
 
 
+@pytest.mark.parametrize(
+    ("text", "names", "imports"),
+    [
+        ("getattr(A, name)", {"A"}, set()),
+        ("from . import m\n    hasattr(m, name)", set(), {(".", "m")}),
+        ("import a.b as m\n    getattr(m, name)", set(), {("a.b", "")}),
+    ],
+)
+def test_a_name_may_be_computed_of_a_module(text, names, imports):
+    uses = functions(f"def f(x, name):\n    {text}\n")["f"].uses
+    assert (uses.computed_of, uses.computed_of_imports) == (names, imports)
+    assert not uses.is_computed
+
+
 @pytest.mark.parametrize("text", ["getattr(x, name)", "vars(x)", "x.__dict__", "dir(x)"])
 def test_names_may_be_computed(text):
     assert functions(f"def f(x, name):\n    return {text}\n")["f"].uses.is_computed
