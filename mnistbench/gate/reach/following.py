@@ -11,6 +11,7 @@ from __future__ import annotations
 import cProfile
 import enum
 import inspect
+import itertools
 import os
 import sys
 import threading
@@ -64,6 +65,7 @@ _PROCESSES = "starts processes, whose code is not followed"
 _MADE_CODE = "runs code that exec or eval makes, which is not followed"
 _COMPILED = "is compiled by torch.compile, whose code is not followed"
 _OTHER_PROFILER = "sets a profile function, so its code is not followed"
+_EARLIER_PROCESSES = "may use processes that were started at an import, whose code is not followed"
 _EARLIER_THREADS = "uses threads that were started before, whose code is not followed"
 
 
@@ -82,6 +84,7 @@ class Follower:
         self.longest_s = 0.0
         self._running: object = None  # the test or fixture; None while tests are collected
         self._is_started = False
+        self._has_earlier_processes = False  # of multiprocessing, before the first test
         self._import_depth = 0  # of modules of the tree that are imported now
         # What ran -> files that it opened, code that it ran, and why not all of it is known.
         self._opened: dict[object, set[str]] = defaultdict(set)
@@ -227,6 +230,12 @@ class Follower:
         with self._calls.switched(_Mode.CODE):
             return (yield)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """Note whether there are processes whose work no event tells."""
+        multiprocessing = sys.modules.get("multiprocessing")
+        self._has_earlier_processes = bool(multiprocessing and multiprocessing.active_children())
+
     @contextmanager
     def _followed(self, running: object, mode: _Mode) -> Iterator[None]:
         self._calls.report()
@@ -235,12 +244,15 @@ class Follower:
         self._opened[running] = set()
         self._ran[running] = set()
         self._unfollowed[running] = {}
+        process_count = _process_count()
         self._calls.begin()
         try:
             with self._calls.switched(mode):
                 yield
                 if self._calls.is_replaced():
                     self._unfollowed[running][_OTHER_PROFILER] = None
+                if _process_count() != process_count:
+                    self._unfollowed[running][_PROCESSES] = None
         finally:
             self._calls.report()
             self._running = outer
@@ -262,6 +274,8 @@ class Follower:
             done = yield
             if has_threads:
                 self._unfollowed[item][_EARLIER_THREADS] = None
+            if self._has_earlier_processes:
+                self._unfollowed[item][_EARLIER_PROCESSES] = None
             if _has_compiled_frames():
                 self._unfollowed[item][_COMPILED] = None
         began_ns = self._ended_ns
@@ -358,6 +372,15 @@ def _reads_code(frame: FrameType | None) -> bool:
 
 def _is_installed(path: str) -> bool:
     return f"{os.sep}site-packages{os.sep}" in path
+
+
+def _process_count() -> str:
+    """Return a number of the processes that multiprocessing has started.
+
+    Those of its methods spawn and forkserver are no audit events.
+    """
+    module = sys.modules.get("multiprocessing.process")
+    return repr(getattr(module, "_process_counter", itertools.count(1)))
 
 
 def _has_compiled_frames() -> bool:

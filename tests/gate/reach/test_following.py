@@ -67,6 +67,14 @@ def started():
     subprocess.run(["true"])
 
 
+def spawned():
+    import multiprocessing
+
+    process = multiprocessing.get_context("spawn").Process(target=direct)
+    process.start()
+    process.join()
+
+
 def read():
     with open("data.txt") as stream:
         stream.read()
@@ -125,6 +133,10 @@ def test_started(benchmark):
     benchmark(lib.started)
 
 
+def test_spawned(benchmark):
+    benchmark(lib.spawned)
+
+
 def test_read(benchmark):
     benchmark(lib.read)
 """,
@@ -168,7 +180,30 @@ def test_code_that_ran_at_an_import_has_its_statement(survey):
 
 def test_what_cannot_be_followed_is_named(survey):
     unfollowed = survey.followed.unfollowed
-    assert {node_id.partition("::")[2] for node_id in unfollowed} == {"test_made", "test_started"}
+    assert {node_id.partition("::")[2] for node_id in unfollowed} == {
+        "test_made",
+        "test_spawned",
+        "test_started",
+    }
+
+
+def test_processes_of_an_import_are_not_followed(surveyor):
+    files = {
+        "pytest.ini": "",
+        "bench/test_x.py": """
+import multiprocessing
+import time
+
+process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(10,))
+process.start()
+
+
+def test_one(benchmark):
+    benchmark(len, ())
+""",
+    }
+    [reason] = surveyor.surveyed(files).followed.unfollowed.values()
+    assert "processes that were started at an import" in reason
 
 
 def test_a_case_reads_its_own_files(survey):
