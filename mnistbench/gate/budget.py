@@ -46,6 +46,11 @@ MOST_LAUNCHES = 2 * LAUNCHES
 #: launches than usual are enough.
 ROOM = 2.0
 
+#: Standard errors by which a slowdown of its limit exceeds what is found, so that nine of ten are:
+#: the quantile of the normal distribution. For limits below FULL_CASE, for which launches cannot
+#: be longer.
+FOUND_ROOM = 1.28
+
 #: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as
 #: many by a tenth.
 MOST_ROWS = 2_000
@@ -147,15 +152,19 @@ def are_enough(quantities: Sequence[Quantity], limits: Thresholds, shards: int =
 def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> int:
     """Return the number of launches with which all quantities reach their limits.
 
-    Those count that can with MOST_LAUNCHES; ``shards`` is the number of machines whose bounds are
-    simultaneous.
+    So that they are bounded by them if nothing has changed, and cases below FULL_CASE are found if
+    they are slower by that. Those count that can with MOST_LAUNCHES; ``shards`` is the number of
+    machines whose bounds are simultaneous.
     """
     needed = [len(quantities[0].logs)] if quantities else [0]
     for quantity, half_width in _bounded(quantities, shards, LAUNCHES):
-        spread = _spread(quantity)
-        number = LAUNCHES * (half_width * spread / math.log1p(limits.of(quantity))) ** 2
-        if number <= MOST_LAUNCHES:  # not if it is not finite
-            needed.append(math.ceil(number))
+        limit = limits.of(quantity)
+        errors = _spread(quantity) / math.log1p(limit)
+        if LAUNCHES * (half_width * errors) ** 2 <= MOST_LAUNCHES:  # not if it is not finite
+            is_below_full = quantity.kind == ITERATION and limit < FULL_CASE
+            room = FOUND_ROOM / math.sqrt(LAUNCHES) if is_below_full else 0.0
+            number = LAUNCHES * ((half_width + room) * errors) ** 2
+            needed.append(min(MOST_LAUNCHES, math.ceil(number)))
     return max(needed)
 
 
