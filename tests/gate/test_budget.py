@@ -16,6 +16,7 @@ from scipy.stats import binomtest
 from mnistbench.gate.budget import (
     LEAST_EFFORT,
     MOST_LAUNCHES,
+    MOST_LAUNCHES_BELOW_FULL,
     Budget,
     LeastGate,
     are_enough,
@@ -206,7 +207,7 @@ def test_a_slowdown_of_a_small_limit_is_found_with_the_planned_launches(sd):
     gates = 150
     found_slower = 0
     for _ in range(gates):
-        logs = math.log1p(0.005) + draw.normal(0, sd, MOST_LAUNCHES)
+        logs = math.log1p(0.005) + draw.normal(0, sd, MOST_LAUNCHES_BELOW_FULL)
         case = quantities.Quantity(
             "t", ITERATION, WALL, WALL, (), tuple(logs[:LAUNCHES]), 1e6, 1e6, 1.0
         )
