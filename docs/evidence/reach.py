@@ -9,7 +9,8 @@ against its parent, as ``mnistbench gate --base`` does before it measures, and t
 so a verdict that it is slower or faster is a false alarm.
 
 Appends a JSON line for each commit and Python to FOLDER/results.jsonl, also if the commit could not
-be measured, and keeps the raw samples in FOLDER/samples. What is in the file is not measured again.
+be measured, and keeps the raw samples in FOLDER/samples. The next run measures what is missing in
+the file or could not be measured.
 Prints a row for each commit of the file, the rates of false alarms with exact 95 % intervals, and
 each false alarm. ``--part 1/2`` measures every second commit of each project, ``--part 2/2`` the
 others. What a suite needs (PACKAGES) has to be installed beside mnistbench.
@@ -62,7 +63,7 @@ THRESHOLD = 0.05
 BUDGET_S = 75.0
 
 #: Most characters of a reason in the table.
-REASON = 120
+REASON = 80
 
 #: Columns of the table.
 COLUMNS = (
@@ -147,6 +148,7 @@ PROJECTS = (
         "8e8b801",
         "src",
         ("tests/benchmarks", "-k", "not (objects_reply or multiple or list_units)", *NO_ASYNCIO),
+        (("DBUS_SESSION_BUS_ADDRESS", "unix:path=/none"),),  # else each session starts a daemon
     ),
 )
 
@@ -322,8 +324,11 @@ def commits_of_part(
 
 
 def load(file: Path) -> list[Result]:
-    """Return the results of a file; there are none before the first commit."""
-    return list(map(as_result, file.read_text().splitlines())) if file.exists() else []
+    """Return the newest result of each commit and Python."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    newest = {(result.commit, result.python): result for result in map(as_result, lines)}
+    order = [project.name for project in PROJECTS]
+    return sorted(newest.values(), key=lambda result: order.index(result.project))
 
 
 def as_result(line: str) -> Result:
@@ -406,7 +411,7 @@ def main(folder: Path, names: Sequence[str], part: Shard, budget_s: float) -> No
     file = folder / "results.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     python = platform.python_version()
-    known = {(result.commit, result.python) for result in load(file)}
+    known = {(result.commit, result.python) for result in load(file) if not result.error}
     for clone, project, commit in commits_of_part(folder, names, part):
         if (commit, python) in known:
             continue
