@@ -10,10 +10,12 @@ so a verdict that it is slower or faster is a false alarm.
 
 Appends a JSON line for each commit and Python to FOLDER/results.jsonl, also if the commit could not
 be measured, and keeps the raw samples in FOLDER/samples. The next run measures what is missing in
-the file or could not be measured.
-Prints a row for each commit of the file, the rates of false alarms with exact 95 % intervals, and
-each false alarm. ``--part 1/2`` measures every second commit of each project, ``--part 2/2`` the
-others. What a suite needs (PACKAGES) has to be installed beside mnistbench.
+the file or could not be measured. ``--part 1/2`` measures every second commit of each project,
+``--part 2/2`` the others.
+
+Prints a row for each commit of the file, how many cases differ, the rates of false alarms with
+exact 95 % intervals, and each false alarm. What a suite needs (PACKAGES) has to be installed beside
+mnistbench.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
-from mnistbench.judging.verdicts import IMPROVED, REGRESSED
+from mnistbench.judging.verdicts import GRAVITY, IMPROVED, REGRESSED
 from mnistbench.showing.progress import Progress
 
 #: Commits of each project.
@@ -75,8 +77,8 @@ COLUMNS = (
     "gap",
     "launches",
     "seconds",
-    "reached: measured, slower, faster",
-    "not reached: measured, slower, faster",
+    "reached: measured, flagged, slower, faster",
+    "not reached: measured, flagged, slower, faster",
     "tests of them",
     "most frequent reason",
 )
@@ -193,8 +195,8 @@ class Result:
         """Return the cases that were measured, of those that are reached or of the others."""
         return [case for case in self.tests if (case in self.reasons) == is_reached]
 
-    def found(self, *verdicts: str, is_reached: bool) -> set[str]:
-        """Return those of them with such a verdict."""
+    def flagged(self, *verdicts: str, is_reached: bool) -> set[str]:
+        """Return those of them that the first stage flagged, with such a verdict."""
         return {
             finding.case
             for finding in self.findings
@@ -363,11 +365,12 @@ def facts(result: Result) -> list[str]:
 
 
 def counts(result: Result, *, is_reached: bool) -> str:
-    """Return the numbers of cases that were measured, found slower and found faster."""
+    """Return the numbers of cases that were measured, flagged, found slower and found faster."""
     cases = (
         result.measured(is_reached=is_reached),
-        result.found(REGRESSED, is_reached=is_reached),
-        result.found(IMPROVED, is_reached=is_reached),
+        result.flagged(*GRAVITY, is_reached=is_reached),
+        result.flagged(REGRESSED, is_reached=is_reached),
+        result.flagged(IMPROVED, is_reached=is_reached),
     )
     return ", ".join(str(len(names)) for names in cases)
 
@@ -377,20 +380,26 @@ def most_frequent_reason(result: Result) -> str:
     return textwrap.shorten(reasons.most_common(1)[0][0], REASON) if reasons else ""
 
 
-def false_alarms(results: Iterable[Result]) -> Iterator[str]:
-    """Yield the rates of false alarms, then each of them."""
-    results = [result for result in results if result.controls]
-    cases = [len(result.found(REGRESSED, IMPROVED, is_reached=False)) for result in results]
+def totals(results: Iterable[Result]) -> Iterator[str]:
+    """Yield how many reached cases differ, the rates of false alarms, and each of these."""
+    results = list(results)
+    for verdict in (REGRESSED, IMPROVED):
+        reached = sum(len(result.flagged(verdict, is_reached=True)) for result in results)
+        yield f"{verdict}: {reached} of the reached cases"
+    controls = [result for result in results if result.controls]
+    flagged = sum(len(result.flagged(*GRAVITY, is_reached=False)) for result in controls)
+    yield f"flagged by the first stage: {flagged} of the cases that are not reached"
+    cases = [len(result.flagged(REGRESSED, IMPROVED, is_reached=False)) for result in controls]
     alarms = [
         (result, finding)
-        for result in results
+        for result in controls
         for finding in result.findings
         if not finding.is_reached and finding.verdict in (REGRESSED, IMPROVED)
     ]
-    yield rate("gates", sum(map(bool, cases)), len(results))
-    measured_cases = sum(len(result.measured(is_reached=False)) for result in results)
+    measured_cases = sum(len(result.measured(is_reached=False)) for result in controls)
+    yield rate("gates", sum(map(bool, cases)), len(controls))
     yield rate("cases", sum(cases), measured_cases)
-    yield rate("tests", len(alarms), sum(result.controls for result in results))
+    yield rate("tests", len(alarms), sum(result.controls for result in controls))
     for result, finding in alarms:
         yield (
             f"{result.project} {result.commit}, Python {result.python}: {finding.verdict}, "
@@ -428,7 +437,7 @@ def main(folder: Path, names: Sequence[str], part: Shard, budget_s: float) -> No
             stream.write(json.dumps(asdict(result)) + "\n")
         print(*list(table([result]))[2:], file=sys.stderr, flush=True)
     results = load(file)
-    print(*table(results), "", *false_alarms(results), sep="\n")
+    print(*table(results), "", *totals(results), sep="\n")
 
 
 if __name__ == "__main__":
