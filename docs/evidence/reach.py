@@ -24,6 +24,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
@@ -46,7 +47,8 @@ from mnistbench.gate.options import GateOptions, shard
 from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, WALL
+from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import GRAVITY, IMPROVED, REGRESSED
 from mnistbench.showing.progress import Progress
 
@@ -58,7 +60,8 @@ COMMITS = 5
 MOST_CASES = 48
 MOST_REACHED = 12
 
-#: Smallest slowdown of a case that matters, as a share. A launch of a case then takes 0.1 seconds.
+#: Smallest slowdown of a case that matters, as a share. A launch of a case then takes
+#: 0.1 to 0.2 seconds.
 THRESHOLD = 0.05
 
 #: Seconds of a gate.
@@ -66,6 +69,9 @@ BUDGET_S = 75.0
 
 #: Most characters of a reason in the table.
 REASON = 80
+
+#: Shares of the cases for which a bound is printed.
+SHARES = (0.5, 0.9, 1.0)
 
 #: Columns of the table.
 COLUMNS = (
@@ -189,9 +195,11 @@ class Result:
     launches: int = 0  # of the first stage
     seconds: float = 0.0  # of the gate
     tests: Mapping[str, int] = field(default_factory=dict)  # case -> quantities that were tested
+    # Case -> slowdown of its median wall time that is ruled out, as a share.
+    bounds: Mapping[str, float] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
 
-    def measured(self, *, is_reached: bool) -> list[str]:
+    def measured_cases(self, *, is_reached: bool) -> list[str]:
         """Return the cases that were measured, of those that are reached or of the others."""
         return [case for case in self.tests if (case in self.reasons) == is_reached]
 
@@ -206,7 +214,7 @@ class Result:
     @property
     def controls(self) -> int:
         """The number of quantities that were tested in cases that are not reached."""
-        return sum(self.tests[case] for case in self.measured(is_reached=False))
+        return sum(self.tests[case] for case in self.measured_cases(is_reached=False))
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -243,7 +251,7 @@ def reach_of(clone: Path, options: GateOptions) -> Reach:
     return header.reach
 
 
-def result(project: Project, commit: str, reach: Reach, verdict: Verdict) -> Result:
+def result_of_gate(project: Project, commit: str, reach: Reach, verdict: Verdict) -> Result:
     """Return what the gate over all cases says about those that are reached and the others."""
     decision = verdict.decision
     if not decision.cases:
@@ -273,6 +281,11 @@ def result(project: Project, commit: str, reach: Reach, verdict: Verdict) -> Res
         launches=decision.launches,
         seconds=round(verdict.end.elapsed_s, 1),
         tests=dict(tests),
+        bounds={
+            node_id(estimate.quantity.case): round(estimate.high, 4)
+            for estimate in decision.cases
+            if (estimate.quantity.kind, estimate.quantity.clock) == (ITERATION, WALL)
+        },
         findings=findings,
     )
 
@@ -301,7 +314,7 @@ def measured(clone: Path, project: Project, commit: str, options: GateOptions) -
                 verdict = measure(
                     replace(options, only=drawn(reach, commit)), progress, seed=int(commit, 16)
                 )
-        return result(project, commit, reach, verdict)
+        return result_of_gate(project, commit, reach, verdict)
     except Exception as error:  # noqa: BLE001  # the other commits are measured in any case
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return Result(project.name, commit, platform.python_version(), error=reason)
@@ -347,7 +360,8 @@ def table(results: Iterable[Result]) -> Iterator[str]:
     for result in results:
         python = ".".join(result.python.split(".")[:2])
         cells = [result.project, result.commit, python, *(() if result.error else facts(result))]
-        yield f"| {' | '.join([*cells, result.error or most_frequent_reason(result)])} |"
+        why = (result.error or most_frequent_reason(result)).replace("|", "\\|")
+        yield f"| {' | '.join([*cells, why])} |"
 
 
 def facts(result: Result) -> list[str]:
@@ -367,7 +381,7 @@ def facts(result: Result) -> list[str]:
 def counts(result: Result, *, is_reached: bool) -> str:
     """Return the numbers of cases that were measured, flagged, found slower and found faster."""
     cases = (
-        result.measured(is_reached=is_reached),
+        result.measured_cases(is_reached=is_reached),
         result.flagged(*GRAVITY, is_reached=is_reached),
         result.flagged(REGRESSED, is_reached=is_reached),
         result.flagged(IMPROVED, is_reached=is_reached),
@@ -389,6 +403,15 @@ def totals(results: Iterable[Result]) -> Iterator[str]:
     controls = [result for result in results if result.controls]
     flagged = sum(len(result.flagged(*GRAVITY, is_reached=False)) for result in controls)
     yield f"flagged by the first stage: {flagged} of the cases that are not reached"
+    bounds = sorted(
+        bound
+        for result in controls
+        for case, bound in result.bounds.items()
+        if case not in result.reasons
+    )
+    for share in SHARES if bounds else ():
+        bound = 100 * bounds[math.ceil(share * len(bounds)) - 1]
+        yield f"a slowdown of {bound:.1f} % or more is ruled out in {100 * share:.0f} % of them"
     cases = [len(result.flagged(REGRESSED, IMPROVED, is_reached=False)) for result in controls]
     alarms = [
         (result, finding)
@@ -396,9 +419,9 @@ def totals(results: Iterable[Result]) -> Iterator[str]:
         for finding in result.findings
         if not finding.is_reached and finding.verdict in (REGRESSED, IMPROVED)
     ]
-    measured_cases = sum(len(result.measured(is_reached=False)) for result in controls)
+    number_of_cases = sum(len(result.measured_cases(is_reached=False)) for result in controls)
     yield rate("gates", sum(map(bool, cases)), len(controls))
-    yield rate("cases", sum(cases), measured_cases)
+    yield rate("cases", sum(cases), number_of_cases)
     yield rate("tests", len(alarms), sum(result.controls for result in controls))
     for result, finding in alarms:
         yield (
@@ -410,7 +433,7 @@ def totals(results: Iterable[Result]) -> Iterator[str]:
 def rate(what: str, number: int, trials: int) -> str:
     """Return the rate of false alarms with its exact interval."""
     if not trials:
-        return f"no {what} that are not reached"
+        return f"no {what} without changed code were measured"
     limits = binomtest(number, trials).proportion_ci(0.95, method="exact")
     shares = (f"{100 * share:.2f} %" for share in (number / trials, limits.low, limits.high))
     return "false alarms in {} of {} {}: {} ({} to {})".format(number, trials, what, *shares)
