@@ -44,7 +44,7 @@ class Iterations:
     head: int = 1  # the same of the head
     # Why the numbers of iterations cannot be compared: examples of calls; empty if they can.
     unknown: str = ""
-    others: str = ""  # examples of calls that differ by several factors; nothing is divided
+    mixed_calls: str = ""  # examples of calls that differ by several factors; nothing is divided
 
     @property
     def are_divided(self) -> bool:
@@ -80,7 +80,7 @@ def iterations_of(bases: Sequence[Calls], head: Calls) -> Iterations:
     if factor != 1 and how_many > SHARE_OF_ONE_FACTOR * len(counts):
         return Iterations(unknown=examples)
     return (
-        Iterations(others=examples)
+        Iterations(mixed_calls=examples)
         if any(in_base != in_head for in_base, in_head in counts.values())
         else SAME
     )

@@ -186,11 +186,11 @@ def _iterations(case: CaseComparison) -> Iterable[str]:
             "head; the traces have no steps, so times and calls are divided: those "
             f"{' and '.join(divided)}"
         )
-    elif iterations.others:
+    elif iterations.mixed_calls:
         yield (
-            f"different numbers of calls ({case.head.label}): {iterations.others}; without steps "
-            "the times are those of the whole trace, and an operation with more calls takes more "
-            "time"
+            f"different numbers of calls ({case.head.label}): {iterations.mixed_calls}; "
+            "without steps the times are those of the whole trace, and an operation with more "
+            "calls takes more time"
         )
 
 

@@ -204,10 +204,10 @@ def test_a_renamed_operation_of_each_place_is_listed_once_and_not_as_new_and_van
     ids=str,
 )
 def test_an_operation_with_other_calls_bytes_or_place_is_another(changes):
-    found = of_rows([row("aten::old")], [row("aten::new", **changes)])
-    assert not any("is now" in text for text in found)
-    assert "aten::old, forward fc1: vanished" in found
-    assert any(text.startswith("aten::new") and ": new, " in text for text in found)
+    facts = of_rows([row("aten::old")], [row("aten::new", **changes)])
+    assert not any("is now" in text for text in facts)
+    assert "aten::old, forward fc1: vanished" in facts
+    assert any(text.startswith("aten::new") and ": new, " in text for text in facts)
 
 
 def test_which_of_two_was_renamed_is_not_guessed():
