@@ -49,13 +49,13 @@ _NO_PEAK = "operations in a number format without a known peak"
 
 
 def traces_report(
-    traces: Sequence[Analysis], top: int, by: str, given: Mapping[str, float | None]
+    traces: Sequence[Analysis], top: int, by: str, user_peaks: Mapping[str, float | None]
 ) -> Report:
     """Return the report of traces.
 
-    ``given`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`.
+    ``user_peaks`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`.
     """
-    shown = _with_rows(traces, by, given)
+    shown = _with_rows(traces, by, user_peaks)
     blocks = [
         block
         for trace, peaks, rows in shown
@@ -66,12 +66,14 @@ def traces_report(
     )
 
 
-def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | None]) -> Report:
+def ranks_report(
+    run: RanksRun, top: int, by: str, user_peaks: Mapping[str, float | None]
+) -> Report:
     """Return the report of a distributed run.
 
     Its ranks, and the spread of each operation over them.
     """
-    shown = _with_rows(run.ranks, by, given)
+    shown = _with_rows(run.ranks, by, user_peaks)
     blocks = [
         Block("", tables=(_ranks_table(run),)),
         Block("", tables=(_spread_table(run, top, by),)),
@@ -92,9 +94,9 @@ _Shown = tuple[Analysis, Peaks, list[OperationSum]]
 
 
 def _with_rows(
-    traces: Iterable[Analysis], by: str, given: Mapping[str, float | None]
+    traces: Iterable[Analysis], by: str, user_peaks: Mapping[str, float | None]
 ) -> list[_Shown]:
-    with_peaks = [(trace, peaks_of(trace.machine, **given)) for trace in traces]
+    with_peaks = [(trace, peaks_of(trace.machine, **user_peaks)) for trace in traces]
     return [(trace, peaks, _rows_of(trace, by, peaks)) for trace, peaks in with_peaks]
 
 
@@ -164,8 +166,8 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
         summed(trace.table, "op,module", of_all=True).values(), key=lambda row: -row.self_ns
     ):
         key = grouped(row.key, by)
-        if found := trace.costs.work.get(row.key):
-            work[key].add(found)
+        if counted := trace.costs.work.get(row.key):
+            work[key].add(counted)
         elif row.self_ns > 0 and (
             row.key[0] not in NOT_OPERATIONS or row.key in trace.costs.uncounted
         ):
@@ -489,9 +491,9 @@ def _share_column(trace: Analysis, rows: Sequence[OperationSum]) -> Column[Opera
 def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) -> Table:
     operations = [row for row in rows if row.key[0] not in NOT_OPERATIONS]
     rest = sorted((row for row in rows if row.key[0] in NOT_OPERATIONS), key=lambda row: row.key)
-    if others := operations[top:]:
+    if hidden := operations[top:]:
         rest.insert(
-            0, total(others, f"other ({len(others)} operation{'s' if len(others) > 1 else ''})")
+            0, total(hidden, f"other ({len(hidden)} operation{'s' if len(hidden) > 1 else ''})")
         )
     return Table(
         f"operations, {_per_step(trace)}",
@@ -587,11 +589,11 @@ def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
 
 
 def _kernel_table(trace: Analysis, top: int) -> Table:
-    found: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
     for kernel in trace.kernels:
-        found[kernel.name, kernel.key[0]].append(kernel)
+        groups[kernel.name, kernel.key[0]].append(kernel)
     ordered = sorted(
-        found.items(), key=lambda item: (-sum(kernel.ns for kernel in item[1]), item[0])
+        groups.items(), key=lambda item: (-sum(kernel.ns for kernel in item[1]), item[0])
     )
     whole = sum(kernel.ns for kernel in trace.kernels)
     rows = [
@@ -608,7 +610,7 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
         for (name, operation), kernels in ordered[:top]
     ]
     rest = [kernel for _, kernels in ordered[top:] for kernel in kernels]
-    other = (
+    other_row = (
         f"other ({len(ordered) - top})",
         "",
         units.count(sum(kernel.count for kernel in rest)),
@@ -622,7 +624,7 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
         title="kernels, copies and fills, all steps",
         headings=("kernel", "operation", "count", "time", "share", "mean", "least", "most"),
         rows=tuple(rows),
-        sums=(other,) if rest else (),
+        sums=(other_row,) if rest else (),
         numbers_from=2,
     )
 
@@ -778,7 +780,7 @@ def _work_notes(
             rest[_NO_PEAK].append(row)
     if not whole:
         return
-    placed = whole - sum(row.self_ns for found in rest.values() for row in found)
+    placed = whole - sum(row.self_ns for unplaced in rest.values() for row in unplaced)
     share = f"{units.percent(placed / whole)} of the {'device' if trace.device else 'host'} time"
     text = (
         f"With them, {share} would have a place."
