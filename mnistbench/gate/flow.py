@@ -170,12 +170,12 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, measured: Re
     if not sides.common:
         return plan
     budget.at_once = launches_at_once(plan, sides)
-    both = (sides.base, sides.head)
+    listings = (sides.base, sides.head)
     least = LeastGate(
         survey_s=budget.now() - budget.began,
-        loading_s=min(listing.loading_s for listing in both),
+        loading_s=min(listing.loading_s for listing in listings),
         case_seconds=tuple(
-            min(listing.cases[case].seconds for listing in both) for case in sides.common
+            min(listing.cases[case].seconds for listing in listings) for case in sides.common
         ),
         at_once=budget.at_once,
         shard=plan.shard,

@@ -180,11 +180,11 @@ class JudgeOptions(Thresholds, Excuses):
         super().__post_init__()
         if self.case < LEAST_THRESHOLD:
             least = f"{100 * LEAST_THRESHOLD:g}%"
-            what = (
+            fault = (
                 f"{100 * self.case:g}% is below {least}, three times the difference that the same "
                 "code may show"
             )
-            raise UsageError(f"--threshold: {what}; give {least} or more")
+            raise UsageError(f"--threshold: {fault}; give {least} or more")
 
 
 # ---- What is measured ----------------------------------------------------------------------------
