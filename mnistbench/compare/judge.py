@@ -266,12 +266,14 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     """
     _check_thresholds(comparison.head)
     drafts = [_draft(case, criteria) for case in comparison.cases]
-    by_runs = sum(
+    judged_by_runs = sum(
         len(finding.base_runs) >= RUNS_NEEDED for draft in drafts for finding in draft.findings
     )
     cases = []
     for draft in drafts:
-        iteration, *operations = (_judge(finding, by_runs, criteria) for finding in draft.findings)
+        iteration, *operations = (
+            _judge(finding, judged_by_runs, criteria) for finding in draft.findings
+        )
         cases.append(CaseJudgement(draft.case, iteration, tuple(operations)))
     # A test that is missing now may have a threshold, too.
     concerned = (*comparison.head.cases, *(case for _, case in comparison.only_base))
@@ -333,15 +335,15 @@ def _operation_findings(case: CaseComparison, criteria: Criteria) -> Iterable[Ru
     named = {id(change) for change in operations if limits.name_operation(change)}
     alone: list[RunFinding] = []
     small: list[OpChange] = []
-    in_a_group: set[int] = set()
+    grouped_ids: set[int] = set()
     for group in replacements(operations, named):
-        in_a_group.update(map(id, group))
+        grouped_ids.update(map(id, group))
         if named.intersection(map(id, group)) or _matter(group, case, criteria):
             alone.append(_sum(group, _title(group), REPLACED, limits))
         else:
             small += group
     for change in operations:
-        if id(change) in in_a_group:
+        if id(change) in grouped_ids:
             continue
         if id(change) in named or _matters(change, case, criteria):
             alone.append(_sum([change], operation_name(*change.key), OPERATION, limits))
@@ -353,11 +355,13 @@ def _operation_findings(case: CaseComparison, criteria: Criteria) -> Iterable[Ru
         # The host has no device time.
         if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):
             yield _sum(outside, operation_name(name, "", ""), OUTSIDE_KIND, limits)
-    by_limit: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
+    changes_of_limit: dict[str, list[OpChange]] = defaultdict(
+        list
+    )  # by the name that a threshold has
     for change in small:
         limit = limits.named(change)
-        by_limit[limit.name if limit else ""].append(change)
-    for name, changes in sorted(by_limit.items(), reverse=True):
+        changes_of_limit[limit.name if limit else ""].append(change)
+    for name, changes in sorted(changes_of_limit.items(), reverse=True):
         yield _sum(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
 
 
@@ -644,8 +648,10 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     counts = Counter(name for case in cases for name in case.incomparable)
     fields = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(fields, described(fields), strict=True):
-        what = f"{units.counted(counts[name], 'case')}: {text}"
-        yield Reason(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
+        field_text = f"{units.counted(counts[name], 'case')}: {text}"
+        yield Reason(
+            INCOMPARABLE, f"{field_text}; {BLOCKING[name]}", excused=criteria.allow_incomparable
+        )
     for case in cases:
         if case.iterations.unknown:
             text = (
@@ -668,10 +674,10 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
     for case in cases:
         if case.operations or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
             continue
-        both = (("the base", case.base), ("this run", case.head))
+        named_sides = (("the base", case.base), ("this run", case.head))
         lost = [
             name
-            for name, side in both
+            for name, side in named_sides
             if case.clock == "device" and table_of(side, "device") is None
         ]
         if lost:
@@ -683,7 +689,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
-        sides = [name for name, side in both if not side.table("warm")]
+        sides = [name for name, side in named_sides if not side.table("warm")]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
         if is_without and len(sides) == 2 and not case.head.op_fail:
             # Such a case never has a table of its own, and no threshold of its test asks for one.

@@ -297,10 +297,10 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
     """Yield sentences about launches whose kernels the trace does not have."""
     launches = trace.launches
     if launches.captured:
-        of_all = units.counted(launches.n_calls, "kernel launch", "kernel launches")
+        launches_text = units.counted(launches.n_calls, "kernel launch", "kernel launches")
         yield (
-            f"{units.count(launches.captured)} of {of_all} ran while a graph was captured, which "
-            "adds kernels to the graph and runs none."
+            f"{units.count(launches.captured)} of {launches_text} ran while a graph was captured, "
+            "which adds kernels to the graph and runs none."
         )
     if not launches.n_lost:
         return
@@ -321,10 +321,10 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
         yield f"{text}; {whose} time is missing in the device times."
         return
     listed = ", ".join([*steps[:_NAMES], *(["..."] if len(steps) > _NAMES else [])])
-    of_steps = "this step" if len(steps) == 1 else "these steps"
+    steps_text = "this step" if len(steps) == 1 else "these steps"
     yield (
-        f"{text} ({listed}); {whose} time is missing in the device times of {of_steps}, and so in "
-        "all means and medians."
+        f"{text} ({listed}); {whose} time is missing in the device times of {steps_text}, and so "
+        "in all means and medians."
     )
 
 
@@ -510,12 +510,14 @@ def _per_step(trace: Analysis) -> str:
 
 def _notes(trace: Analysis) -> Iterator[str]:
     parts = []
-    for what in ("phase", "module"):
-        host = trace.unplaced[f"host_{what}"]
-        device = trace.unplaced[f"device_{what}"]
-        of_device = "" if device is None else f" and of {units.percent(device)} of the device time"
+    for kind in ("phase", "module"):
+        host = trace.unplaced[f"host_{kind}"]
+        device = trace.unplaced[f"device_{kind}"]
+        device_share = (
+            "" if device is None else f" and of {units.percent(device)} of the device time"
+        )
         parts.append(
-            f"{what} of {units.percent(host or 0.0)} of the operations' host time{of_device}"
+            f"{kind} of {units.percent(host or 0.0)} of the operations' host time{device_share}"
         )
     yield f"Not recorded: {'; '.join(parts)}."
     if trace.ranges:
@@ -564,8 +566,8 @@ def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
         )
     if trace.left_out:
         counts = [
-            f"{units.count(number)} of {units.printable(what)}"
-            for what, number in trace.left_out.items()
+            f"{units.count(number)} of {units.printable(category)}"
+            for category, number in trace.left_out.items()
         ]
         yield f"Left out: events that mnistbench does not know, {', '.join(counts)}."
     if trace.repairs:
@@ -715,13 +717,13 @@ def _ranks_table(run: RanksRun) -> Table:
 
 def _spread_table(run: RanksRun, top: int, by: str) -> Table:
     summed_ranks = [(rank, summed(rank.table, by, of_all=True)) for rank in run.ranks]
-    of_rank = [
+    times_of_ranks = [
         {key: row.self_ns / len(rank.steps) for key, row in rows.items()}
         for rank, rows in summed_ranks
     ]
     times = {
-        key: [rows.get(key, 0.0) for rows in of_rank]
-        for key in {key for rows in of_rank for key in rows}
+        key: [rows.get(key, 0.0) for rows in times_of_ranks]
+        for key in {key for rows in times_of_ranks for key in rows}
     }
     keys = sorted(times, key=lambda key: (-max(times[key]), key))
     clock = "device" if any(rank.device for rank in run.ranks) else "host self"

@@ -71,13 +71,13 @@ def verdicts(judgement):
 
 
 def named(judgement, name):
-    [only] = [
+    [finding] = [
         finding
         for case_judgement in judgement.cases
         for finding in case_judgement.findings
         if finding.name == name
     ]
-    return only
+    return finding
 
 
 def texts(judgement):
@@ -521,16 +521,18 @@ def test_what_is_no_operation_has_its_own_name_on_each_clock():
         row(RUNTIME, 700, module="", phase="", self_device_ns=0),
         row(UNATTRIBUTED, 0, module="", phase="", self_device_ns=40_000),
     ]
-    [on_device] = judged(launch_bound(20_000, *other_rows), launch_bound(20_000, *other_rows)).cases
+    [device_case] = judged(
+        launch_bound(20_000, *other_rows), launch_bound(20_000, *other_rows)
+    ).cases
     assert [
         (finding.name, finding.head_ns)
-        for finding in on_device.operations
+        for finding in device_case.operations
         if finding.kind == "outside"
     ] == [("unattributed kernels", 40_000)]
-    [on_host] = judged(run(*other_rows[:2]), run(*other_rows[:2])).cases
+    [host_case] = judged(run(*other_rows[:2]), run(*other_rows[:2])).cases
     assert [
         (finding.name, finding.head_ns)
-        for finding in on_host.operations
+        for finding in host_case.operations
         if finding.kind == "outside"
     ] == [
         ("outside operations", 500),

@@ -13,8 +13,8 @@ from mnistbench.events.analysis import analyse, read_ranks
 
 
 def timeline(tmp_path, *events):
-    [only] = analyse(build.trace_file(tmp_path, events)).timelines
-    return only
+    [line] = analyse(build.trace_file(tmp_path, events)).timelines
+    return line
 
 
 def test_exposed_communication_and_copies(tmp_path):
@@ -141,8 +141,8 @@ def test_ranks_are_in_order_and_missing_ones_are_named(tmp_path):
     ],
 )
 def test_files_that_are_not_one_run(tmp_path, ranks, complaint):
-    for number, (rank, of_all) in enumerate(ranks):
-        save_rank(tmp_path, rank, compute_us=1, ranks=of_all, name=f"{number}.json")
+    for number, (rank, number_of_ranks) in enumerate(ranks):
+        save_rank(tmp_path, rank, compute_us=1, ranks=number_of_ranks, name=f"{number}.json")
     with pytest.raises(UsageError, match=complaint):
         read(tmp_path)
 

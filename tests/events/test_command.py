@@ -284,17 +284,19 @@ def test_the_host_time_of_the_launch_of_a_graph_is_that_of_the_runtime(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("ranks", "of_all", "text"),
+    ("ranks", "world_size", "text"),
     [
         ([0], 1024, "rank 1 to 1023."),
         ([0, 2, 5], 8, "rank 1, 3 to 4, 6 to 7."),
         ([1], 3, "rank 0, 2."),
     ],
 )
-def test_missing_ranks_are_listed_as_spans(tmp_path, shown, ranks, of_all, text):
+def test_missing_ranks_are_listed_as_spans(tmp_path, shown, ranks, world_size, text):
     for rank in ranks:
         training_step(
-            tmp_path, name=f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": of_all}
+            tmp_path,
+            name=f"rank{rank}.json",
+            distributedInfo={"rank": rank, "world_size": world_size},
         )
     assert f"Without a file: {text}" in shown(tmp_path)
 
@@ -378,8 +380,8 @@ def test_csv_of_several_traces_names_them(tmp_path, rows):
 
 
 def test_grouped_by_module(tmp_path, rows):
-    by_module = rows(training_step(tmp_path), "--by", "module")
-    row_of = {(row["operation"], row["phase"], row["module"]): row for row in by_module}
+    module_rows = rows(training_step(tmp_path), "--by", "module")
+    row_of = {(row["operation"], row["phase"], row["module"]): row for row in module_rows}
     backward = row_of["", "backward", "Linear_0"]
     assert (backward["calls"], backward["self_device_ns"]) == ("4", "400000")
     assert row_of["(unattributed kernels)", "", ""]["kernels"] == "5"

@@ -117,9 +117,9 @@ TOOLS = (labelled, with_suffix, with_prefix, with_rank, in_one_process, joined)
 def merged(tmp_path, tool, ranks, **top):
     events = []
     for rank, alone in enumerate(ranks):
-        of_rank = copy.deepcopy(alone)
-        tool(of_rank, rank)
-        events += of_rank
+        rank_copy = copy.deepcopy(alone)
+        tool(rank_copy, rank)
+        events += rank_copy
     return build.trace_file(tmp_path, events, name="merged.json", devices=[build.H100] * 2, **top)
 
 
@@ -228,9 +228,9 @@ def test_a_number_of_different_accelerators_has_no_name(tmp_path):
     """A tool that merges files of two machines lists the accelerators of both."""
     ranks = [rank_events(rank) for rank in range(2)]
     events = []
-    for rank, of_rank in enumerate(ranks):
-        labelled(of_rank, rank)
-        events += of_rank
+    for rank, labelled_events in enumerate(ranks):
+        labelled(labelled_events, rank)
+        events += labelled_events
     listed = [
         {"id": number, "name": name} for name in (build.H100, build.MI300X) for number in (0, 1)
     ]

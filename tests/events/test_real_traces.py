@@ -131,13 +131,13 @@ def test_the_share_of_the_device_time_with_an_operation(name, share):
 
 def test_the_kernels_of_graphs_belong_to_the_operation_that_launched_the_graph():
     trace = linked("diff_test")
-    of_graphs = [
+    graph_kernels = [
         event
         for event in trace.device
         if event.launch is not None and event.launch.name == "cudaGraphLaunch"
     ]
-    assert len(of_graphs) == 5046
-    assert {event.operation.name for event in of_graphs} == {
+    assert len(graph_kernels) == 5046
+    assert {event.operation.name for event in graph_kernels} == {
         "CompiledFunction",
         "CompiledFunctionBackward",
     }
@@ -252,14 +252,14 @@ def kineto_event(event, *, has_types):
     """An event of a file as the profiler gives it."""
     category = event["cat"]
     args = event.get("args", {})
-    of_device = category in (*DEVICE_CATEGORIES, "gpu_user_annotation")
+    is_of_device = category in (*DEVICE_CATEGORIES, "gpu_user_annotation")
     is_operation = category == "cpu_op"
     start_ns = round(event["ts"] * 1000)
     values = {
         "scope": RANGE if category == "user_annotation" else OPERATION,
-        "device_type": DeviceType.CUDA if of_device else DeviceType.CPU,
+        "device_type": DeviceType.CUDA if is_of_device else DeviceType.CPU,
         "device_index": args.get("device", 0),
-        "device_resource_id": args.get("stream") if of_device else event["tid"],
+        "device_resource_id": args.get("stream") if is_of_device else event["tid"],
         "is_user_annotation": category == "gpu_user_annotation",
         "fwd_thread_id": args.get("Fwd thread id", 0),
         "sequence_nr": args.get("Sequence number", -1),

@@ -146,12 +146,12 @@ def _fill(arguments: Arguments) -> Work:
 def _reduction(arguments: Arguments) -> Work:
     """Count ``sum(self, dtype)`` and ``sum(self, dim, keepdim, dtype)``, and the like."""
     source = arguments.tensor(0)
-    of_all = len(arguments) <= 2
+    reduces_all = len(arguments) <= 2
     last = len(arguments) - 1
-    kept = _without(source, () if of_all else arguments.numbers(1))
+    kept = _without(source, () if reduces_all else arguments.numbers(1))
     if last and arguments.is_tensor(last):  # the argument out
         return _moved(source, Tensor(kept, arguments.tensor(last).dtype))
-    named = 1 if of_all else 3
+    named = 1 if reduces_all else 3
     otherwise = source.dtype if source.is_floating else "int64"
     return _moved(
         source,

@@ -273,9 +273,9 @@ def transposed_area(
 
     The formula in the documentation of ConvTranspose2d.
     """
-    of_dims = zip(area, kernel, stride, padding, dilation, added, strict=True)
+    dims = zip(area, kernel, stride, padding, dilation, added, strict=True)
     return _checked(
-        tuple((size - 1) * s - 2 * p + d * (k - 1) + a + 1 for size, k, s, p, d, a in of_dims)
+        tuple((size - 1) * s - 2 * p + d * (k - 1) + a + 1 for size, k, s, p, d, a in dims)
     )
 
 
