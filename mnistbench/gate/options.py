@@ -328,7 +328,7 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
     )
     bisect: bool = switch("--bisect", "exit code 125 instead of 2, for git bisect run")
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
-    given: frozenset[str] = frozenset()  # fields that the command line gives
+    given_fields: frozenset[str] = frozenset()  # fields that the command line gives
 
     def __post_init__(self) -> None:
         """Check the options."""

@@ -711,8 +711,8 @@ def test_a_long_curve_is_thinned_evenly_and_keeps_its_ends(length: int) -> None:
 def test_table_of_a_repeated_call_has_the_numbers_of_one_call() -> None:
     row = op_row("aten::mm", 40_006, calls=20, memory_bytes=-80)
     table = op_table(row, iteration_ns=100_004).of_one_call(10)
-    [only] = table.rows
-    assert (only.calls, only.memory_bytes) == (2, -8)
-    assert set(only.self_cpu_ns) == set(only.total_cpu_ns) == {4_001}  # to the nearest
+    [repeated] = table.rows
+    assert (repeated.calls, repeated.memory_bytes) == (2, -8)
+    assert set(repeated.self_cpu_ns) == set(repeated.total_cpu_ns) == {4_001}  # to the nearest
     assert set(table.iteration_ns) == {10_000}
     assert op_table(row).of_one_call(1) == op_table(row)

@@ -1348,7 +1348,7 @@ def test_launches_are_as_many_as_reach_the_threshold_unless_a_number_is_given(
     monkeypatch.setattr(flow, "are_enough", lambda *_: enough)
     monkeypatch.setattr(flow, "planned_launches", lambda *_: 13)
     assert stages_of(gate(launches=LAUNCHES)) == [1] * number
-    assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
+    assert stages_of(gate(launches=LAUNCHES, given_fields=frozenset({"launches"}))) == [1] * 10
     assert stages_of(gate(launches=9)) == [1] * 9
 
 
@@ -1392,7 +1392,7 @@ def qualifying(gate, monkeypatch):
 
 
 def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
-    measured = qualifying(launches=SIZE, given=frozenset({"launches"}))
+    measured = qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
     assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER] * LIVE_LAUNCHES
     assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
     assert measured.header.base == measured.header.head
@@ -1429,7 +1429,7 @@ def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
     launches.of_case = of_case
     passed = []
     monkeypatch.setattr(flow, "qualify", lambda *arguments: passed.append(arguments) or {})
-    qualifying(launches=SIZE, given=frozenset({"launches"}))
+    qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
     [(_, _, gate_s, drawn_first_look, _)] = passed
     assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
     assert drawn_first_look == first_look

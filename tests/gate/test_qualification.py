@@ -459,7 +459,7 @@ def test_both_sides_are_the_working_tree(changes):
 
 def test_fewer_launches_than_a_gate_may_take_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = GateOptions(qualify=True, launches=21, given=frozenset({"launches"}))
+    options = GateOptions(qualify=True, launches=21, given_fields=frozenset({"launches"}))
     with pytest.raises(
         UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"
     ):
