@@ -403,9 +403,10 @@ def cold_table(case: Profiled) -> Table:
     """Return the table of the first call and later calls of a process, by operation."""
     warm = case.table("host")
     tables = [*(call.table for call in case.cold), *([warm] if warm else [])]
-    by_op = [rows_of(case, table, "op") for table in tables]
+    rows_of_tables = [rows_of(case, table, "op") for table in tables]
     columns = [
-        {operation_cells(*key)[0]: row.self_cpu_ns for key, row in rows.items()} for rows in by_op
+        {operation_cells(*key)[0]: row.self_cpu_ns for key, row in rows.items()}
+        for rows in rows_of_tables
     ]
     names = {name for column in columns for name in column}
     ordered = sorted(

@@ -121,14 +121,14 @@ def test_a_point_of_the_roofline_is_below_the_roof():
 
 def test_modules_sum_their_operations_and_their_costs():
     case = profiled()
-    by_module, by_op, by_both = (
+    module_rows, op_rows, op_module_rows = (
         rows_of(case, case.tables[0], by) for by in ("module", "op", "op,module")
     )
-    assert by_module["", "forward", "fc1"].cost == case.costs[FC]
-    assert by_op[CONV[0], "", ""].self_cpu_ns == 800_000
-    assert by_both[CONV].total_cpu_ns == 820_000
+    assert module_rows["", "forward", "fc1"].cost == case.costs[FC]
+    assert op_rows[CONV[0], "", ""].self_cpu_ns == 800_000
+    assert op_module_rows[CONV].total_cpu_ns == 820_000
     # Operations of a module call each other, so its total is the sum of self times.
-    assert by_module["", "forward", "conv2"].total_cpu_ns == 800_000
+    assert module_rows["", "forward", "conv2"].total_cpu_ns == 800_000
 
 
 def test_an_operation_that_a_batch_size_lacks_is_missing_not_zero():
@@ -179,11 +179,11 @@ def test_the_json_has_every_case_with_its_operations():
     cases = [profiled(16, cold=cold_calls(), trained_steps=20), on_accelerator(), of_two_ranks()]
     report = json.loads(profile_report(cases, Settings()).json)
     assert (report["schema"], report["report"]) == (1, "profile")
-    first, _, of_ranks = report["cases"]
+    first, _, distributed = report["cases"]
     assert [call["first"] for call in first["cold"]] == [True, False, True]
     assert (first["operations"][0]["operation"], first["operations"][0]["flops"]) == (
         CONV[0],
         21_233_664 * 16,
     )
-    assert len(of_ranks["ranks"]["step_ns"]) == 2
+    assert len(distributed["ranks"]["step_ns"]) == 2
     assert of_two_ranks().ranks.exposed_ns == 10_400_000 - 8_300_000
