@@ -59,16 +59,20 @@ def shard(
     """
     quiet = 0.005
     noisy = 0.04
-    of_runner = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
-    of_launch = draw.choice([1.0, 3.0], size, p=[0.8, 0.2]) if runner % 4 == 0 else np.ones(size)
+    runner_spread = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
+    launch_factors = (
+        draw.choice([1.0, 3.0], size, p=[0.8, 0.2]) if runner % 4 == 0 else np.ones(size)
+    )
     quantities = []
     for test in range(TESTS):
-        of_test = of_runner * math.exp(draw.normal(0, 0.5)) if test else of_runner
+        test_spread = runner_spread * math.exp(draw.normal(0, 0.5)) if test else runner_spread
         common = draw.normal(0, 1, size)  # the mean of a launch contains what its median contains
         for kind, factor in ((ITERATION, 1.0), (MEAN, 2.0)):
             own = draw.normal(0, 1, size)
             noise = common if kind == ITERATION else (common + math.sqrt(3) * own) / 2
-            logs = of_test * factor * of_launch * noise + (math.log1p(change) if test == 0 else 0.0)
+            logs = test_spread * factor * launch_factors * noise + (
+                math.log1p(change) if test == 0 else 0.0
+            )
             quantities.append(
                 Quantity(f"{runner}: test_{test}", kind, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
             )
@@ -242,11 +246,11 @@ def balance() -> None:
         for _ in range(4_000 // number**2 + 5):
             suite: dict[str, float] = {}
             while len(suite) < tests:
-                of_file = math.exp(draw.normal(0, 0.5))
+                file_time = math.exp(draw.normal(0, 0.5))
                 file = len(suite)
                 size = int(draw.integers(1, 9))
                 for test in range(int(draw.integers(1, 9))):
-                    base = of_file * math.exp(draw.normal(0, 0.5))
+                    base = file_time * math.exp(draw.normal(0, 0.5))
                     suite |= {
                         f"test_{file:04}.py::test_{test}[{10**p}]": base * (1 + 0.5 * p)
                         for p in range(size)
