@@ -197,7 +197,7 @@ def _run(contexts, variables, seen):
 
 
 def _filled(value, contexts):
-    return re.sub(r"\$\{\{ ([a-z_.]+) \}\}", lambda match: contexts.get(match[1], ""), str(value))
+    return re.sub(r"\$\{\{ ([a-z_.]+) \}\}", lambda found: contexts.get(found[1], ""), str(value))
 
 
 def _holds(condition, contexts, failed):

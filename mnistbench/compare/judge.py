@@ -335,15 +335,15 @@ def _operation_findings(case: CaseComparison, criteria: Criteria) -> Iterable[Ru
     named = {id(change) for change in operations if limits.name_operation(change)}
     alone: list[RunFinding] = []
     small: list[OpChange] = []
-    grouped_ids: set[int] = set()
+    in_a_group: set[int] = set()
     for group in replacements(operations, named):
-        grouped_ids.update(map(id, group))
+        in_a_group.update(map(id, group))
         if named.intersection(map(id, group)) or _matter(group, case, criteria):
             alone.append(_sum(group, _title(group), REPLACED, limits))
         else:
             small += group
     for change in operations:
-        if id(change) in grouped_ids:
+        if id(change) in in_a_group:
             continue
         if id(change) in named or _matters(change, case, criteria):
             alone.append(_sum([change], operation_name(*change.key), OPERATION, limits))
@@ -355,13 +355,11 @@ def _operation_findings(case: CaseComparison, criteria: Criteria) -> Iterable[Ru
         # The host has no device time.
         if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):
             yield _sum(outside, operation_name(name, "", ""), OUTSIDE_KIND, limits)
-    changes_of_limit: dict[str, list[OpChange]] = defaultdict(
-        list
-    )  # by the name that a threshold has
+    by_limit: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
     for change in small:
         limit = limits.named(change)
-        changes_of_limit[limit.name if limit else ""].append(change)
-    for name, changes in sorted(changes_of_limit.items(), reverse=True):
+        by_limit[limit.name if limit else ""].append(change)
+    for name, changes in sorted(by_limit.items(), reverse=True):
         yield _sum(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
 
 
@@ -674,10 +672,10 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
     for case in cases:
         if case.operations or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
             continue
-        named_sides = (("the base", case.base), ("this run", case.head))
+        both = (("the base", case.base), ("this run", case.head))
         lost = [
             name
-            for name, side in named_sides
+            for name, side in both
             if case.clock == "device" and table_of(side, "device") is None
         ]
         if lost:
@@ -689,7 +687,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
-        sides = [name for name, side in named_sides if not side.table("warm")]
+        sides = [name for name, side in both if not side.table("warm")]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
         if is_without and len(sides) == 2 and not case.head.op_fail:
             # Such a case never has a table of its own, and no threshold of its test asks for one.

@@ -42,7 +42,7 @@ class Element:
 
         ``class_`` is one of the classes.
         """
-        elements = []
+        found = []
         for child in self.children:
             if isinstance(child, Element):
                 wanted = {name.rstrip("_"): value for name, value in attributes.items()}
@@ -50,10 +50,10 @@ class Element:
                     value in (child.attributes.get(name) or "").split()
                     for name, value in wanted.items()
                 )
-                elements += ([child] if tag in ("", child.tag) and has else []) + child.all(
+                found += ([child] if tag in ("", child.tag) and has else []) + child.all(
                     tag, **attributes
                 )
-        return elements
+        return found
 
     @property
     def text(self):
