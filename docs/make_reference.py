@@ -41,7 +41,7 @@ def _lines() -> Iterator[str]:
             else {}
         )
         if options:
-            rows = ((_usage(each), _text(each.shown)) for each in options.values())
+            rows = ((_usage(option), _text(option.shown)) for option in options.values())
             yield from (*_table(("Argument", "Meaning"), rows), "")
     yield "## pytest"
     yield ""
@@ -61,10 +61,10 @@ def _lines() -> Iterator[str]:
         "options override them."
     )
     yield ""
-    configurable = [each for each in options_of(Criteria).values() if each.configurable]
+    configurable = [option for option in options_of(Criteria).values() if option.configurable]
     rows = (
-        (f"`{each.key}`", "list of texts" if each.many else "text", _text(each.shown))
-        for each in configurable
+        (f"`{option.key}`", "list of texts" if option.many else "text", _text(option.shown))
+        for option in configurable
     )
     yield from _table(("Setting", "Type", "Meaning"), rows)
 
@@ -73,8 +73,8 @@ def _settings(settings: type) -> Iterator[str]:
     """Yield a table of pytest's options, with their keys in its configuration."""
     options = options_of(settings).values()
     rows = (
-        (_usage(each), f"`{each.key}`" if each.configurable else "-", _text(each.shown))
-        for each in options
+        (_usage(option), f"`{option.key}`" if option.configurable else "-", _text(option.shown))
+        for option in options
     )
     return _table(("Option", "Setting", "Meaning"), rows)
 

@@ -109,12 +109,12 @@ def job(tmp_path, monkeypatch):
         shutil.rmtree(seen, ignore_errors=True)
         seen.mkdir()
         (seen / "report").write_text(report or "")
-        given = (
-            {name: str(each["default"]) for name, each in INPUTS.items()}
+        values = (
+            {name: str(declared["default"]) for name, declared in INPUTS.items()}
             | {"token": "a token"}
             | inputs
         )
-        contexts = {f"inputs.{name}": value for name, value in given.items()}
+        contexts = {f"inputs.{name}": value for name, value in values.items()}
         contexts |= {
             "github.event_name": event,
             "github.repository": "owner/project",
@@ -219,11 +219,11 @@ def _holds(condition, contexts, failed):
         "!cancelled()": "True",
         "success()": str(not failed),
     }
-    told = [
+    evaluated = [
         known[word] if word in known else word if word[0] == "'" else repr(contexts.get(word, ""))
         for word in words
     ]
-    return eval(" ".join(told))
+    return eval(" ".join(evaluated))
 
 
 # ---- Steps ---------------------------------------------------------------------------------------
@@ -440,10 +440,10 @@ def test_no_script_has_an_expression():
 
 def test_every_input_is_used_and_described():
     text = json.dumps(STEPS)
-    for name, each in INPUTS.items():
+    for name, declared in INPUTS.items():
         assert f"inputs.{name} " in text, name
-        assert each["description"], name
-        assert "default" in each, name
+        assert declared["description"], name
+        assert "default" in declared, name
 
 
 def test_the_source_distribution_has_the_action():
@@ -519,9 +519,9 @@ def test_actionlint_accepts_the_workflow(lint):
 
 
 def test_actionlint_accepts_the_action_and_all_its_inputs(lint):
-    given = ", ".join(f"{name}: x" for name in INPUTS)
+    all_inputs = ", ".join(f"{name}: x" for name in INPUTS)
     local = WORKFLOW.replace("OWNER/mnistbench@v1", "./").replace(
-        "{paths: bench/test_step.py}", f"{{{given}}}"
+        "{paths: bench/test_step.py}", f"{{{all_inputs}}}"
     )
     assert local.count("./\n") == 1
     assert lint(local) == ""
@@ -536,8 +536,8 @@ def test_actionlint_accepts_the_steps_as_those_of_a_workflow(lint):
     # It does not check the steps of an action. Those of a workflow that is called with the same
     # inputs have the same contexts.
     called = {
-        name: {"type": "string", "default": str(each["default"])}
-        for name, each in INPUTS.items()
+        name: {"type": "string", "default": str(declared["default"])}
+        for name, declared in INPUTS.items()
         if name != "token"
     }
     called["token"] = {"type": "string"}

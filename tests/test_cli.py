@@ -94,13 +94,13 @@ def subparsers(parser):
 
 
 def test_options_have_one_spelling_in_all_subcommands():
-    found = subparsers(cli.parser())
-    flags = {flag for parser in found for flag in parser._option_string_actions}
+    parsers = subparsers(cli.parser())
+    flags = {flag for parser in parsers for flag in parser._option_string_actions}
     assert {flag for flag in flags if f"{flag}s" in flags} == set()
     for short, long in (("-o", "--output"), ("-h", "--help")):
         assert all(
             parser._option_string_actions[long].option_strings.count(short)
-            for parser in found
+            for parser in parsers
             if long in parser._option_string_actions
         )
 

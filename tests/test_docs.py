@@ -293,8 +293,8 @@ print([int(pytest.main([*words, *ours])) for words in json.loads(sys.argv[1])])
 
 
 def test_shown_pytest_commands_collect_tests(tmp_path):
-    in_bench = (words if not words[0].startswith("-") else ["bench", *words] for words in PYTEST)
-    different = dict.fromkeys(tuple(words) for words in in_bench)
+    bench_words = (words if not words[0].startswith("-") else ["bench", *words] for words in PYTEST)
+    different = dict.fromkeys(tuple(words) for words in bench_words)
     shown_commands = [words for words in different if words != ("tests",)]
     done = subprocess.run(
         [sys.executable, "-c", COLLECT, json.dumps(shown_commands), tmp_path],

@@ -344,8 +344,8 @@ def last_line(text: str) -> str:
 
 def last_match(pattern: str, text: str) -> str:
     """Return the last match of a pattern, empty without one."""
-    found = re.findall(pattern, text, re.MULTILINE)
-    return found[-1] if found else ""
+    matches = re.findall(pattern, text, re.MULTILINE)
+    return matches[-1] if matches else ""
 
 
 def tests_figure(text: str) -> str:

@@ -21,13 +21,13 @@ PASSES = (1, 10, 100, 1_000, 3_000)
 
 def seconds(function, before, repetitions=20):
     """Return the median time of a call in seconds."""
-    found = []
+    times = []
     for _ in range(repetitions):
         before()
         began = time.perf_counter()
         function()
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
 
 
 def main():
@@ -54,8 +54,8 @@ def main():
             times.append(seconds(step, lambda: None, 3))
             done += 3
         shown = ", ".join(
-            f"{1e6 * each:,.0f} after {number:,}"
-            for number, each in zip(PASSES, times, strict=True)
+            f"{1e6 * seconds_of_pass:,.0f} after {number:,}"
+            for number, seconds_of_pass in zip(PASSES, times, strict=True)
         )
         print(f"{name}: zeroed {1e6 * zeroed:,.0f} us; accumulated {shown}")
     for name, function, shapes in (
@@ -66,16 +66,19 @@ def main():
         times = []
         for of in ((True, False), (False, True), (True, True)):
             inputs = [
-                torch.rand(shape, requires_grad=one) for shape, one in zip(shapes, of, strict=True)
+                torch.rand(shape, requires_grad=has_gradient)
+                for shape, has_gradient in zip(shapes, of, strict=True)
             ]
             output = function(*inputs).mean()
             times.append(
                 seconds(lambda output=output: output.backward(retain_graph=True), lambda: None, 300)
             )
-        first, second, both = (f"{1e6 * each:,.0f} us" for each in times)
+        first, second, both_inputs = (
+            f"{1e6 * seconds_of_call:,.0f} us" for seconds_of_call in times
+        )
         print(
             f"gradient of {name}: of the first input {first}, of the second {second}, of both "
-            f"{both}"
+            f"{both_inputs}"
         )
 
 

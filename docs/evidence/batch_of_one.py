@@ -104,9 +104,9 @@ def floor(threads: int) -> None:
         with FlopCounterMode(display=False) as flops:
             step(*next(batches))
         used = sum(
-            each.grad._nnz() if each.grad.is_sparse else each.numel()  # noqa: SLF001
-            for each in model.parameters()
-            for each in model.parameters()
+            parameter.grad._nnz() if parameter.grad.is_sparse else parameter.numel()  # noqa: SLF001
+            for parameter in model.parameters()
+            for parameter in model.parameters()
         )
         # The forward pass reads a weight; an update reads two averages and writes them and the
         # weight.
@@ -128,24 +128,30 @@ def accuracy(seeds: int = 5, steps: int = 6_000) -> None:
     drawn = torch.randperm(len(whole.train), generator=torch.Generator().manual_seed(0))[:steps]
     part = replace(whole, train=Split(whole.train.images[drawn], whole.train.labels[drawn]))
     workload = replace(builtin_workloads("mnist", None)[0], load=lambda _: part)
-    found = {step: [] for step in STEPS}
+    accuracies_of_step = {step: [] for step in STEPS}
     for seed in range(seeds):
         for step in STEPS:
             settings = Settings(
                 device="cpu", step=step, batch_size=1, epochs=1, seed=seed, threads=1
             )
-            found[step].append(run(settings, workload=workload).epochs[-1].test_accuracy)
+            accuracies_of_step[step].append(
+                run(settings, workload=workload).epochs[-1].test_accuracy
+            )
         print(
-            f"seed {seed}: " + ", ".join(f"{step} {found[step][-1]:.2f} %" for step in STEPS),
+            f"seed {seed}: "
+            + ", ".join(f"{step} {accuracies_of_step[step][-1]:.2f} %" for step in STEPS),
             flush=True,
         )
-    for step, accuracies in found.items():
+    for step, accuracies in accuracies_of_step.items():
         print(
             f"{step}: mean {statistics.fmean(accuracies):.2f} %, SD "
             f"{statistics.stdev(accuracies):.2f}"
         )
-    reference, fast = (found[step] for step in STEPS)
-    pairs = [one - other for one, other in zip(fast, reference, strict=True)]
+    reference, fast = (accuracies_of_step[step] for step in STEPS)
+    pairs = [
+        fast_accuracy - reference_accuracy
+        for fast_accuracy, reference_accuracy in zip(fast, reference, strict=True)
+    ]
     interval = stats.ttest_1samp(pairs, 0).confidence_interval()
     print(
         f"fast - reference: {statistics.fmean(pairs):+.2f} points ({interval.low:+.2f} to "
@@ -154,11 +160,11 @@ def accuracy(seeds: int = 5, steps: int = 6_000) -> None:
 
 
 def main() -> None:
-    given = sys.argv[1:]
-    if given[:1] == ["floor"]:
-        floor(int(given[1]) if len(given) > 1 else torch.get_num_threads())
+    words = sys.argv[1:]
+    if words[:1] == ["floor"]:
+        floor(int(words[1]) if len(words) > 1 else torch.get_num_threads())
     else:
-        accuracy(*map(int, given))
+        accuracy(*map(int, words))
 
 
 if __name__ == "__main__":

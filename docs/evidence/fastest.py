@@ -57,10 +57,10 @@ def path() -> list[tuple[str, Workload, Settings]]:
 
     Each has all of the steps before.
     """
-    made: list[tuple[str, Workload, Settings]] = []
+    steps: list[tuple[str, Workload, Settings]] = []
 
     def step(text: str, workload: Workload, settings: Settings) -> tuple[Workload, Settings]:
-        made.append((text, workload, replace(settings, model=workload.name)))
+        steps.append((text, workload, replace(settings, model=workload.name)))
         return workload, settings
 
     last, settings = step("one epoch of pytorch/examples", CONVNET, PLAIN)
@@ -95,23 +95,23 @@ def path() -> list[tuple[str, Workload, Settings]]:
         replace(settings, step=FAST),
     )
     step("bfloat16 (the recipe)", last, replace(settings, dtype="bfloat16"))
-    return made
+    return steps
 
 
 def walk(seeds: int) -> None:
     """Print a row of Markdown for each step of the path. The seeds of all steps take turns."""
     steps = path()
-    found = {}
+    runs_of_step = {}
     for seed in range(seeds):
         for text, workload, settings in steps:
             if seed > 1 and settings.model == CONVNET.name:
                 continue  # 98.4 % +- 0.1 % in docs/evidence/training.md
             result = run(replace(settings, seed=seed), workload=workload)
             seconds = (result.epochs[-1].train_ns / 1e9, (result.epochs[-1].test_ns or 0) / 1e9)
-            found.setdefault(text, []).append((*seconds, result.epochs[-1].test_accuracy))
-            print(f"{text}, seed {seed}: {found[text][-1]}", file=sys.stderr, flush=True)
+            runs_of_step.setdefault(text, []).append((*seconds, result.epochs[-1].test_accuracy))
+            print(f"{text}, seed {seed}: {runs_of_step[text][-1]}", file=sys.stderr, flush=True)
     print("| step | training | test | accuracy | spread |\n|---|---|---|---|---|")
-    for text, rows in found.items():
+    for text, rows in runs_of_step.items():
         train_s, test_s, accuracy = zip(*rows, strict=True)
         spread = f"{statistics.stdev(accuracy):.2f}" if len(rows) > 1 else ""
         print(
@@ -122,7 +122,7 @@ def walk(seeds: int) -> None:
 
 def commands(seeds: int) -> None:
     """Run whole commands and print what they reached."""
-    found = []
+    runs = []
     environ = dict(os.environ)
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for seed in range(seeds):
@@ -147,7 +147,7 @@ def commands(seeds: int) -> None:
             command_s = time.perf_counter() - began
             result = json.loads(Path(folder, "run", "result.json").read_text())
         (epoch,) = result["epochs"]
-        found.append(
+        runs.append(
             (
                 epoch["train_ns"] / 1e9,
                 epoch["test_ns"] / 1e9,
@@ -156,9 +156,9 @@ def commands(seeds: int) -> None:
                 epoch["test_accuracy"],
             )
         )
-        print(seed, *(f"{value:.2f}" for value in found[-1]), flush=True)
+        print(seed, *(f"{value:.2f}" for value in runs[-1]), flush=True)
     names = ("training s", "test s", "training with its files s", "command s", "accuracy %")
-    for name, values in zip(names, zip(*found, strict=True), strict=True):
+    for name, values in zip(names, zip(*runs, strict=True), strict=True):
         print(
             f"{name}: mean {statistics.fmean(values):.3f}, median {statistics.median(values):.3f}, "
             f"{min(values):.2f} to {max(values):.2f}, SD {statistics.stdev(values):.3f}"

@@ -40,7 +40,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "weights.pt"
         calls_of_process(FirstCallJob(PARAMS, None, weights, trained=False), forks=False)
-        found = {}
+        calls = {}
         print(
             "| case | time, ms: median (minimum; IQR) | fresh | forked | ratio of medians |",
             "|---|---|---|---|---|",
@@ -56,16 +56,16 @@ def main():
                 job = FirstCallJob(params, None, weights, trained=True)
                 for way in random.sample(sorted(ways), 2):
                     (call,) = calls_of_process(job, forks=ways[way])
-                    found.setdefault(params, {}).setdefault(way, []).append(call)
+                    calls.setdefault(params, {}).setdefault(way, []).append(call)
         for params in cases:
-            show(params, found[params])
+            show(params, calls[params])
 
 
 def show(params, calls):
     kinds = {
         tuple(sorted((row.key, row.calls) for row in call.table.rows))
-        for each in calls.values()
-        for call in each
+        for calls_of_way in calls.values()
+        for call in calls_of_way
     }
     name = f"{params.phase}, batch {params.batch_size}"
     row(
@@ -74,16 +74,18 @@ def show(params, calls):
             f"{'the same operations' if len(kinds) == 1 else f'{len(kinds)} lists of operations'}"
         ),
         "iteration",
-        {way: [call.ns for call in each] for way, each in calls.items()},
+        {way: [call.ns for call in calls_of_way] for way, calls_of_way in calls.items()},
     )
     row(
         "",
         "sum of operations",
-        {way: [total(call) for call in each] for way, each in calls.items()},
+        {way: [total(call) for call in calls_of_way] for way, calls_of_way in calls.items()},
     )
     typical = statistics.median(total(call) for call in calls["fresh"])
     for key in dict.fromkeys(row.key for call in calls["fresh"] for row in call.table.rows):
-        times = {way: [of(call, key) for call in each] for way, each in calls.items()}
+        times = {
+            way: [of(call, key) for call in calls_of_way] for way, calls_of_way in calls.items()
+        }
         if statistics.median(times["fresh"]) >= LARGE * typical:
             row("", " ".join(filter(None, key)), times)
 

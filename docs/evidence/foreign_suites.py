@@ -297,8 +297,8 @@ def test_claim(folder: Path, claim: Claim) -> None:
     """Run the gate of a claim, on the same code and on the commit and its parent."""
     python = environment(folder / f"venv-{claim.name}", *claim.packages)
     repository = folder / f"{claim.name}-head" if claim.built else checked_out(folder, claim)
-    of_parent = ["--base", "HEAD~"]
-    of_itself = ["--base", "HEAD"]
+    parent_options = ["--base", "HEAD~"]
+    same_options = ["--base", "HEAD"]
     if claim.built:
         parent = folder / f"{claim.name}-base"
         if not all(any(place.rglob("*.so")) for place in (parent, repository)):
@@ -307,8 +307,8 @@ def test_claim(folder: Path, claim: Claim) -> None:
                 f"in {parent}, for {python}"
             )
             return
-        of_parent = ["--base-dir", str(parent)]
-        of_itself = ["--base-dir", str(repository)]
+        parent_options = ["--base-dir", str(parent)]
+        same_options = ["--base-dir", str(repository)]
     command = [
         *(("taskset", "-c", claim.core) if claim.core else ()),
         sys.executable,
@@ -322,12 +322,12 @@ def test_claim(folder: Path, claim: Claim) -> None:
         *(f"--{side}-python={python}" for side in ("base", "head")),
         *(f"--{side}-env={variable}" for side in ("base", "head") for variable in claim.variables),
     ]
-    for name, base in (("same", of_itself), ("claim", of_parent)):
+    for name, base in (("same", same_options), ("claim", parent_options)):
         line = judge(
             [*command, *base], repository, claim.part, folder / f"{claim.name}-{name}.json"
         )
         print(
-            f"{claim.name}, {'the same code' if base is of_itself else claim.commit}: {line}",
+            f"{claim.name}, {'the same code' if base is same_options else claim.commit}: {line}",
             flush=True,
         )
 

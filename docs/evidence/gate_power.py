@@ -79,7 +79,7 @@ def pool(target: Path, files: Sequence[str]) -> None:
         for launch in raw_samples.load(Path(file)).launches
         if launch.stage == 1
     ]
-    found = {}
+    logs = {}
     checked: dict[str, list[groups.OperationGroup]] = {}
     measured = quantities.quantities([launch for _, launch in launches])
     keys = {quantity.key for quantity in measured}
@@ -96,7 +96,7 @@ def pool(target: Path, files: Sequence[str]) -> None:
 
     for name, way in WAYS.items():
         differences.difference = way
-        found[name] = logs_of([launch for _, launch in launches])
+        logs[name] = logs_of([launch for _, launch in launches])
     differences.difference = WAYS["pairs"]
     in_turn = [
         replace(
@@ -107,19 +107,19 @@ def pool(target: Path, files: Sequence[str]) -> None:
         )
         for _, launch in launches
     ]
-    found["in turn"] = logs_of(in_turn)
+    logs["in turn"] = logs_of(in_turn)
     one_build = [
         replace(launch, cases={case: builds[:1] for case, builds in launch.cases.items()})
         for _, launch in launches
     ]
-    found["one build"] = logs_of(one_build)
+    logs["one build"] = logs_of(one_build)
     data = {
         "quantities": [
             [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in measured
         ],
         "files": [name for name, _ in launches],
         "seconds": [round(launch.seconds, 1) for _, launch in launches],
-        "logs": found,
+        "logs": logs,
     }
     target.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0))
     print(f"{len(launches)} launches, {len(measured)} quantities")
@@ -362,21 +362,23 @@ def _outcomes(
     outcomes = []
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
-        first, found = recorded.verdict(
+        first, decision = recorded.verdict(
             row, change, limits=limits, first_look=first_look, once=tested
         )
-        hit = row is not None and is_found(found, recorded.quantities[row])
+        hit = row is not None and is_found(decision, recorded.quantities[row])
         widths = [
             finding.best.high - finding.least
-            for finding in found.findings
+            for finding in decision.findings
             if row is not None
             and finding.verdict == REGRESSED
             and finding.screened.quantity.key == recorded.quantities[row].key
         ]
-        unsure = found.outcome == verdicts.INCONCLUSIVE
+        unsure = decision.outcome == verdicts.INCONCLUSIVE
         flagged = any(estimate.change > 0 for estimate in first)
         width = widths[0] if widths else None
-        outcomes.append((found.outcome == REGRESSED, hit, unsure, flagged, found.fresh, width))
+        outcomes.append(
+            (decision.outcome == REGRESSED, hit, unsure, flagged, decision.fresh, width)
+        )
     return outcomes
 
 
@@ -406,12 +408,12 @@ def with_recorded_roles(recorded: Pool) -> None:
     starts = range(recorded.launches - LAUNCHES - FRESH + 1)
     outcomes = [recorded.verdict(None, 0.0, recorded_from=start) for start in starts]
     flagged = sum(any(estimate.change > 0 for estimate in first) for first, _ in outcomes)
-    red = sum(found.outcome == REGRESSED for _, found in outcomes)
-    unsure = sum(found.outcome == verdicts.INCONCLUSIVE for _, found in outcomes)
+    red = sum(decision.outcome == REGRESSED for _, decision in outcomes)
+    unsure = sum(decision.outcome == verdicts.INCONCLUSIVE for _, decision in outcomes)
     apart = recorded.launches // (LAUNCHES + FRESH)
     windows = f"{len(starts)} windows, {apart} of them without a launch in common"
     print(f"  {windows}: flagged {flagged}, red {red}, inconclusive {unsure}")
-    kinds = [reason.kind for _, found in outcomes for reason in found.reasons]
+    kinds = [reason.kind for _, decision in outcomes for reason in decision.reasons]
     print(f"  reasons: { ({kind: kinds.count(kind) for kind in sorted(set(kinds))}) }")
 
 
@@ -434,11 +436,11 @@ def same(recorded: Pool, trials: int) -> None:
         flagged = red = unsure = 0
         bounds = []
         for _ in range(trials):
-            first, found = recorded.verdict(None, 0.0, **how)
+            first, decision = recorded.verdict(None, 0.0, **how)
             flagged += any(estimate.change > 0 for estimate in first)
-            red += any(finding.verdict == REGRESSED for finding in found.findings)
-            unsure += found.outcome == verdicts.INCONCLUSIVE
-            bounds.append(found.bound)
+            red += any(finding.verdict == REGRESSED for finding in decision.findings)
+            unsure += decision.outcome == verdicts.INCONCLUSIVE
+            bounds.append(decision.bound)
         power = [
             caught_share(recorded, row, 0.02, trials // 4, **how)
             for row in calls_of(recorded, **how)
@@ -478,16 +480,16 @@ def caught_any(recorded: Pool, rows: Sequence[int], change: float, trials: int, 
     hits = named = red = contradicted = passed = 0
     for trial in range(trials):
         row = rows[trial % len(rows)]
-        _, found = recorded.verdict(row, change)
+        _, decision = recorded.verdict(row, change)
         operations = [
-            f for f in found.findings if f.verdict == REGRESSED and not f.quantity.is_case
+            f for f in decision.findings if f.verdict == REGRESSED and not f.quantity.is_case
         ]
-        hit = is_found(found, recorded.quantities[row])
+        hit = is_found(decision, recorded.quantities[row])
         hits += hit
         red += bool(operations)
         named += bool(operations) and operations[0].quantity.name == recorded.quantities[row].name
-        contradicted += any(f.verdict == CONTRADICTED for f in found.findings)
-        passed += found.outcome == verdicts.PASSED
+        contradicted += any(f.verdict == CONTRADICTED for f in decision.findings)
+        passed += decision.outcome == verdicts.PASSED
     print(
         f"  +{change:4.0%} {text:24} ({len(rows)} operations) caught {share(hits, trials)}, named "
         f"first in {named} of {red}, contradicted {contradicted}, passed {passed}"

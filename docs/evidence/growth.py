@@ -126,9 +126,9 @@ def suite():
 
     def show(label, took, count, unit):
         outside = sum(took.get(part, 0) for part in parts if part not in ("start", "timing"))
-        each = f"{1e3 * outside / count:.2f} ms per {unit}"
+        per_unit = f"{1e3 * outside / count:.2f} ms per {unit}"
         seconds = "".join(f"{took.get(part, 0):9.2f} s" for part in parts)
-        print(f"{label:12}{seconds}{each:>26}{took['MiB']:6.0f} MiB", flush=True)
+        print(f"{label:12}{seconds}{per_unit:>26}{took['MiB']:6.0f} MiB", flush=True)
 
     for cases in CASES:
         with tempfile.TemporaryDirectory() as name:
@@ -160,7 +160,7 @@ def grown(saved, cases, times_rows):
     from mnistbench.saved_runs.run import Run
 
     records = Run.from_json(saved, "saved").cases
-    made = []
+    grown_records = []
     for number in range(cases):
         record = records[number % len(records)]
         benchmark = saved["benchmarks"][number % len(records)]
@@ -175,7 +175,7 @@ def grown(saved, cases, times_rows):
             for table in record.tables
         )
         params = dataclasses.replace(record.params, seed=number)
-        made.append(
+        grown_records.append(
             (
                 dataclasses.replace(
                     record, params=params, tables=tables, node_id=f"{record.node_id}{number}"
@@ -183,7 +183,7 @@ def grown(saved, cases, times_rows):
                 benchmark,
             )
         )
-    return KEY, made
+    return KEY, grown_records
 
 
 def files(source):
@@ -208,12 +208,12 @@ def files(source):
         *((cases, 1) for cases in IN_FILE),
         *((1, times) for times in TIMES_ROWS),
     ):
-        key, made = grown(saved, cases, times_rows)
+        key, grown_records = grown(saved, cases, times_rows)
         with tempfile.TemporaryDirectory() as name:
             marks = [time.process_time()]
             entries = [
                 {**benchmark, "fullname": record.node_id, "extra_info": {key: record.to_json()}}
-                for record, benchmark in made
+                for record, benchmark in grown_records
             ]
             marks.append(time.process_time())
             first, second = (Path(name) / f"000{number}_run.json" for number in (1, 2))
@@ -230,7 +230,7 @@ def files(source):
             draw_report(report(judgement, 10).blocks)
             marks.append(time.process_time())
         seconds = [after - before for before, after in itertools.pairwise(marks)]
-        rows = sum(len(table.rows) for table in made[0][0].tables)
+        rows = sum(len(table.rows) for table in grown_records[0][0].tables)
         label = f"{cases} cases" if times_rows == 1 and cases > 1 else f"1 case, {rows} rows"
         print(
             f"{label:24}" + "".join(f"{value:16.3f} s" for value in [*seconds, sum(seconds)]),

@@ -150,22 +150,22 @@ def main() -> int:
     averages = profiled(settings.device, trace)
     rows, device_ns = reported(trace, settings.folder / "report.json")
     ours = {name: sums for name, sums in rows.items() if name not in averages.ranges}
-    found = {
+    differences_of = {
         quantity: differences(ours, averages.operations, quantity)
         for quantity in ("calls", "device_ns", "host_ns")
     }
     if abs(device_ns - averages.device_ns) > ROUNDING_NS * sum(
         sums.calls for sums in ours.values()
     ):
-        found["device_ns"].append(
+        differences_of["device_ns"].append(
             f"all kernels and copies: {device_ns:,.0f}, key_averages() has "
             f"{averages.device_ns:,.0f}"
         )
-    for line in (line for lines in found.values() for line in lines):
+    for line in (line for lines in differences_of.values() for line in lines):
         print(line)
     decisive = ("calls", "host_ns") if settings.device == "cpu" else ("calls", "device_ns")
-    is_equal = bool(ours) and not any(found[quantity] for quantity in decisive)
-    counts = ", ".join(f"{len(lines)} in {quantity}" for quantity, lines in found.items())
+    is_equal = bool(ours) and not any(differences_of[quantity] for quantity in decisive)
+    counts = ", ".join(f"{len(lines)} in {quantity}" for quantity, lines in differences_of.items())
     verdict = "OK" if is_equal else "DIFFERENT"
     print(
         f"{verdict}: {len(ours)} operations, {device_ns / 1e3:,.0f} us of kernels and copies; "

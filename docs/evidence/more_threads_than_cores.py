@@ -68,8 +68,10 @@ def main():
         texts = [f"{processors} threads {base:,.0f} us"]
         for count in counts:
             torch.set_num_threads(count)
-            found = microseconds(function)
-            texts.append(f"{count} threads {found:,.0f} us ({found / base:.1f} times)")
+            more_threads_us = microseconds(function)
+            texts.append(
+                f"{count} threads {more_threads_us:,.0f} us ({more_threads_us / base:.1f} times)"
+            )
         print(f"{name}: {', '.join(texts)}", flush=True)
 
 

@@ -234,103 +234,120 @@ def sweep(repository: Path) -> dict[str, Report]:
     }
 
 
-def selected(one: Report) -> list[str]:
+def selected(report: Report) -> list[str]:
     """Return the arguments of pytest."""
     select = (
-        f"({one.select}) and {one.threads}t" if one.tests == OPS and one.is_reported else one.select
+        f"({report.select}) and {report.threads}t"
+        if report.tests == OPS and report.is_reported
+        else report.select
     )
-    return [*one.tests, "-k", select]
+    return [*report.tests, "-k", select]
 
 
-def gate_options(one: Report) -> list[str]:
+def gate_options(report: Report) -> list[str]:
     """Return the arguments of the gate, without those of its files."""
     sides = [
         f"--{side}-with=torch=={version}"
-        for side, version in (("base", one.base), ("head", one.head))
+        for side, version in (("base", report.base), ("head", report.head))
     ]
-    return ["--base", "HEAD", *sides, "--threshold", one.threshold]
+    return ["--base", "HEAD", *sides, "--threshold", report.threshold]
 
 
-def run(repository: Path, one: Report, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(repository: Path, report: Report, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run mnistbench in the clone, with the variables of a report."""
-    environ = ["env", *(f"{name}={value}" for name, value in one.variables.items())]
+    environ = ["env", *(f"{name}={value}" for name, value in report.variables.items())]
     command = [*environ, sys.executable, "-P", "-m", "mnistbench", *arguments]
     return subprocess.run(command, cwd=repository, check=False, capture_output=True, text=True)
 
 
-def measure(repository: Path, folder: Path, name: str, one: Report) -> dict:
+def measure(repository: Path, folder: Path, name: str, measured: Report) -> dict:
     """Run the gate unless its report is there, twice if it is inconclusive.
 
     Reproduce what is slower.
     """
     report = folder / f"{name}.json"
-    for launches in (one.launches,) if one.launches else ("", "20"):
+    for launches in (measured.launches,) if measured.launches else ("", "20"):
         if report.exists():
             break
         began = time.monotonic()
         target = folder / f"{name}.new.json"
         options = ["--format", "json", "--output", str(target), "--storage", str(folder / name)]
         options += ["--launches", launches] if launches else []
-        found = run(repository, one, "gate", *gate_options(one), *options, "--", *selected(one))
+        process = run(
+            repository,
+            measured,
+            "gate",
+            *gate_options(measured),
+            *options,
+            "--",
+            *selected(measured),
+        )
         if not target.exists():
-            print(f"{name}: {found.stderr.strip().splitlines()[-1]}", flush=True)
+            print(f"{name}: {process.stderr.strip().splitlines()[-1]}", flush=True)
             return {}
-        told = json.loads(target.read_text())
+        verdict = json.loads(target.read_text())
         print(
             (
-                f"{name}: exit {found.returncode}, {time.monotonic() - began:.0f} s, "
-                f"{told['sentence']}"
+                f"{name}: exit {process.returncode}, {time.monotonic() - began:.0f} s, "
+                f"{verdict['sentence']}"
             ),
             flush=True,
         )
-        if told["outcome"] != "inconclusive" or launches or one.threads > 1 or not one.is_reported:
+        if (
+            verdict["outcome"] != "inconclusive"
+            or launches
+            or measured.threads > 1
+            or not measured.is_reported
+        ):
             target.rename(report)
-    told = json.loads(report.read_text())
-    if one.is_reported and slower(told):
-        reproduce(repository, folder, name, one, told)
-    return told
+    verdict = json.loads(report.read_text())
+    if measured.is_reported and slower(verdict):
+        reproduce(repository, folder, name, measured, verdict)
+    return verdict
 
 
-def slower(told: dict, least: float = LEAST) -> list[dict]:
+def slower(verdict: dict, least: float = LEAST) -> list[dict]:
     """Return the confirmed slowdowns of cases with at least this lower bound, the largest first."""
-    found = [
-        one
-        for one in told["findings"]
-        if one["verdict"] == "regressed"
-        and one["screened"]["kind"] in ("iteration", "mean")
-        and (one["least"] or 0) >= least
+    regressed = [
+        finding
+        for finding in verdict["findings"]
+        if finding["verdict"] == "regressed"
+        and finding["screened"]["kind"] in ("iteration", "mean")
+        and (finding["least"] or 0) >= least
     ]
-    return sorted(found, key=lambda one: -one["confirmed"]["change"])
+    return sorted(regressed, key=lambda finding: -finding["confirmed"]["change"])
 
 
-def reproduce(repository: Path, folder: Path, name: str, one: Report, told: dict) -> None:
+def reproduce(repository: Path, folder: Path, name: str, measured: Report, verdict: dict) -> None:
     """Run the scripts of slower operations."""
-    scripts = [each["script"] for each in told["reproducers"] if each["script"]]
+    scripts = [
+        reproducer["script"] for reproducer in verdict["reproducers"] if reproducer["script"]
+    ]
     target = folder / f"{name}.reproduce.txt"
     if scripts and not target.exists():
         target.write_text(
-            run(repository, one, "reproduce", *gate_options(one)[2:4], *scripts).stdout
+            run(repository, measured, "reproduce", *gate_options(measured)[2:4], *scripts).stdout
         )
 
 
-def bisect(repository: Path, folder: Path, name: str, one: Report) -> None:
+def bisect(repository: Path, folder: Path, name: str, measured: Report) -> None:
     """Find the release with which the slowest case of a report became slower."""
     report = folder / f"{name}.json"
     target = folder / f"{name}.bisect.txt"
-    found = slower(json.loads(report.read_text())) if report.exists() else []
-    if found and not target.exists():
-        case = found[0]["screened"]["case"].partition("[")[2].rstrip("]")
-        select = f"[{case}" if one.tests == OPS else one.select
-        releases = f"torch=={one.base}..{one.head}"
+    regressed = slower(json.loads(report.read_text())) if report.exists() else []
+    if regressed and not target.exists():
+        case = regressed[0]["screened"]["case"].partition("[")[2].rstrip("]")
+        select = f"[{case}" if measured.tests == OPS else measured.select
+        releases = f"torch=={measured.base}..{measured.head}"
         done = run(
             repository,
-            one,
+            measured,
             "bisect",
             releases,
             "--threshold",
-            one.threshold,
+            measured.threshold,
             "--",
-            *one.tests,
+            *measured.tests,
             "-k",
             select,
         )
@@ -344,19 +361,22 @@ def table(folder: Path, reports: Mapping[str, Report]) -> Iterable[str]:
         report = folder / f"{name}.json"
         if not report.exists():
             continue
-        told = json.loads(report.read_text())
+        verdict = json.loads(report.read_text())
         best: dict[str, dict] = {}
-        for each in told["cases"]:
-            if each["kind"] == "iteration" and each["clock"] == "wall":
-                best[each["case"]] = each
-        found = {each["screened"]["case"]: each for each in reversed(slower(told, 0.0))}
-        for case, each in best.items():
-            confirmed = found.get(case)
-            of = confirmed["confirmed"] if confirmed else each
+        for estimate in verdict["cases"]:
+            if estimate["kind"] == "iteration" and estimate["clock"] == "wall":
+                best[estimate["case"]] = estimate
+        finding_of_case = {
+            finding["screened"]["case"]: finding for finding in reversed(slower(verdict, 0.0))
+        }
+        for case, estimate in best.items():
+            confirmed = finding_of_case.get(case)
+            of = confirmed["confirmed"] if confirmed else estimate
             interval = f"{of['change']:+.1%} ({of['low']:+.1%} to {of['high']:+.1%})"
-            word = "regressed" if confirmed else f"below {max(0.0, each['high']):.1%}"
+            word = "regressed" if confirmed else f"below {max(0.0, estimate['high']):.1%}"
             label = case.partition("[")[2].rstrip("]") or case
-            yield f"| {name} | {label} | {each['base_ns'] / 1e3:,.1f} us | {interval} | {word} |"
+            base_us = estimate["base_ns"] / 1e3
+            yield f"| {name} | {label} | {base_us:,.1f} us | {interval} | {word} |"
 
 
 SCRIPT = '''"""{address}: {claim}. Run it with torch {base} and {head}; it needs nothing else."""
@@ -392,23 +412,23 @@ GRADIENT = '''def gradient(result, *inputs):
 '''
 
 
-def script(repository: Path, number: str, one: Report) -> str:
+def script(repository: Path, number: str, report: Report) -> str:
     """Return a script that times the cases of a report without this project."""
     ops = runpy.run_path(str(repository / OPS[0]))
-    chosen = set(collected(repository, *selected(one)))
+    chosen = set(collected(repository, *selected(report)))
     lines = list[str]()
     last = ""
     for case in ops["cases"]():
         call, contents, dtype, layout, _, direction, _ = case.values
         if case.id not in chosen:
             continue
-        made = "".join(
+        built = "".join(
             f"{name} = {ops['expression'](content, dtype, layout)}\n"
             for name, content in contents.items()
         )
-        if made != last:
-            lines.append(made)
-        last = made
+        if built != last:
+            lines.append(built)
+        last = built
         timed = f"lambda: {call}"
         if direction == "backward":
             inputs = [
@@ -422,7 +442,7 @@ def script(repository: Path, number: str, one: Report) -> str:
         lines.append(f'report("{case.id}", {timed})\n')
     gradient = GRADIENT if any("gradient(" in line for line in lines) else ""
     return SCRIPT.format(
-        address=f"pytorch/pytorch#{number}", gradient=gradient, **asdict(one)
+        address=f"pytorch/pytorch#{number}", gradient=gradient, **asdict(report)
     ) + "".join(lines)
 
 
@@ -434,35 +454,36 @@ def main(arguments: Sequence[str]) -> None:
         print("\n".join(table(path, {**REPORTS, **controls(repository)})))
         return
     if words[:1] == ["scripts"]:
-        for name, one in REPORTS.items():
-            if one.tests == OPS and not name.endswith("-2t"):
+        for name, report in REPORTS.items():
+            if report.tests == OPS and not name.endswith("-2t"):
                 Path(__file__).with_name("pytorch_reports").joinpath(
                     f"report_{name}.py"
-                ).write_text(script(ROOT, name, one))
+                ).write_text(script(ROOT, name, report))
         return
     if words[:1] == ["bisect"]:
-        for name, one in REPORTS.items():
-            bisect(repository, path, name, one)
+        for name, report in REPORTS.items():
+            bisect(repository, path, name, report)
         return
     hours = float(words[1]) if words[:1] == ["sweep"] and len(words) > 1 else 6.0
     chosen = {"controls": controls, "sweep": sweep}.get(
         words[0] if words else "", lambda _: REPORTS
     )(repository)
     ends = time.monotonic() + 3600 * hours
-    for name, one in chosen.items():
+    for name, report in chosen.items():
         if time.monotonic() > ends or (
             chosen is REPORTS and words and name.removesuffix("-2t") not in words
         ):
             continue
-        told = measure(repository, path, name, one)
-        found = (
-            {each["screened"]["case"]: each for each in slower(told, SURPRISING)}
-            if told and not one.is_reported
+        verdict = measure(repository, path, name, report)
+        surprising = (
+            {finding["screened"]["case"]: finding for finding in slower(verdict, SURPRISING)}
+            if verdict and not report.is_reported
             else {}
         )
-        for case, each in found.items():
+        for case, finding in surprising.items():
             print(
-                f"  {case}: {each['confirmed']['change']:+.1%}, at least {each['least']:+.1%}",
+                f"  {case}: {finding['confirmed']['change']:+.1%}, "
+                f"at least {finding['least']:+.1%}",
                 flush=True,
             )
 

@@ -102,11 +102,13 @@ def gate(
 ) -> tuple[Verdict, bool]:
     """Return the verdict of a simulated gate, and whether it flagged anything."""
     seed = int(DRAW.integers(2**31))
-    one = partial(launch, ns=ns, of_process=of_process, waits=waits, spread=spread)
-    launches = [one(1) for _ in range(LAUNCHES)]
+    simulated = partial(launch, ns=ns, of_process=of_process, waits=waits, spread=spread)
+    launches = [simulated(1) for _ in range(LAUNCHES)]
     flagged = decide(quantities(launches), [], OPTIONS, seed).findings
     for look in LOOKS if flagged else ():
-        launches += [one(2) for _ in range(look - sum(each.stage == 2 for each in launches))]
+        launches += [
+            simulated(2) for _ in range(look - sum(measured.stage == 2 for measured in launches))
+        ]
         if is_settled(decide(*quantities_of_stages(launches), OPTIONS, seed), OPTIONS):
             break
     header = GateHeader(
@@ -126,18 +128,18 @@ def gate(
     return conclude(Recorded(Path("simulated"), header, launches, COMPLETE), OPTIONS), bool(flagged)
 
 
-def told(verdict: Verdict) -> tuple[float, float, bool]:
+def stated(verdict: Verdict) -> tuple[float, float, bool]:
     """Return the shares of processes and of iterations that a pass does not rule out.
 
     And whether launches are named as far.
     """
     lines = [line for block in blocks(verdict) for line in block.lines]
-    found = [
+    matches = [
         re.search(r"less than ([\d.]+) % of all processes.*fewer than 1 of (\d+) iterations", line)
         for line in lines
     ]
-    said = next(filter(None, found), None)
-    shares = (float(said[1]) / 100, 1 / int(said[2])) if said else (0.0, 0.0)
+    match = next(filter(None, matches), None)
+    shares = (float(match[1]) / 100, 1 / int(match[2])) if match else (0.0, 0.0)
     return *shares, any("far from the others" in line for line in lines)
 
 
@@ -164,14 +166,14 @@ def iterations(gates: int) -> None:
 
                 truth = (factor - 1) / rarity
                 verdicts = [gate(ns, of_process, waits=waits)[0] for _ in range(gates)]
-                passed = [one.outcome == PASSED for one in verdicts]
+                passed = [verdict.outcome == PASSED for verdict in verdicts]
                 below = [
-                    ok and one.decision.bound_of_means < truth
-                    for ok, one in zip(passed, verdicts, strict=True)
+                    ok and verdict.decision.bound_of_means < truth
+                    for ok, verdict in zip(passed, verdicts, strict=True)
                 ]
                 wrong = [
-                    too_low and told(one)[1] < 1 / rarity
-                    for too_low, one in zip(below, verdicts, strict=True)
+                    too_low and stated(verdict)[1] < 1 / rarity
+                    for too_low, verdict in zip(below, verdicts, strict=True)
                 ]
                 how = (
                     f"{ns / 1e6:.0f} ms, 1 of {rarity} {'waits' if waits else 'computes'} "
@@ -197,15 +199,16 @@ def processes(gates: int) -> None:
             return lambda count: np.full(count, slow)
 
         verdicts = [gate(50e6, of_process)[0] for _ in range(gates)]
-        passed = [one.outcome == PASSED for one in verdicts]
+        passed = [verdict.outcome == PASSED for verdict in verdicts]
         below = [
-            ok and one.decision.bound < rare * (factor - 1)
-            for ok, one in zip(passed, verdicts, strict=True)
+            ok and verdict.decision.bound < rare * (factor - 1)
+            for ok, verdict in zip(passed, verdicts, strict=True)
         ]
         wrong = [
-            too_low and told(one)[0] < rare for too_low, one in zip(below, verdicts, strict=True)
+            too_low and stated(verdict)[0] < rare
+            for too_low, verdict in zip(below, verdicts, strict=True)
         ]
-        far = [told(one)[2] for one in verdicts]
+        far = [stated(verdict)[2] for verdict in verdicts]
         how = f"{rare:.0%} of the processes take {factor - 1:.0%} longer"
         print(how.ljust(48), share(passed), share(below), share(wrong), share(far), sep="    ")
 
@@ -222,16 +225,23 @@ def means(gates: int) -> None:
             # A tenth of the iterations takes longer, so that the median does not.
             return lambda count: np.where(DRAW.random(count) < 0.1, 1 + 10 * slower, 1.0)
 
-        found = [gate(50e6, of_process, spread=spread) for _ in range(gates)]
-        passed = [one.outcome == PASSED for one, _ in found]
-        flagged = [was for _, was in found]
-        both = [ok and was for ok, was in zip(passed, flagged, strict=True)]
+        gates_and_flags = [gate(50e6, of_process, spread=spread) for _ in range(gates)]
+        passed = [verdict.outcome == PASSED for verdict, _ in gates_and_flags]
+        flagged = [was for _, was in gates_and_flags]
+        passed_and_flagged = [ok and was for ok, was in zip(passed, flagged, strict=True)]
         rest = [
-            share(one.outcome == outcome for one, _ in found)
+            share(verdict.outcome == outcome for verdict, _ in gates_and_flags)
             for outcome in ("inconclusive", "regressed")
         ]
         how = f"mean +{slower:.0%}, SD of launches {spread or 0.006:.1%}"
-        print(how.ljust(40), share(flagged), share(passed), share(both), *rest, sep="    ")
+        print(
+            how.ljust(40),
+            share(flagged),
+            share(passed),
+            share(passed_and_flagged),
+            *rest,
+            sep="    ",
+        )
 
 
 def tails(sets: int) -> None:
@@ -248,23 +258,23 @@ def tails(sets: int) -> None:
         def slow(count: int, rarity: int = rarity, factor: float = factor) -> np.ndarray:
             return np.where(DRAW.random(count) < 1 / rarity, factor, 1.0)
 
-        found = []
+        significant = []
         for number in range(sets):
             launches = [
                 launch(1, 50e6, lambda slow=slow: slow, waits=True, spread=0.0)
                 for _ in range(LAUNCHES)
             ]
             [mean] = [
-                one.logs
-                for one in quantities(launches)
-                if (one.kind, one.clock) == ("mean", "wall")
+                quantity.logs
+                for quantity in quantities(launches)
+                if (quantity.kind, quantity.clock) == ("mean", "wall")
             ]
             rows = [
                 [
-                    sum((build[side].times["wall"] for build in one.cases[CASE]), ())
+                    sum((build[side].times["wall"] for build in measured.cases[CASE]), ())
                     for side in (BASE, HEAD)
                 ]
-                for one in launches
+                for measured in launches
             ]
             limits = [np.quantile(base + head, 0.95) for base, head in rows]
             tail = [
@@ -272,13 +282,13 @@ def tails(sets: int) -> None:
                 for (base, head), limit in zip(rows, limits, strict=True)
             ]
             p = [
-                permutation.directed_test(np.array([each]), [""], np.ones(1), number)[0] <= 0.05
-                for each in (mean, tail)
+                permutation.directed_test(np.array([logs]), [""], np.ones(1), number)[0] <= 0.05
+                for logs in (mean, tail)
             ]
-            found.append(p)
+            significant.append(p)
         print(
             f"1 of {rarity} iterations waits {factor} times as long".ljust(48),
-            *map(share, zip(*found, strict=True)),
+            *map(share, zip(*significant, strict=True)),
             flush=True,
         )
 
@@ -308,7 +318,7 @@ def bounds(sets: int) -> None:
                     )[1]
                     for number in range(sets)
                 ]
-                wrong = share(bool((each < 0).any()) for each in high)
+                wrong = share(bool((upper < 0).any()) for upper in high)
                 print(
                     f"{count:3} {size:3} {name:12} {wrong} {np.mean(list(map(max, high))):.2f}",
                     flush=True,
@@ -320,15 +330,15 @@ def roles(path: Path) -> None:
 
     The roles are those that the launches had.
     """
-    launches = [one for one in load(path).launches if one.stage == 1]
+    launches = [measured for measured in load(path).launches if measured.stage == 1]
     print(f"{len(launches)} launches")
-    for one in quantities(launches):
-        if one.is_case:
-            error = statistics.stdev(one.logs) / math.sqrt(len(one.logs))
-            mean = statistics.fmean(one.logs)
+    for quantity in quantities(launches):
+        if quantity.is_case:
+            error = statistics.stdev(quantity.logs) / math.sqrt(len(quantity.logs))
+            mean = statistics.fmean(quantity.logs)
             print(
-                f"{one.case} {one.title:16} {mean:+.3%} (SE {error:.3%}), positive "
-                f"{sum(log > 0 for log in one.logs)}"
+                f"{quantity.case} {quantity.title:16} {mean:+.3%} (SE {error:.3%}), positive "
+                f"{sum(log > 0 for log in quantity.logs)}"
             )
 
 

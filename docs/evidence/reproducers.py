@@ -140,15 +140,15 @@ INJECTED = {
 }
 
 
-def gate(repository: Path, folder: Path, name: str, one: Injected) -> dict:
+def gate(repository: Path, folder: Path, name: str, injected: Injected) -> dict:
     """Run the gate, unless its report is there; return the report."""
     report = folder / f"{name}.json"
     if not report.exists():
         restore(repository)
-        replace(repository / one.file, *one.replaced)
-        base = ["--base", "HEAD"] if one.replaced else []
+        replace(repository / injected.file, *injected.replaced)
+        base = ["--base", "HEAD"] if injected.replaced else []
         variables = [
-            word for pair in one.variables.items() for word in ("--head-env", "=".join(pair))
+            word for pair in injected.variables.items() for word in ("--head-env", "=".join(pair))
         ]
         command = [
             sys.executable,
@@ -175,7 +175,7 @@ def gate(repository: Path, folder: Path, name: str, one: Injected) -> dict:
 
 def reproduce(name: str, reproducer: dict) -> dict:
     """Run the script of a slower operation on both sides; return what is counted and printed."""
-    found = {
+    result = {
         "injected": name,
         "operation": reproducer["name"],
         "reproduced": False,
@@ -191,14 +191,14 @@ def reproduce(name: str, reproducer: dict) -> dict:
             changes = measure(
                 path, origin, pythons, variables, launches=LAUNCHES, progress=progress, seed=1
             )
-        said = sentence(changes, origin)
-        found |= {
-            "reproduced": said.startswith("reproduced: "),
-            "said": said,
+        text = sentence(changes, origin)
+        result |= {
+            "reproduced": text.startswith("reproduced: "),
+            "said": text,
             "changes": changes,
             "gate": [origin.change, origin.low, origin.high],
         }
-    return found
+    return result
 
 
 def main() -> None:
@@ -213,24 +213,24 @@ def main() -> None:
         print(f"{name} ({INJECTED[name].what}): {report['sentence']}", flush=True)
         for reproducer in report["reproducers"]:
             known = [
-                one
-                for one in done
-                if (one["injected"], one["operation"]) == (name, reproducer["name"])
+                result
+                for result in done
+                if (result["injected"], result["operation"]) == (name, reproducer["name"])
             ]
-            found = known[0] if known else reproduce(name, reproducer)
+            result = known[0] if known else reproduce(name, reproducer)
             if not known:
-                done.append(found)
+                done.append(result)
                 with results.open("a") as stream:
-                    stream.write(json.dumps(found) + "\n")
+                    stream.write(json.dumps(result) + "\n")
             print(
                 (
-                    f"  {'yes' if found['reproduced'] else 'no '} {found['operation']}: "
-                    f"{found['said']}"
+                    f"  {'yes' if result['reproduced'] else 'no '} {result['operation']}: "
+                    f"{result['said']}"
                 ),
                 flush=True,
             )
-    scripts = [one for one in done if "changes" in one]
-    inside = sum(one["reproduced"] for one in done)
+    scripts = [result for result in done if "changes" in result]
+    inside = sum(result["reproduced"] for result in done)
     print(
         f"{inside} of {len(done)} slower operations are reproduced, {len(scripts)} of them have a "
         "script"

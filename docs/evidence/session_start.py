@@ -40,8 +40,8 @@ def main():
         for _ in range(PAIRS):
             sides = [(), tuple(WITHOUT)]
             rng.shuffle(sides)
-            found = {side: took(folder, *side) for side in sides}
-            pairs.append((found[()], found[tuple(WITHOUT)]))
+            took_of_side = {side: took(folder, *side) for side in sides}
+            pairs.append((took_of_side[()], took_of_side[tuple(WITHOUT)]))
     for position, what in enumerate(("wall", "CPU")):
         added = sorted(with_it[position] - without[position] for with_it, without in pairs)
         outer = round(PAIRS / 2 - 0.98 * PAIRS**0.5)

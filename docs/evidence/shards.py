@@ -59,29 +59,33 @@ def shard(
     """
     quiet = 0.005
     noisy = 0.04
-    of_runner = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
-    of_launch = draw.choice([1.0, 3.0], size, p=[0.8, 0.2]) if runner % 4 == 0 else np.ones(size)
-    found = []
+    runner_spread = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
+    launch_factors = (
+        draw.choice([1.0, 3.0], size, p=[0.8, 0.2]) if runner % 4 == 0 else np.ones(size)
+    )
+    quantities = []
     for test in range(TESTS):
-        of_test = of_runner * math.exp(draw.normal(0, 0.5)) if test else of_runner
+        test_spread = runner_spread * math.exp(draw.normal(0, 0.5)) if test else runner_spread
         common = draw.normal(0, 1, size)  # the mean of a launch contains what its median contains
         for kind, factor in ((ITERATION, 1.0), (MEAN, 2.0)):
             own = draw.normal(0, 1, size)
             noise = common if kind == ITERATION else (common + math.sqrt(3) * own) / 2
-            logs = of_test * factor * of_launch * noise + (math.log1p(change) if test == 0 else 0.0)
-            found.append(
+            logs = test_spread * factor * launch_factors * noise + (
+                math.log1p(change) if test == 0 else 0.0
+            )
+            quantities.append(
                 Quantity(f"{runner}: test_{test}", kind, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
             )
-    return found
+    return quantities
 
 
 def cut(
     quantities: Sequence[Quantity], start: int, stop: int, cases: set[str] | None = None
 ) -> list[Quantity]:
     return [
-        replace(one, logs=one.logs[start:stop])
-        for one in quantities
-        if cases is None or one.case in cases
+        replace(quantity, logs=quantity.logs[start:stop])
+        for quantity in quantities
+        if cases is None or quantity.case in cases
     ]
 
 
@@ -89,17 +93,19 @@ def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 
     """Return the decision of a shard about its part, with the fresh launches that it needs."""
     seed = int(draw.integers(2**31))
     at = looks(shards)
-    taken = shard(draw, runner, change, LAUNCHES + at[-1])
-    first = cut(taken, 0, LAUNCHES)
-    cases = {one.quantity.case for one in decide(first, [], LIMITS, seed, shards=shards).findings}
-    found = decide(first, [], LIMITS, seed, shards=shards)
+    quantities = shard(draw, runner, change, LAUNCHES + at[-1])
+    first = cut(quantities, 0, LAUNCHES)
+    cases = {
+        finding.quantity.case for finding in decide(first, [], LIMITS, seed, shards=shards).findings
+    }
+    decision = decide(first, [], LIMITS, seed, shards=shards)
     for look in at if cases else ():
-        found = decide(
-            first, cut(taken, LAUNCHES, LAUNCHES + look, cases), LIMITS, seed, shards=shards
+        decision = decide(
+            first, cut(quantities, LAUNCHES, LAUNCHES + look, cases), LIMITS, seed, shards=shards
         )
-        if is_settled(found, LIMITS):
+        if is_settled(decision, LIMITS):
             break
-    return found
+    return decision
 
 
 def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
@@ -112,14 +118,14 @@ def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
     """
     part, number = task
     draw = np.random.default_rng(part)
-    found = []
+    p_values_and_risks = []
     kinds = [quantity.kind for quantity in shard(np.random.default_rng(0), 0)]
-    for one in range(number):
+    for index in range(number):
         logs = np.array(
-            [quantity.logs for quantity in shard(draw, (part * number + one) % RUNNERS)]
+            [quantity.logs for quantity in shard(draw, (part * number + index) % RUNNERS)]
         )
         p = float(permutation.directed_test(logs, kinds, np.ones(len(logs)), 1).min())
-        found.append(
+        p_values_and_risks.append(
             (
                 p,
                 sum(min(1 / 16, product(RUNNERS) / p) for _ in looks(RUNNERS))
@@ -127,14 +133,14 @@ def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
                 else 0.0,
             )
         )
-    return found
+    return p_values_and_risks
 
 
 def same(shards: int) -> None:
     parts = [(part, PART) for part in range(-(-shards // PART))]
     with ProcessPoolExecutor() as processes:
-        found = [one for part in processes.map(_same, parts) for one in part]
-    p, alarm = map(np.array, zip(*found, strict=True))
+        p_values_and_risks = [result for part in processes.map(_same, parts) for result in part]
+    p, alarm = map(np.array, zip(*p_values_and_risks, strict=True))
     gates = len(p) // RUNNERS
     for level in (0.05, 0.01, 2 / 1024):
         reached = share(int((p <= level).sum()), len(p))
@@ -152,8 +158,8 @@ def _live(task: tuple[int, int]) -> int:
     part, number = task
     draw = np.random.default_rng(100_000 + part)
     return sum(
-        judged(draw, (part * number + one) % RUNNERS, RUNNERS).outcome == REGRESSED
-        for one in range(number)
+        judged(draw, (part * number + index) % RUNNERS, RUNNERS).outcome == REGRESSED
+        for index in range(number)
     )
 
 
@@ -172,14 +178,14 @@ def live(shards: int) -> None:
 def _power(task: tuple[int, int, int, float]) -> list[tuple[bool, int]]:
     part, number, shards, change = task
     draw = np.random.default_rng(part)
-    found = []
+    hits = []
     for _ in range(number):
         decision = judged(draw, NOISIEST, shards, change)
         cases = {
             finding.quantity.case for finding in decision.findings if finding.verdict == REGRESSED
         }
-        found.append((f"{NOISIEST}: test_0" in cases, decision.fresh))
-    return found
+        hits.append((f"{NOISIEST}: test_0" in cases, decision.fresh))
+    return hits
 
 
 def power(shards: int) -> None:
@@ -188,9 +194,12 @@ def power(shards: int) -> None:
         for change in (0.05, 0.1, 0.15):
             for number in (1, 8, RUNNERS):
                 tasks = [(part, PART, number, change) for part in range(parts)]
-                found = [one for part in processes.map(_power, tasks) for one in part]
-                fresh = statistics.fmean(count for _, count in found)
-                hits = f"{share(sum(hit for hit, _ in found), len(found))} of {len(found)}"
+                hits_and_fresh = [
+                    result for part in processes.map(_power, tasks) for result in part
+                ]
+                fresh = statistics.fmean(launches for _, launches in hits_and_fresh)
+                count = len(hits_and_fresh)
+                hits = f"{share(sum(hit for hit, _ in hits_and_fresh), count)} of {count}"
                 what = f"+{change:.0%} on a test of the noisiest runner, one of {number}"
                 print(f"{what}: found in {hits}, {fresh:.1f} fresh launches", flush=True)
 
@@ -237,11 +246,11 @@ def balance() -> None:
         for _ in range(4_000 // number**2 + 5):
             suite: dict[str, float] = {}
             while len(suite) < tests:
-                of_file = math.exp(draw.normal(0, 0.5))
+                file_time = math.exp(draw.normal(0, 0.5))
                 file = len(suite)
                 size = int(draw.integers(1, 9))
                 for test in range(int(draw.integers(1, 9))):
-                    base = of_file * math.exp(draw.normal(0, 0.5))
+                    base = file_time * math.exp(draw.normal(0, 0.5))
                     suite |= {
                         f"test_{file:04}.py::test_{test}[{10**p}]": base * (1 + 0.5 * p)
                         for p in range(size)
@@ -250,23 +259,24 @@ def balance() -> None:
             whole = sum(suite[name] for name in names)
             step = len(names) / number
             ways = {
-                "in the order of names": [names[one::number] for one in range(number)],
+                "in the order of names": [names[index::number] for index in range(number)],
                 "runs of neighbours": [
-                    names[round(one * step) : round((one + 1) * step)] for one in range(number)
+                    names[round(index * step) : round((index + 1) * step)]
+                    for index in range(number)
                 ],
                 "in the order of a hash": [
-                    Shard(one + 1, number, tuple(names)).own() for one in range(number)
+                    Shard(index + 1, number, tuple(names)).own() for index in range(number)
                 ],
             }
             for way, parts in ways.items():
                 ratios.setdefault(way, []).append(
                     max(sum(suite[name] for name in part) for part in parts) * number / whole
                 )
-        for way, found in ratios.items():
+        for way, ratios_of_way in ratios.items():
             print(
                 (
                     f"{tests} tests, {number} shards, {way}: slowest "
-                    f"{statistics.median(found):.2f} times the mean"
+                    f"{statistics.median(ratios_of_way):.2f} times the mean"
                 ),
                 flush=True,
             )

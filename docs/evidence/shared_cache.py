@@ -124,13 +124,16 @@ def main() -> None:
         recorded = load(path)
     print(f"{'KiB':>6}  {'alone':>14}  {'in turn':>14}  {'at once':>14}  at once - alone")
     for position, kib in enumerate(SIZES):
-        of_case = [
+        case_builds = [
             launch.cases[f"{file.name}::test_read[{kib}]"][0] for launch in recorded.launches
         ]
         columns = [
             [math.log(pair[HEAD][position] / pair[BASE][position]) for pair in pairs],
-            [difference(build[BASE].times[CPU], build[HEAD].times[CPU]).log for build in of_case],
-            [difference(build[BASE].block_ns, build[HEAD].block_ns).log for build in of_case],
+            [
+                difference(build[BASE].times[CPU], build[HEAD].times[CPU]).log
+                for build in case_builds
+            ],
+            [difference(build[BASE].block_ns, build[HEAD].block_ns).log for build in case_builds],
         ]
         added = 100 * (statistics.fmean(columns[2]) - statistics.fmean(columns[0]))
         print(f"{kib:>6}  {'  '.join(f'{shown(logs):>14}' for logs in columns)}  {added:+.2f}")

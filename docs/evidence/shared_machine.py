@@ -31,7 +31,7 @@ CORES = sorted(os.sched_getaffinity(0))
 
 
 @contextmanager
-def others(number: int) -> Iterator[None]:
+def busy_processes(number: int) -> Iterator[None]:
     """Keep processes busy, one on each core."""
     loop = "import os, sys\nos.sched_setaffinity(0, [int(sys.argv[1])])\nwhile True: pass"
     busy = [subprocess.Popen([sys.executable, "-c", loop, str(core)]) for core in CORES[:number]]
@@ -67,7 +67,7 @@ def seconds(arguments: list[str], variables: dict[str, str]) -> tuple[float, flo
         subprocess.run(command, check=True, capture_output=True, env={**environ, **variables})
         took = time.perf_counter() - began
         epochs = json.loads(Path(folder, "run", "result.json").read_text())["epochs"]
-    return took, sum(each["train_ns"] for each in epochs) / 1e9
+    return took, sum(epoch["train_ns"] for epoch in epochs) / 1e9
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
     )
     for name, variables in ARMS.items():
         alone = seconds(arguments, variables)
-        with others(len(CORES)):
+        with busy_processes(len(CORES)):
             shared = seconds(arguments, variables)
         cells = (*(f"{value:.1f} s" for value in (*alone, *shared)), f"{shared[0] / alone[0]:.2f}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)

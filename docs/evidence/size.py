@@ -47,15 +47,15 @@ def functions(modules):
 
 def mean_length(modules) -> float:
     """Return the mean number of lines of a function."""
-    found = functions(modules)
-    return sum(node.end_lineno - node.lineno + 1 for node in found) / len(found)
+    nodes = functions(modules)
+    return sum(node.end_lineno - node.lineno + 1 for node in nodes) / len(nodes)
 
 
 def is_record(node: ast.ClassDef) -> bool:
     """Whether a class is a dataclass, a named tuple or a typed dictionary."""
     bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
     return bool(bases & RECORDS) or any(
-        "dataclass" in ast.unparse(each) for each in node.decorator_list
+        "dataclass" in ast.unparse(decorator) for decorator in node.decorator_list
     )
 
 
@@ -82,7 +82,7 @@ def with_popen(modules) -> list[str]:
 
 def imported(path: Path, tree: ast.Module, *, everywhere: bool) -> set[Path]:
     """Return the modules of the package that a module imports, at its top level or everywhere."""
-    found = set()
+    paths = set()
     for node in ast.walk(tree) if everywhere else tree.body:
         if (
             isinstance(node, ast.ImportFrom)
@@ -92,8 +92,8 @@ def imported(path: Path, tree: ast.Module, *, everywhere: bool) -> set[Path]:
             for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
                 module = ROOT.joinpath(*name.split(".")).with_suffix(".py")
                 if module.exists() and module != path:
-                    found.add(module)
-    return found
+                    paths.add(module)
+    return paths
 
 
 def options(modules) -> int:
@@ -111,7 +111,9 @@ def longest_chain(modules) -> int:
 
     def depth(path: Path) -> int:
         if path not in known:
-            known[path] = 1 + max((depth(other) for other in graph.get(path, ())), default=0)
+            known[path] = 1 + max(
+                (depth(dependency) for dependency in graph.get(path, ())), default=0
+            )
         return known[path]
 
     return max(map(depth, graph))

@@ -167,27 +167,33 @@ def drawn(
     from mnistbench.gate.statistics import quantities, raw_samples
     from mnistbench.judging.verdicts import REGRESSED
 
-    launches = [one for path in paths for one in raw_samples.load(path).launches if one.stage == 1]
+    launches = [
+        launch for path in paths for launch in raw_samples.load(path).launches if launch.stage == 1
+    ]
     pool = Pool(
         [
-            one
-            for one in quantities.quantities(launches)
-            if not without or not one.case.endswith(without)
+            quantity
+            for quantity in quantities.quantities(launches)
+            if not without or not quantity.case.endswith(without)
         ],
         seed,
     )
     limits = Thresholds(case=threshold, operation=threshold, once=0.2)
     draw = random.Random(seed)
-    found = []
-    tests = [one for one in pool.quantities if (one.kind, one.clock) == ("iteration", "wall")]
+    drawn_gates = []
+    tests = [
+        quantity
+        for quantity in pool.quantities
+        if (quantity.kind, quantity.clock) == ("iteration", "wall")
+    ]
     for _ in range(gates):
         hit = draw.choice(tests)
         _, decision = pool.gate(limits, hit if change else None, change, launches=first)
-        others = {one.quantity.case for one in decision.findings if one.verdict == REGRESSED} - {
-            hit.case
-        }
-        found.append((is_found(decision, hit), bool(others), decision.outcome))
-    return found
+        other_cases = {
+            finding.quantity.case for finding in decision.findings if finding.verdict == REGRESSED
+        } - {hit.case}
+        drawn_gates.append((is_found(decision, hit), bool(other_cases), decision.outcome))
+    return drawn_gates
 
 
 def rates(paths: list[Path], without: str, first: int, threshold: float, gates: int) -> None:
@@ -197,12 +203,13 @@ def rates(paths: list[Path], without: str, first: int, threshold: float, gates: 
     for change in (0.0, 0.05, 0.10):
         with ProcessPoolExecutor(2) as processes:
             run = partial(drawn, paths, without, first, threshold, change, gates // 2)
-            found = [one for part in processes.map(run, (1, 2)) for one in part]
-        count = len(found)
-        outcomes = [outcome for _, _, outcome in found]
+            drawn_gates = [drawn_gate for part in processes.map(run, (1, 2)) for drawn_gate in part]
+        count = len(drawn_gates)
+        outcomes = [outcome for _, _, outcome in drawn_gates]
         print(
-            f"{change:+.0%}: found {share(sum(hit for hit, _, _ in found), count)}, another test "
-            f"regressed {share(sum(other for _, other, _ in found), count)}, regressed "
+            f"{change:+.0%}: found {share(sum(hit for hit, _, _ in drawn_gates), count)}, "
+            "another test regressed "
+            f"{share(sum(has_other for _, has_other, _ in drawn_gates), count)}, regressed "
             f"{outcomes.count('regressed')}, inconclusive {outcomes.count('inconclusive')} of "
             f"{count}",
             flush=True,
@@ -265,12 +272,12 @@ def main() -> None:
             command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True, check=False
         )
         code.write_text(same)
-        found = json.loads(done.stdout or "{}")
+        report = json.loads(done.stdout or "{}")
         regressed = sorted(
             {
-                one["screened"]["case"]
-                for one in found.get("findings", ())
-                if one["verdict"] == "regressed"
+                finding["screened"]["case"]
+                for finding in report.get("findings", ())
+                if finding["verdict"] == "regressed"
             }
         )
         line = {
@@ -279,11 +286,11 @@ def main() -> None:
             "slower": options.slower,
             "hit": hit,
             "found": regressed,
-            "outcome": found.get("outcome"),
-            "rules_out": found.get("no_regression_of"),
-            "launches": [found.get("launches"), found.get("fresh_launches")],
+            "outcome": report.get("outcome"),
+            "rules_out": report.get("no_regression_of"),
+            "launches": [report.get("launches"), report.get("fresh_launches")],
             "options": gate_options,
-            "sentence": found.get("sentence"),
+            "sentence": report.get("sentence"),
         }
         with (options.folder / "gates.jsonl").open("a") as stream:
             stream.write(json.dumps(line) + "\n")

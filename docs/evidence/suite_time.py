@@ -44,12 +44,12 @@ def now():
     return [time.perf_counter(), time.process_time()]
 
 
-def plus(one, other):
-    return [a + b for a, b in zip(one, other, strict=True)]
+def plus(first, second):
+    return [a + b for a, b in zip(first, second, strict=True)]
 
 
-def minus(one, other):
-    return [a - b for a, b in zip(one, other, strict=True)]
+def minus(first, second):
+    return [a - b for a, b in zip(first, second, strict=True)]
 
 
 def main():

@@ -117,8 +117,8 @@ def measure(command, additions, seed, scratch):
             command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, check=True
         )
         seconds = time.perf_counter() - start
-        if found := re.search(r"Accuracy: (\d+)/(\d+)", done.stdout):
-            return seconds, 100 * int(found[1]) / int(found[2]), None
+        if accuracy := re.search(r"Accuracy: (\d+)/(\d+)", done.stdout):
+            return seconds, 100 * int(accuracy[1]) / int(accuracy[2]), None
         [epoch] = json.loads(Path(folder, "run", "result.json").read_text())["epochs"]
         return seconds, epoch["test_accuracy"], epoch["train_ns"] / 1e9
 

@@ -367,7 +367,7 @@ def _paired(
                 if not (head_case.params and base_case.params)
             ]
         pairs.extend(new_pairs)
-        paired_ids = {id(case) for both in new_pairs for case in both}
+        paired_ids = {id(case) for new_pair in new_pairs for case in new_pair}
         left[:] = [case for case in left if id(case) not in paired_ids]
         right[:] = [(run, case) for run, case in right if id(case) not in paired_ids]
 
@@ -540,10 +540,10 @@ def _iterations(samples: Sequence[CaseOfRun], head: CaseOfRun, view: str) -> Ite
     if not head[0].trace or all(run.has_steps for run, _ in (*samples, head)):
         return SAME
     bases = [table_of(case, view) for _, case in samples]
-    of_head = table_of(head[1], view)
+    head_table = table_of(head[1], view)
     return (
-        iterations_of([_calls(table) for table in bases if table], _calls(of_head))
-        if of_head and all(bases)
+        iterations_of([_calls(table) for table in bases if table], _calls(head_table))
+        if head_table and all(bases)
         else SAME
     )
 

@@ -44,7 +44,7 @@ class Iterations:
     head: int = 1  # the same of the head
     # Why the numbers of iterations cannot be compared: examples of calls; empty if they can.
     unknown: str = ""
-    others: str = ""  # examples of calls that differ by several factors; nothing is divided
+    mixed_calls: str = ""  # examples of calls that differ by several factors; nothing is divided
 
     @property
     def are_divided(self) -> bool:
@@ -64,14 +64,14 @@ def iterations_of(bases: Sequence[Calls], head: Calls) -> Iterations:
     """
     ratios = [_common_ratio(base, head) for base in bases]
     if all(ratio is not None for ratio in ratios):
-        known = [ratio for ratio in ratios if ratio is not None]
-        of_head = math.lcm(*(ratio.denominator for ratio in known))
-        of_bases = tuple(int(ratio * of_head) for ratio in known)
-        if set(of_bases) == {of_head}:
+        common_ratios = [ratio for ratio in ratios if ratio is not None]
+        head_iterations = math.lcm(*(ratio.denominator for ratio in common_ratios))
+        base_iterations = tuple(int(ratio * head_iterations) for ratio in common_ratios)
+        if set(base_iterations) == {head_iterations}:
             return SAME
-        sides = (*zip(bases, of_bases, strict=True), (head, of_head))
+        sides = (*zip(bases, base_iterations, strict=True), (head, head_iterations))
         if all(_are_whole_iterations(calls, divisor) for calls, divisor in sides):
-            return Iterations(of_bases, of_head)
+            return Iterations(base_iterations, head_iterations)
     counts = _shared_calls(bases[-1], head)
     if not counts:
         return SAME
@@ -80,8 +80,8 @@ def iterations_of(bases: Sequence[Calls], head: Calls) -> Iterations:
     if factor != 1 and how_many > SHARE_OF_ONE_FACTOR * len(counts):
         return Iterations(unknown=examples)
     return (
-        Iterations(others=examples)
-        if any(in_base != in_head for in_base, in_head in counts.values())
+        Iterations(mixed_calls=examples)
+        if any(base_calls != head_calls for base_calls, head_calls in counts.values())
         else SAME
     )
 
@@ -116,8 +116,8 @@ def _examples(counts: Mapping[OpKey, tuple[float, float]]) -> str:
 
     ``aten::mm 10 -> 1, aten::add 3 -> 2``.
     """
-    of_factor: dict[Fraction, str] = {}
+    text_of_factor: dict[Fraction, str] = {}
     for key, (base, head) in counts.items():
         text = f"{operation_name(key[0], '', '')} {units.count(base)} -> {units.count(head)}"
-        of_factor.setdefault(_ratio(base, head), text)
-    return ", ".join(list(of_factor.values())[:_NAMED])
+        text_of_factor.setdefault(_ratio(base, head), text)
+    return ", ".join(list(text_of_factor.values())[:_NAMED])

@@ -266,12 +266,14 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
     """
     _check_thresholds(comparison.head)
     drafts = [_draft(case, criteria) for case in comparison.cases]
-    by_runs = sum(
+    judged_by_runs = sum(
         len(finding.base_runs) >= RUNS_NEEDED for draft in drafts for finding in draft.findings
     )
     cases = []
     for draft in drafts:
-        iteration, *operations = (_judge(finding, by_runs, criteria) for finding in draft.findings)
+        iteration, *operations = (
+            _judge(finding, judged_by_runs, criteria) for finding in draft.findings
+        )
         cases.append(CaseJudgement(draft.case, iteration, tuple(operations)))
     # A test that is missing now may have a threshold, too.
     concerned = (*comparison.head.cases, *(case for _, case in comparison.only_base))
@@ -644,8 +646,10 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     counts = Counter(name for case in cases for name in case.incomparable)
     fields = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(fields, described(fields), strict=True):
-        what = f"{units.counted(counts[name], 'case')}: {text}"
-        yield Reason(INCOMPARABLE, f"{what}; {BLOCKING[name]}", excused=criteria.allow_incomparable)
+        field_text = f"{units.counted(counts[name], 'case')}: {text}"
+        yield Reason(
+            INCOMPARABLE, f"{field_text}; {BLOCKING[name]}", excused=criteria.allow_incomparable
+        )
     for case in cases:
         if case.iterations.unknown:
             text = (

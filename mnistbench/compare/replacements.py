@@ -49,20 +49,23 @@ def replacements(
     shared = _places(change for change in operations if change.base) & _places(
         change for change in operations if change.head
     )
-    by_place: dict[Place, list[OpChange]] = defaultdict(list)
+    changes_of_place: dict[Place, list[OpChange]] = defaultdict(list)
     remaining: dict[Place, list[OpChange]] = defaultdict(list)
-    of_one_sided_places: list[OpChange] = []
+    in_one_sided_places: list[OpChange] = []
     for change in operations:
         place = _place(change)
         if change.base and change.head:
             if id(change) not in named:
                 remaining[place].append(change)
         elif place in shared:
-            by_place[place].append(change)
+            changes_of_place[place].append(change)
         else:
-            of_one_sided_places.append(change)
-    groups = [[*changes, *_moved(changes, remaining[place])] for place, changes in by_place.items()]
-    groups += _of_renamed_modules(of_one_sided_places)
+            in_one_sided_places.append(change)
+    groups = [
+        [*changes, *_moved(changes, remaining[place])]
+        for place, changes in changes_of_place.items()
+    ]
+    groups += _of_renamed_modules(in_one_sided_places)
     position = {id(change): number for number, change in enumerate(operations)}
     return [sorted(group, key=lambda change: position[id(change)]) for group in groups]
 
@@ -92,22 +95,22 @@ def _calls_risen(change: OpChange) -> float:
 
 
 def _of_renamed_modules(changes: Iterable[OpChange]) -> Iterable[list[OpChange]]:
-    by_phase: dict[str, list[OpChange]] = defaultdict(list)
+    changes_of_phase: dict[str, list[OpChange]] = defaultdict(list)
     for change in changes:
-        by_phase[change.phase].append(change)
-    of_one_side: list[OpChange] = []
-    for of_phase in by_phase.values():
-        if _has_both(of_phase):
-            yield of_phase
+        changes_of_phase[change.phase].append(change)
+    one_sided: list[OpChange] = []
+    for phase_changes in changes_of_phase.values():
+        if _has_both(phase_changes):
+            yield phase_changes
         else:
-            of_one_side += of_phase
-    if _has_both(of_one_side):
-        yield of_one_side
+            one_sided += phase_changes
+    if _has_both(one_sided):
+        yield one_sided
         return
-    by_place: dict[Place, list[OpChange]] = defaultdict(list)
-    for change in of_one_side:
-        by_place[_place(change)].append(change)
-    yield from by_place.values()
+    changes_of_place: dict[Place, list[OpChange]] = defaultdict(list)
+    for change in one_sided:
+        changes_of_place[_place(change)].append(change)
+    yield from changes_of_place.values()
 
 
 def _has_both(changes: Collection[OpChange]) -> bool:

@@ -186,11 +186,11 @@ def _iterations(case: CaseComparison) -> Iterable[str]:
             "head; the traces have no steps, so times and calls are divided: those "
             f"{' and '.join(divided)}"
         )
-    elif iterations.others:
+    elif iterations.mixed_calls:
         yield (
-            f"different numbers of calls ({case.head.label}): {iterations.others}; without steps "
-            "the times are those of the whole trace, and an operation with more calls takes more "
-            "time"
+            f"different numbers of calls ({case.head.label}): {iterations.mixed_calls}; "
+            "without steps the times are those of the whole trace, and an operation with more "
+            "calls takes more time"
         )
 
 
@@ -668,8 +668,8 @@ def _vanished_elsewhere(judgement: judge.Judgement, finding: judge.RunFinding) -
 
 
 def _uncertainty(finding: judge.RunFinding, how: str = "") -> str:
-    what = "minimum detectable change" if finding.by_runs else "spread of the runs"
-    return f"{what}{how} {units.percent(finding.uncertainty)}"
+    measure = "minimum detectable change" if finding.by_runs else "spread of the runs"
+    return f"{measure}{how} {units.percent(finding.uncertainty)}"
 
 
 def _exceeded(finding: judge.RunFinding) -> str:
@@ -733,18 +733,18 @@ def _advised_threshold(judgement: judge.Judgement) -> str:
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:
     comparable = [quantity for quantity in judgement.findings if quantity.case.is_comparable]
-    by_runs = [quantity for quantity in comparable if quantity.by_runs]
-    if by_runs:
-        runs = sorted({len(quantity.base_runs) for quantity in by_runs})
+    judged_by_runs = [quantity for quantity in comparable if quantity.by_runs]
+    if judged_by_runs:
+        runs = sorted({len(quantity.base_runs) for quantity in judged_by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
-        largest = max(by_runs, key=lambda quantity: quantity.smallest or 0.0)
+        largest = max(judged_by_runs, key=lambda quantity: quantity.smallest or 0.0)
         yield (
-            f"judged by runs: {units.counted(len(by_runs), 'verdict')}, by the prediction "
+            f"judged by runs: {units.counted(len(judged_by_runs), 'verdict')}, by the prediction "
             f"interval of {shown} base runs with false alarms in {units.percent(FALSE_ALARM)} of "
             f"reports; largest minimum detectable change {units.percent(largest.smallest or 0)}: "
             f"{largest.name} ({largest.case.head.label})"
         )
-    if len(comparable) > len(by_runs):
+    if len(comparable) > len(judged_by_runs):
         limit = (
             ""
             if judgement.asked
@@ -758,7 +758,7 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
         )
         yield (
             "judged by threshold: "
-            f"{units.counted(len(comparable) - len(by_runs), 'verdict')}{limit}; "
+            f"{units.counted(len(comparable) - len(judged_by_runs), 'verdict')}{limit}; "
             f"{few} cannot separate machine drift from a code change"
         )
 

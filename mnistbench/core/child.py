@@ -167,7 +167,7 @@ class Child:
             raise ChildError(self.why_ended())
         return output
 
-    def _line(self, until: float, what: str) -> str:
+    def _line(self, until: float, silence: str) -> str:
         """Return the next line with its end, "" if the child has ended.
 
         Stop it if it takes longer.
@@ -179,7 +179,7 @@ class Child:
             if self._process.poll() is not None and self._lines.empty():
                 return ""
         self.stop()
-        raise ChildError(f"was stopped because it {what}")
+        raise ChildError(f"was stopped because it {silence}")
 
     def ended(self, within_s: float) -> int | None:
         """Wait; return the exit code, None if the child still runs after this time."""

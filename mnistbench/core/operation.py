@@ -147,20 +147,20 @@ def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]
     """
     operations = list(members)
     places = {key[1:] for key, _, _ in operations}
-    by_place = len(places) > 1 or not all(name for (name, _, _), _, _ in operations)
+    shows_places = len(places) > 1 or not all(name for (name, _, _), _, _ in operations)
     gone: dict[str, float] = {}
     new: dict[str, float] = {}
     for key, base_ns, head_ns in operations:
-        name = operation_name("", *key[1:]) if by_place else shortened(key[0])
+        name = operation_name("", *key[1:]) if shows_places else shortened(key[0])
         for side, ns in ((gone, base_ns), (new, head_ns)):
             if ns is not None:
                 side[name] = side.get(name, 0.0) + ns
-    place = "" if by_place else place_name(*places.pop())
+    place = "" if shows_places else place_name(*places.pop())
     if gone.keys() == new.keys():
-        what = f"{' + '.join(_largest(gone))} (not in every launch)"
+        names_shown = f"{' + '.join(_largest(gone))} (not in every launch)"
     else:
-        what = " -> ".join(" + ".join(_largest(side)) or "nothing" for side in (gone, new))
-    return ", ".join(filter(None, (what, place)))
+        names_shown = " -> ".join(" + ".join(_largest(side)) or "nothing" for side in (gone, new))
+    return ", ".join(filter(None, (names_shown, place)))
 
 
 def _largest(times: Mapping[str, float]) -> list[str]:

@@ -234,8 +234,8 @@ def read(
 ) -> _T:
     """Return the settings; the command line overrides the configuration file.
 
-    A field ``given`` of the dataclass that is no option gets the names of the fields that have a
-    value in one of them.
+    A field ``given_fields`` of the dataclass that is no option gets the names of the fields that
+    have a value in one of them.
 
     Args:
         settings: the dataclass.
@@ -261,8 +261,8 @@ def read(
                 continue
         if words not in (None, False, []):
             values[name] = declared.read(words, called)
-    if any(setting.name == "given" for setting in fields(settings)):  # type: ignore[arg-type]
-        values["given"] = frozenset(values) - frozenset(more)
+    if any(setting.name == "given_fields" for setting in fields(settings)):  # type: ignore[arg-type]
+        values["given_fields"] = frozenset(values) - frozenset(more)
     return settings(**values)
 
 

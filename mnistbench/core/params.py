@@ -102,5 +102,5 @@ def device_label(device: str, dtype: str, compiled: bool, step: str = REFERENCE)
 
     So two runs never share an id.
     """
-    others = (dtype, dtype != "float32"), ("compiled", compiled), (step, step != REFERENCE)
-    return "-".join([device, *(value for value, is_shown in others if is_shown)])
+    settings = (dtype, dtype != "float32"), ("compiled", compiled), (step, step != REFERENCE)
+    return "-".join([device, *(value for value, is_shown in settings if is_shown)])

@@ -115,21 +115,21 @@ class OperationSum:
             return None
         flops = self.cost.flops
         n_bytes = self.cost.n_bytes
-        of_memory = (
+        is_memory_bound = (
             not flops or self.ceilings.attainable(flops, n_bytes) < self.ceilings.flops_per_s
         )
-        return "memory" if of_memory else self.ceilings.precision
+        return "memory" if is_memory_bound else self.ceilings.precision
 
 
 def total(rows: Iterable[OperationSum], name: str) -> OperationSum:
     """Return the sum of rows as a row of this name."""
     listed = list(rows)
-    of_device = [row.self_device_ns for row in listed if row.self_device_ns is not None]
+    device_times = [row.self_device_ns for row in listed if row.self_device_ns is not None]
     return OperationSum(
         key=(name, "", ""),
         calls=sum(row.calls for row in listed),
         self_cpu_ns=sum(row.self_cpu_ns for row in listed),
         total_cpu_ns=None,
-        self_device_ns=sum(of_device) if of_device else None,
+        self_device_ns=sum(device_times) if device_times else None,
         kernels=sum(row.kernels for row in listed),
     )

@@ -194,10 +194,10 @@ def _scaled(value: float, units: tuple[tuple[str, float], ...], *, signed: bool 
         return f"0 {units[0][0]}"
     sign = "-" if value < 0 else "+" if signed else ""
     magnitude = abs(value)
-    for position, (name, one) in enumerate(units):
-        text = factor(magnitude / one)
+    for position, (name, size) in enumerate(units):
+        text = factor(magnitude / size)
         larger = units[position + 1] if position + 1 < len(units) else None
-        if larger is None or float(text.replace(",", "")) < larger[1] / one:
+        if larger is None or float(text.replace(",", "")) < larger[1] / size:
             return f"{_without_negative_zero(sign + text)} {name}"
     raise AssertionError("the largest unit takes any value")
 

@@ -154,14 +154,14 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             for event in trace.host
             if event.replaced_by is None and steps.slot_of(event.start) < 0
         )
-        of_backends = (
+        backend_calls = (
             event
             for event in trace.host
             if is_communication(event.name) and steps.slot_of(event.start) >= 0
         )
         host_communication = (
             (call.start, min(call.end, steps.ends[steps.slot_of(call.start)]))
-            for call in of_backends
+            for call in backend_calls
         )
         return Analysis(
             source=trace.source,
@@ -290,12 +290,12 @@ class Timeline:
 
 def timelines(trace: Trace) -> tuple[Timeline, ...]:
     """Return the timeline of each accelerator that ran something."""
-    of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
+    events_of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
     for event in trace.device:
-        of_device[event.device].append(event)
+        events_of_device[event.device].append(event)
     return tuple(
         _timeline(number, trace.name_of(number), events)
-        for number, events in sorted(of_device.items())
+        for number, events in sorted(events_of_device.items())
     )
 
 

@@ -65,13 +65,13 @@ def run(settings: Settings) -> int:
     folders = [file for file in settings.files if file.is_dir()]
     if folders and len(settings.files) > 1:
         raise UsageError(f"{folders[0]}: is a folder of ranks, which is one run; name it alone")
-    given = {"tflops": settings.peak_tflops, "gbs": settings.peak_gbs}
+    user_peaks = {"tflops": settings.peak_tflops, "gbs": settings.peak_gbs}
     with Progress(
         sys.stderr, total=None if folders else len(settings.files), quiet=True
     ) as progress:
         if folders:
             report = ranks_report(
-                read_ranks(folders[0], progress.step), settings.top, settings.by, given
+                read_ranks(folders[0], progress.step), settings.top, settings.by, user_peaks
             )
         else:
             traces: list[Analysis] = []
@@ -80,8 +80,8 @@ def run(settings: Settings) -> int:
                 traces += analyse_processes(file, counts_work=True)
             if len(traces) > 1 and len(settings.files) == 1:
                 merged = ranks_run(settings.files[0], tuple(traces))
-                report = ranks_report(merged, settings.top, settings.by, given)
+                report = ranks_report(merged, settings.top, settings.by, user_peaks)
             else:
-                report = traces_report(traces, settings.top, settings.by, given)
+                report = traces_report(traces, settings.top, settings.by, user_peaks)
     deliver(report, settings.format, settings.output)
     return EXIT_PASSED

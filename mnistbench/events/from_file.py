@@ -218,9 +218,9 @@ class _Reading:
             return
         n_bytes = args.get("Bytes")
         if type(n_bytes) is int and abs(n_bytes) <= LARGEST:
-            of_host = args.get("Device Type") in HOST_MEMORY
+            is_of_host = args.get("Device Type") in HOST_MEMORY
             ns = self._ns(position, raw, "ts")
-            self._memory.append(MemoryRecord(ns, n_bytes, of_host, self._thread(raw)))
+            self._memory.append(MemoryRecord(ns, n_bytes, is_of_host, self._thread(raw)))
 
     def _ns(self, position: int, raw: Mapping[str, Any], field: str) -> int:
         value: Any = raw.get(field)
@@ -309,9 +309,9 @@ def _device_event(
 @functools.lru_cache(maxsize=1024)  # a file has a few categories, and asks for each event
 def _kind_of(category: str) -> tuple[str | None, bool]:
     """Return the kind of a category of events, None for others, and whether a device has them."""
-    on_device = device_kind(category) or _EARLIER_DEVICE_KINDS.get(category)
-    if on_device:
-        return on_device, True
+    kind_on_device = device_kind(category) or _EARLIER_DEVICE_KINDS.get(category)
+    if kind_on_device:
+        return kind_on_device, True
     return host_kind(category) or _EARLIER_HOST_KINDS.get(category), False
 
 

@@ -174,8 +174,8 @@ def _device_event(event: Any, name: str) -> DeviceEvent | None:
 
 
 def _memory_record(event: Any) -> MemoryRecord:
-    of_host = event.device_type().value in HOST_MEMORY
-    return MemoryRecord(event.start_ns(), event.nbytes(), of_host, event.device_resource_id())
+    is_of_host = event.device_type().value in HOST_MEMORY
+    return MemoryRecord(event.start_ns(), event.nbytes(), is_of_host, event.device_resource_id())
 
 
 def _is_async(event: Any) -> bool:

@@ -78,19 +78,19 @@ def mark_device_times(trace: Trace) -> None:
 
     The launches are set.
     """
-    of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
+    events_of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
     for event in trace.device:
-        of_device[event.device].append(event)
-    for events in of_device.values():
+        events_of_device[event.device].append(event)
+    for events in events_of_device.values():
         _mark_lost(trace, events)
     # A call waits for one accelerator, and the trace does not tell for which.
-    if len(of_device) == 1:
+    if len(events_of_device) == 1:
         _end_before_waits(trace)
-    of_stream: dict[str, list[DeviceEvent]] = defaultdict(list)
+    kernels_of_stream: dict[str, list[DeviceEvent]] = defaultdict(list)
     for event in trace.device:
         if event.kind == KERNEL and event.is_timed and event.stream:
-            of_stream[event.stream].append(event)
-    for kernels in of_stream.values():
+            kernels_of_stream[event.stream].append(event)
+    for kernels in kernels_of_stream.values():
         _end_overlapping(trace, kernels)
 
 
@@ -127,11 +127,11 @@ def _end_before_waits(trace: Trace) -> None:
     for launched in trace.device:
         if launched.launch is None or not launched.is_timed:
             continue
-        of_process = waits[launched.launch.process]
-        following = bisect_left(of_process, launched.launch.end, key=lambda wait: wait.start)
-        if following == len(of_process):
+        process_waits = waits[launched.launch.process]
+        following = bisect_left(process_waits, launched.launch.end, key=lambda wait: wait.start)
+        if following == len(process_waits):
             continue
-        wait = of_process[following]
+        wait = process_waits[following]
         excess_ns = launched.end - wait.end
         if excess_ns <= _DRIFT_NS:
             continue

@@ -51,10 +51,10 @@ class Launches:
     @property
     def lost_of_all(self) -> str:
         """How many launches have no kernel: ``2 of 4 kernel launches have no kernel``."""
-        of_all = units.counted(self.n_calls, "kernel launch", "kernel launches")
+        launches_text = units.counted(self.n_calls, "kernel launch", "kernel launches")
         return (
-            f"{units.count(self.n_lost)} of {of_all} {'has' if self.n_lost == 1 else 'have'} no "
-            "kernel"
+            f"{units.count(self.n_lost)} of {launches_text} "
+            f"{'has' if self.n_lost == 1 else 'have'} no kernel"
         )
 
 
@@ -169,12 +169,12 @@ def _captures(trace: Trace) -> _Captures:
 
 def _counted(launches: Iterable[ThreadEvent], steps: Steps) -> tuple[tuple[int, ...], int]:
     """Return the number of launches in each step, and in none."""
-    of_step = [0] * len(steps.names)
+    counts = [0] * len(steps.names)
     outside = 0
     for launch in launches:
         slot = steps.slot_of(launch.start)
         if slot >= 0:
-            of_step[slot] += 1
+            counts[slot] += 1
         else:
             outside += 1
-    return tuple(of_step), outside
+    return tuple(counts), outside

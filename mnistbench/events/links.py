@@ -207,10 +207,10 @@ def _of_one_number(events: list[ThreadEvent], number: str) -> dict[int, list[Thr
 
     Several processes are merged, and each counts anew.
     """
-    of_number: dict[int, list[ThreadEvent]] = defaultdict(list)
+    events_of_number: dict[int, list[ThreadEvent]] = defaultdict(list)
     for event in events:
-        of_number[getattr(event, number)].append(event)
-    return {number: events for number, events in of_number.items() if len(events) > 1}
+        events_of_number[getattr(event, number)].append(event)
+    return {number: events for number, events in events_of_number.items() if len(events) > 1}
 
 
 def _own_launch(
@@ -295,11 +295,11 @@ def set_scopes(trace: Trace) -> None:
     An event starts after the events around it, and backward after forward, so that one pass in
     order of start suffices.
     """
-    by_marks = any(event.name.startswith(PHASE) for event in trace.host if event.kind == RANGE)
+    has_marks = any(event.name.startswith(PHASE) for event in trace.host if event.kind == RANGE)
     links = _forward_operations(trace)
     # Ids of operations that have one of backward, and of the operations around them.
     forward: set[int] = set()
-    for origin in () if by_marks else links.values():
+    for origin in () if has_marks else links.values():
         operation: ThreadEvent | None = origin
         while operation is not None and operation.kind != RANGE and id(operation) not in forward:
             forward.add(id(operation))
@@ -317,7 +317,7 @@ def set_scopes(trace: Trace) -> None:
             if isinstance(hierarchy, str) and hierarchy
             else ""
         )
-        event.scope = _scope(event, around, links, forward, module, by_marks=by_marks)
+        event.scope = _scope(event, around, links, forward, module, has_marks=has_marks)
 
 
 def _scope(
@@ -327,17 +327,17 @@ def _scope(
     forward: set[int],
     module: str,
     *,
-    by_marks: bool,
+    has_marks: bool,
 ) -> Scope:
     if event.kind == RANGE:
         if event.name.startswith(PHASE):
             return _cached(event.name.removeprefix(PHASE), NO_MODULE)
         if event.name.startswith(MODULE):
             return _cached(around.phase, event.name.removeprefix(MODULE))
-        phase = "" if by_marks else _phase_of(event.name)
+        phase = "" if has_marks else _phase_of(event.name)
         return _cached(phase, around.module) if phase else around
     if event.kind == PYTHON:
-        if by_marks or not event.name.startswith(_MODULE_CALL):
+        if has_marks or not event.name.startswith(_MODULE_CALL):
             return around
         return _cached(FORWARD, event.name.removeprefix(_MODULE_CALL))
     if event.name.startswith(ENGINE_NODE) or event.is_backward:
@@ -345,7 +345,7 @@ def _scope(
         if origin is not None:
             return _cached(BACKWARD, origin.scope.module)
         return around if around.phase == BACKWARD else _cached(BACKWARD, NO_MODULE)
-    if by_marks or event.kind != OPERATION:
+    if has_marks or event.kind != OPERATION:
         return around
     phase = FORWARD if not around.phase and id(event) in forward else around.phase
     return _cached(phase, module or around.module)
@@ -371,7 +371,7 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
     """Map the id of each event of backward to the operation of forward that it belongs to."""
     links = _by_flows(trace)
     # Number -> last operation of each thread.
-    of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)
+    operations_of_number: dict[int, dict[Hashable, ThreadEvent]] = defaultdict(dict)
     threads: dict[int | None, Hashable] = dict(trace.autograd_threads.items())
     threads.update(
         (event.forward_thread, links[id(event)].thread)
@@ -382,12 +382,12 @@ def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
         if event.kind != OPERATION or event.sequence is None:
             continue
         if not event.forward_thread:
-            of_number[event.sequence][event.thread] = event
+            operations_of_number[event.sequence][event.thread] = event
         elif id(event) not in links:
             process = process_of(event.thread)
             same_process = {
                 thread: forward
-                for thread, forward in of_number.get(event.sequence, {}).items()
+                for thread, forward in operations_of_number.get(event.sequence, {}).items()
                 if process_of(thread) == process
             }
             thread = threads.get(

@@ -79,10 +79,10 @@ def split(trace: Trace) -> tuple[Trace, ...]:
         RecordError: device events cannot be told apart.
     """
     processes = _launching_or_computing(trace)
-    of_device = {launched.process for launched in trace.device}
+    device_processes = {launched.process for launched in trace.device}
     owners = (
         _by_rank_arguments(trace, processes)
-        or _by_labels(trace, processes, of_device)
+        or _by_labels(trace, processes, device_processes)
         or _by_processes(trace, processes)
     )
     return (trace,) if owners is None else tuple(_parts(trace, owners))
@@ -146,16 +146,16 @@ def _by_rank_arguments(trace: Trace, processes: set[Hashable]) -> _Owners | None
     marks = {launched.rank for launched in trace.device}
     if None in marks or (len(marks) < 2 and (trace.device or len(processes) < 2)):
         return None
-    of_host: dict[Hashable, _Owner] = {}
+    owner_of_host: dict[Hashable, _Owner] = {}
     for event in trace.host:
         rank = event.args.get(_RANK)
         if type(rank) is int and rank >= 0:
-            of_host.setdefault(process_of(event.thread), rank)
-    ranks = {rank for rank in (*marks, *of_host.values()) if isinstance(rank, int)}
+            owner_of_host.setdefault(process_of(event.thread), rank)
+    ranks = {rank for rank in (*marks, *owner_of_host.values()) if isinstance(rank, int)}
     if len(ranks) < 2:
         return None
     return _Owners(
-        of_host=of_host,
+        of_host=owner_of_host,
         of_device=[launched.rank for launched in trace.device],
         names={rank: f"rank {rank}" for rank in sorted(ranks)},
         ranks={rank: rank for rank in ranks},
@@ -299,13 +299,13 @@ def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
     has_external_ids = any(
         launched.external not in (None, launched.correlation) for launched in trace.device
     )
-    of_device: dict[Hashable, _Evidence] = defaultdict(_Evidence)
+    evidence_of_device: dict[Hashable, _Evidence] = defaultdict(_Evidence)
     certain = []
     for launched in trace.device:
         possible = [process for process in processes if _may_be_of(launched, launches[process])]
         process = _certain(launched, possible, launches)
         certain.append(process)
-        evidence = of_device[launched.process]
+        evidence = evidence_of_device[launched.process]
         evidence.ambiguous += len(possible) > 1
         evidence.agreeing += (launched.process in possible) - (
             bool(possible) and launched.process not in possible
@@ -315,11 +315,12 @@ def _by_launches(trace: Trace, processes: Sequence[Hashable]) -> list[Hashable]:
             if has_external_ids and launched.external is not None:
                 evidence.proven.add(process)
     if all(
-        process in launches and evidence.agreeing >= 0 for process, evidence in of_device.items()
+        process in launches and evidence.agreeing >= 0
+        for process, evidence in evidence_of_device.items()
     ):
         return [launched.process for launched in trace.device]
     owners = [
-        of_device[launched.process].owner_of(process)
+        evidence_of_device[launched.process].owner_of(process)
         for launched, process in zip(trace.device, certain, strict=True)
     ]
     if None in owners:

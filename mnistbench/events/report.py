@@ -49,13 +49,13 @@ _NO_PEAK = "operations in a number format without a known peak"
 
 
 def traces_report(
-    traces: Sequence[Analysis], top: int, by: str, given: Mapping[str, float | None]
+    traces: Sequence[Analysis], top: int, by: str, user_peaks: Mapping[str, float | None]
 ) -> Report:
     """Return the report of traces.
 
-    ``given`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`.
+    ``user_peaks`` are ``tflops`` and ``gbs`` of the user, see :func:`peaks_of`.
     """
-    shown = _with_rows(traces, by, given)
+    shown = _with_rows(traces, by, user_peaks)
     blocks = [
         block
         for trace, peaks, rows in shown
@@ -66,12 +66,14 @@ def traces_report(
     )
 
 
-def ranks_report(run: RanksRun, top: int, by: str, given: Mapping[str, float | None]) -> Report:
+def ranks_report(
+    run: RanksRun, top: int, by: str, user_peaks: Mapping[str, float | None]
+) -> Report:
     """Return the report of a distributed run.
 
     Its ranks, and the spread of each operation over them.
     """
-    shown = _with_rows(run.ranks, by, given)
+    shown = _with_rows(run.ranks, by, user_peaks)
     blocks = [
         Block("", tables=(_ranks_table(run),)),
         Block("", tables=(_spread_table(run, top, by),)),
@@ -92,9 +94,9 @@ _Shown = tuple[Analysis, Peaks, list[OperationSum]]
 
 
 def _with_rows(
-    traces: Iterable[Analysis], by: str, given: Mapping[str, float | None]
+    traces: Iterable[Analysis], by: str, user_peaks: Mapping[str, float | None]
 ) -> list[_Shown]:
-    with_peaks = [(trace, peaks_of(trace.machine, **given)) for trace in traces]
+    with_peaks = [(trace, peaks_of(trace.machine, **user_peaks)) for trace in traces]
     return [(trace, peaks, _rows_of(trace, by, peaks)) for trace, peaks in with_peaks]
 
 
@@ -164,8 +166,8 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
         summed(trace.table, "op,module", of_all=True).values(), key=lambda row: -row.self_ns
     ):
         key = grouped(row.key, by)
-        if found := trace.costs.work.get(row.key):
-            work[key].add(found)
+        if counted := trace.costs.work.get(row.key):
+            work[key].add(counted)
         elif row.self_ns > 0 and (
             row.key[0] not in NOT_OPERATIONS or row.key in trace.costs.uncounted
         ):
@@ -295,10 +297,10 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
     """Yield sentences about launches whose kernels the trace does not have."""
     launches = trace.launches
     if launches.captured:
-        of_all = units.counted(launches.n_calls, "kernel launch", "kernel launches")
+        launches_text = units.counted(launches.n_calls, "kernel launch", "kernel launches")
         yield (
-            f"{units.count(launches.captured)} of {of_all} ran while a graph was captured, which "
-            "adds kernels to the graph and runs none."
+            f"{units.count(launches.captured)} of {launches_text} ran while a graph was captured, "
+            "which adds kernels to the graph and runs none."
         )
     if not launches.n_lost:
         return
@@ -319,10 +321,10 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
         yield f"{text}; {whose} time is missing in the device times."
         return
     listed = ", ".join([*steps[:_NAMES], *(["..."] if len(steps) > _NAMES else [])])
-    of_steps = "this step" if len(steps) == 1 else "these steps"
+    steps_text = "this step" if len(steps) == 1 else "these steps"
     yield (
-        f"{text} ({listed}); {whose} time is missing in the device times of {of_steps}, and so in "
-        "all means and medians."
+        f"{text} ({listed}); {whose} time is missing in the device times of {steps_text}, and so "
+        "in all means and medians."
     )
 
 
@@ -489,9 +491,9 @@ def _share_column(trace: Analysis, rows: Sequence[OperationSum]) -> Column[Opera
 def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) -> Table:
     operations = [row for row in rows if row.key[0] not in NOT_OPERATIONS]
     rest = sorted((row for row in rows if row.key[0] in NOT_OPERATIONS), key=lambda row: row.key)
-    if others := operations[top:]:
+    if hidden := operations[top:]:
         rest.insert(
-            0, total(others, f"other ({len(others)} operation{'s' if len(others) > 1 else ''})")
+            0, total(hidden, f"other ({len(hidden)} operation{'s' if len(hidden) > 1 else ''})")
         )
     return Table(
         f"operations, {_per_step(trace)}",
@@ -508,12 +510,14 @@ def _per_step(trace: Analysis) -> str:
 
 def _notes(trace: Analysis) -> Iterator[str]:
     parts = []
-    for what in ("phase", "module"):
-        host = trace.unplaced[f"host_{what}"]
-        device = trace.unplaced[f"device_{what}"]
-        of_device = "" if device is None else f" and of {units.percent(device)} of the device time"
+    for kind in ("phase", "module"):
+        host = trace.unplaced[f"host_{kind}"]
+        device = trace.unplaced[f"device_{kind}"]
+        device_share = (
+            "" if device is None else f" and of {units.percent(device)} of the device time"
+        )
         parts.append(
-            f"{what} of {units.percent(host or 0.0)} of the operations' host time{of_device}"
+            f"{kind} of {units.percent(host or 0.0)} of the operations' host time{device_share}"
         )
     yield f"Not recorded: {'; '.join(parts)}."
     if trace.ranges:
@@ -562,8 +566,8 @@ def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
         )
     if trace.left_out:
         counts = [
-            f"{units.count(number)} of {units.printable(what)}"
-            for what, number in trace.left_out.items()
+            f"{units.count(number)} of {units.printable(category)}"
+            for category, number in trace.left_out.items()
         ]
         yield f"Left out: events that mnistbench does not know, {', '.join(counts)}."
     if trace.repairs:
@@ -587,11 +591,11 @@ def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
 
 
 def _kernel_table(trace: Analysis, top: int) -> Table:
-    found: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
     for kernel in trace.kernels:
-        found[kernel.name, kernel.key[0]].append(kernel)
+        groups[kernel.name, kernel.key[0]].append(kernel)
     ordered = sorted(
-        found.items(), key=lambda item: (-sum(kernel.ns for kernel in item[1]), item[0])
+        groups.items(), key=lambda item: (-sum(kernel.ns for kernel in item[1]), item[0])
     )
     whole = sum(kernel.ns for kernel in trace.kernels)
     rows = [
@@ -608,7 +612,7 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
         for (name, operation), kernels in ordered[:top]
     ]
     rest = [kernel for _, kernels in ordered[top:] for kernel in kernels]
-    other = (
+    other_row = (
         f"other ({len(ordered) - top})",
         "",
         units.count(sum(kernel.count for kernel in rest)),
@@ -622,7 +626,7 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
         title="kernels, copies and fills, all steps",
         headings=("kernel", "operation", "count", "time", "share", "mean", "least", "most"),
         rows=tuple(rows),
-        sums=(other,) if rest else (),
+        sums=(other_row,) if rest else (),
         numbers_from=2,
     )
 
@@ -713,13 +717,13 @@ def _ranks_table(run: RanksRun) -> Table:
 
 def _spread_table(run: RanksRun, top: int, by: str) -> Table:
     summed_ranks = [(rank, summed(rank.table, by, of_all=True)) for rank in run.ranks]
-    of_rank = [
+    times_of_ranks = [
         {key: row.self_ns / len(rank.steps) for key, row in rows.items()}
         for rank, rows in summed_ranks
     ]
     times = {
-        key: [rows.get(key, 0.0) for rows in of_rank]
-        for key in {key for rows in of_rank for key in rows}
+        key: [rows.get(key, 0.0) for rows in times_of_ranks]
+        for key in {key for rows in times_of_ranks for key in rows}
     }
     keys = sorted(times, key=lambda key: (-max(times[key]), key))
     clock = "device" if any(rank.device for rank in run.ranks) else "host self"
@@ -778,7 +782,7 @@ def _work_notes(
             rest[_NO_PEAK].append(row)
     if not whole:
         return
-    placed = whole - sum(row.self_ns for found in rest.values() for row in found)
+    placed = whole - sum(row.self_ns for unplaced in rest.values() for row in unplaced)
     share = f"{units.percent(placed / whole)} of the {'device' if trace.device else 'host'} time"
     text = (
         f"With them, {share} would have a place."

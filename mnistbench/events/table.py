@@ -46,10 +46,10 @@ def tables(trace: Trace, steps: Steps, *, has_device: bool, memory_of_host: bool
     memory = _Allocations(record for record in trace.memory if record.of_host == memory_of_host)
     rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
     _add_host(rows, trace, steps, memory)
-    of_device = _ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
-    _add_device(rows, trace, steps, of_device)
+    device_rows = _ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
+    _add_device(rows, trace, steps, device_rows)
     host = _table(
-        "host", {key: row for key, row in rows.items() if key not in of_device}, steps, ()
+        "host", {key: row for key, row in rows.items() if key not in device_rows}, steps, ()
     )
     device = _table("device", rows, steps, _busy_ns(trace, steps)) if has_device else None
     return Tables(host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()})
@@ -90,11 +90,11 @@ def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
 
 
 def _add_device(
-    rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, of_device: Container[OpKey]
+    rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, device_rows: Container[OpKey]
 ) -> None:
     """Add the device events to the rows.
 
-    Launches of graphs outside operations, and the rows ``of_device``, have no calls of the host:
+    Launches of graphs outside operations, and the rows ``device_rows``, have no calls of the host:
     they are counted here.
     """
     counted: set[int] = set()  # ids of ranges and launches of graphs
@@ -116,7 +116,7 @@ def _add_device(
         if launches_graph:
             counted.add(id(counted_event))
             row.calls += 1
-        elif key in of_device:
+        elif key in device_rows:
             counted.add(id(counted_event))
             row.calls += 1
             row.total_cpu[slot] += counted_event.ns
@@ -149,13 +149,13 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, memory: _A
         if shapes := event.args.get(model.SHAPES):
             row.shapes.add(str(shapes))
     if trace.host and not steps.are_marked:
-        of_steps = [
+        thread_events = [
             event
             for event in trace.host
             if event.thread == steps.thread and event.kind != model.PYTHON
         ]
         called_ns = sum(
-            event.ns for event in of_steps if event.caller is None and not event.is_beside
+            event.ns for event in thread_events if event.caller is None and not event.is_beside
         )
         outside = rows[OUTSIDE, "", NO_MODULE]
         outside.self_cpu[0] += steps.ns[0] - called_ns
@@ -189,16 +189,16 @@ def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:
         slot = steps.slot_of_device(event)
         if slot >= 0 and event.is_timed:
             spans[slot].append((event.start, event.ran_until))
-    return tuple(covered(of_step) for of_step in spans)
+    return tuple(covered(step_spans) for step_spans in spans)
 
 
 class _Allocations:
     """Memory that was allocated and freed in an event."""
 
     def __init__(self, records: Iterable[MemoryRecord]) -> None:
-        in_order = list(records)
-        self._starts = [record.ns for record in in_order]
-        self._sums = [0, *accumulate(record.n_bytes for record in in_order)]
+        ordered = list(records)
+        self._starts = [record.ns for record in ordered]
+        self._sums = [0, *accumulate(record.n_bytes for record in ordered)]
 
     def within(self, event: ThreadEvent) -> int:
         """Return the bytes allocated minus freed while the event ran."""

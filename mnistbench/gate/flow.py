@@ -121,7 +121,7 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
 
 def _check(options: GateOptions, here: Path) -> None:
     """Check what can be checked before anything is made."""
-    if options.qualify and "launches" in options.given and options.launches < SIZE:
+    if options.qualify and "launches" in options.given_fields and options.launches < SIZE:
         raise UsageError(
             f"--launches: {options.launches} are too few for --qualify; give at least {SIZE}"
         )
@@ -170,12 +170,12 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, measured: Re
     if not sides.common:
         return plan
     budget.at_once = launches_at_once(plan, sides)
-    both = (sides.base, sides.head)
+    listings = (sides.base, sides.head)
     least = LeastGate(
         survey_s=budget.now() - budget.began,
-        loading_s=min(listing.loading_s for listing in both),
+        loading_s=min(listing.loading_s for listing in listings),
         case_seconds=tuple(
-            min(listing.cases[case].seconds for listing in both) for case in sides.common
+            min(listing.cases[case].seconds for listing in listings) for case in sides.common
         ),
         at_once=budget.at_once,
         shard=plan.shard,
@@ -266,7 +266,7 @@ class _Gate:
     @property
     def _plans_launches(self) -> bool:
         """Whether the number of launches of the first stage is not given."""
-        return "launches" not in self._options.given and self._options.launches == LAUNCHES
+        return "launches" not in self._options.given_fields and self._options.launches == LAUNCHES
 
     def _make_more_launches(self, stage: Stage) -> None:
         """Make LAUNCHES unless the fewest are enough, then more of them if that reaches a limit.
@@ -366,7 +366,7 @@ class _Gate:
         budget = self._budget
         count = self._options.launches
         same = Stage(FIRST, count, SIZE, cases, budget.deadline, first_round_s=budget.first_round_s)
-        if "launches" not in self._options.given:
+        if "launches" not in self._options.given_fields:
             self._rounds.run(replace(same, launches=budget.at_once))
             same_s = SAME_SHARE * (self._options.budget_s or QUALIFYING_S)
             rounds = int(same_s / budget.mean_round_s(FIRST)) if budget.rounds_s[FIRST] else 0

@@ -300,15 +300,15 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
         base.begin(plan.job(SURVEY, BASE, seed, **wanted))
         if plan.shard.of > 1:
             plan = replace(plan, shard=_completed(plan.shard, [base, head]))
-        of_base = base.receive("surveyed", Surveyed)
-        limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * of_base.longest_s)
-        of_head = head.receive("surveyed", Surveyed, limit_s)
-        limit_s = max(limit_s, SILENCE_FACTOR * of_head.longest_s)
-    listings = Listings(of_base.listing, of_head.listing)
+        base_survey = base.receive("surveyed", Surveyed)
+        limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * base_survey.longest_s)
+        head_survey = head.receive("surveyed", Surveyed, limit_s)
+        limit_s = max(limit_s, SILENCE_FACTOR * head_survey.longest_s)
+    listings = Listings(base_survey.listing, head_survey.listing)
     for argument in listings.base.missing:
         if argument in listings.head.missing:
             raise LaunchError(f"neither side has {argument}; name files and tests that exist")
-    imports = {BASE: of_base.imports, HEAD: of_head.imports}
+    imports = {BASE: base_survey.imports, HEAD: head_survey.imports}
     _check_imports(plan, imports)
     sides = {BASE: listings.base, HEAD: listings.head}
     plan = replace(
@@ -323,7 +323,7 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
         parameters={side: listing.parameters for side, listing in sides.items()},
         limit_s=limit_s,
     )
-    followed = {BASE: of_base.followed, HEAD: of_head.followed}
+    followed = {BASE: base_survey.followed, HEAD: head_survey.followed}
     return plan, Surveys(listings, imports, followed)
 
 

@@ -194,7 +194,11 @@ class Listings:
             node_id: {side: self[side].cases[node_id].onednn for side in (BASE, HEAD)}
             for node_id in self.common
         }
-        return {node_id: of_sides for node_id, of_sides in runs.items() if any(of_sides.values())}
+        return {
+            node_id: runs_of_sides
+            for node_id, runs_of_sides in runs.items()
+            if any(runs_of_sides.values())
+        }
 
     @property
     def memory(self) -> dict[str, dict[str, int]]:
@@ -228,13 +232,13 @@ class Listings:
         return self._said("uncompared", [case for case in self.common if case not in returned])
 
     def _said(self, name: str, node_ids: Iterable[str]) -> dict[str, str]:
-        said = {
+        texts = {
             node_id: _said_of_sides(
                 getattr(self.base.cases[node_id], name), getattr(self.head.cases[node_id], name)
             )
             for node_id in node_ids
         }
-        return {node_id: text for node_id, text in said.items() if text}
+        return {node_id: text for node_id, text in texts.items() if text}
 
     def sources(self, differing: Collection[str]) -> dict[str, tuple[str, ...]]:
         """Return the files of each test, its fixtures and its data among those that differ."""

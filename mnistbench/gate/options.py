@@ -180,11 +180,11 @@ class JudgeOptions(Thresholds, Excuses):
         super().__post_init__()
         if self.case < LEAST_THRESHOLD:
             least = f"{100 * LEAST_THRESHOLD:g}%"
-            what = (
+            fault = (
                 f"{100 * self.case:g}% is below {least}, three times the difference that the same "
                 "code may show"
             )
-            raise UsageError(f"--threshold: {what}; give {least} or more")
+            raise UsageError(f"--threshold: {fault}; give {least} or more")
 
 
 # ---- What is measured ----------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
     )
     bisect: bool = switch("--bisect", "exit code 125 instead of 2, for git bisect run")
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
-    given: frozenset[str] = frozenset()  # fields that the command line gives
+    given_fields: frozenset[str] = frozenset()  # fields that the command line gives
 
     def __post_init__(self) -> None:
         """Check the options."""

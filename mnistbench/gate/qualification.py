@@ -111,11 +111,11 @@ class Pool:
                     hit.base_ns / (hit.base_ns + LEAST_ONCE_NS) if quantity.kind == ONCE else part
                 )
                 logs[row] += math.log1p(change * part)
-        taken = [
+        sampled = [
             replace(quantity, logs=tuple(row))
             for quantity, row in zip(self.quantities, logs, strict=True)
         ]
-        first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in taken]
+        first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in sampled]
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
@@ -123,7 +123,7 @@ class Pool:
         for look in [look for look in LOOKS if cases and look >= fewest]:
             fresh = [
                 replace(quantity, logs=quantity.logs[launches : launches + look])
-                for quantity in taken
+                for quantity in sampled
                 if {quantity.case, ALL_CASES} & cases
             ]
             decision = decide(first, fresh, limits, self._seed)
@@ -179,7 +179,7 @@ def qualify(
         for stage in (1, LONGER)
     )
     # CPU if it has both.
-    of_live = {
+    live_logs = {
         quantity.case: quantity.logs
         for quantity in live
         if quantity.kind == ITERATION and quantity.clock in (WALL, CPU)
@@ -188,7 +188,7 @@ def qualify(
     hits = [
         quantity
         for quantity in hits
-        if np.isfinite([*quantity.logs, *of_live.get(quantity.case, (math.nan,))]).all()
+        if np.isfinite([*quantity.logs, *live_logs.get(quantity.case, (math.nan,))]).all()
     ]
     if not hits:
         return {}
@@ -206,7 +206,7 @@ def qualify(
         pool.gate(limits, first_look=first_look, start=start)[1].outcome
         for start in range(pool.launches - SIZE + 1)
     ]
-    logs = np.array([of_live[hit.case] for hit in hits])
+    logs = np.array([live_logs[hit.case] for hit in hits])
     changes = np.expm1(
         [logs.mean(axis=1), *simultaneous_bounds(logs, measured.header.seed)]
     ).T.tolist()
@@ -220,7 +220,9 @@ def qualify(
     cases = [
         {
             "case": measured.header.name(hit.case),
-            "rules_out": statistics.median(of_gate[hit.case, ITERATION, WALL] for of_gate in highs),
+            "rules_out": statistics.median(
+                gate_highs[hit.case, ITERATION, WALL] for gate_highs in highs
+            ),
             "gates": len(range(number, len(gates) // 2, len(hits))),
             "found": times_found[number],
             "measured": changes[number],
@@ -243,7 +245,7 @@ def qualify(
             for side in build.values()
         ),
         "added": [*AMOUNTS],
-        "found": [sum(of_case) for of_case in zip(*times_found, strict=True)],
+        "found": [sum(case_counts) for case_counts in zip(*times_found, strict=True)],
         "cases": cases,
     }
     # The latter say nothing of the machine.

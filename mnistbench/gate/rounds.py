@@ -39,10 +39,10 @@ def launches_at_once(plan: Plan, sides: Listings) -> int:
     devices = {sides.head.cases[case].params["device"] for case in sides.common}
     if devices != {"cpu"} or plan.parallel.intersection(sides.common):
         return 1
-    by_cores = len(own_cores()) // max(max(sides.threads_of(case)) for case in sides.common)
+    core_limit = len(own_cores()) // max(max(sides.threads_of(case)) for case in sides.common)
     launch_bytes = sum(sides.resident.values()) + 2 * TOUCHED_BYTES
-    by_memory = available_bytes() // launch_bytes
-    return int(max(1, min(MOST_AT_ONCE, by_cores, by_memory)))
+    memory_limit = available_bytes() // launch_bytes
+    return int(max(1, min(MOST_AT_ONCE, core_limit, memory_limit)))
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def _check_cases(options: GateOptions, plan: Plan, sides: Listings) -> None:
 
 def _no_cases(side: str, plan: Plan, sides: Listings) -> str:
     """Return why a side has no case, and what to do."""
-    what = plan.trees[side].what
+    tree = plan.trees[side].what
     listing = sides[side]
     other_listing = sides[BASE if side == HEAD else HEAD]
     selection = " ".join(plan.arguments) or "the whole project"
@@ -184,19 +184,19 @@ def _no_cases(side: str, plan: Plan, sides: Listings) -> str:
     missing_names = f"{missing[0]}{more_missing}" if missing else ""
     if other_listing.cases and missing_names and side == HEAD:
         return (
-            f"head ({what}) does not have {missing_names}; name tests that both sides have after --"
+            f"head ({tree}) does not have {missing_names}; name tests that both sides have after --"
         )
     if other_listing.cases and side == BASE and not listing.left_out:
         lacks = f"does not have {missing_names}" if missing else f"has no case in {selection}"
         selecting = f" -- {shlex.join(plan.arguments)}" if plan.arguments else ""
         return (
-            f"base ({what}) {lacks}, so all benchmarks are new, and there is nothing to compare "
+            f"base ({tree}) {lacks}, so all benchmarks are new, and there is nothing to compare "
             "with; add --allow-missing to pass, or measure them alone: mnistbench gate "
             f"--qualify{selecting}"
         )
     if other_listing.cases:
         return (
-            f"{side} ({what}) has no case in {selection}: no test there uses benchmark or "
+            f"{side} ({tree}) has no case in {selection}: no test there uses benchmark or "
             f"op_benchmark, or its mnistbench is too old for the gate{left_out}; choose another "
             "base, or other tests after --"
         )
@@ -239,8 +239,8 @@ def _differences_for_all(options: GateOptions, sides: Listings) -> Iterable[str]
         yield "the sides have other environment variables"
     for name, (base, head) in sides.packages.items():
         yield f"the sides have other packages: {name} {change_of_versions(base, head)}"
-    if other := sorted({*sides.base.loaded} ^ {*sides.head.loaded}):
-        yield f"one side alone imports {', '.join(other)}"
+    if imported_by_one := sorted({*sides.base.loaded} ^ {*sides.head.loaded}):
+        yield f"one side alone imports {', '.join(imported_by_one)}"
     if sides.base.cpu != sides.head.cpu:
         yield "the sides use other instructions of the processor"
 
@@ -260,7 +260,7 @@ def _header(
     commit, has_changes = trees.head_of(here)
     head = f"{commit}{' with changes' if has_changes else ''}" if commit else str(here)
     has_base = options.base or options.base_dir
-    both = tuple(plan.trees.values())
+    copies = tuple(plan.trees.values())
     sources = {
         name
         for node_id in sides.common
@@ -275,9 +275,9 @@ def _header(
         seed=seed,
         sides=sides,
         variables=plan.variables,
-        differing=trees.differing(both, names=sources),
-        generated=tuple(sorted({name for tree in both for name in tree.generated})),
-        remarks=tuple(_remarks(functools.partial(trees.differing, both), surveys)),
+        differing=trees.differing(copies, names=sources),
+        generated=tuple(sorted({name for tree in copies for name in tree.generated})),
+        remarks=tuple(_remarks(functools.partial(trees.differing, copies), surveys)),
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,
         reach=reached,

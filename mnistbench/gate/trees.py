@@ -449,8 +449,8 @@ def _git(
     directory: Path, *arguments: str, check: bool = True, environ: Mapping[str, str] | None = None
 ) -> str:
     command = ("git", "-C", str(directory), *_SETTINGS, *arguments)
-    of_a_hook = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
-    inherited = {name: value for name, value in os.environ.items() if name not in of_a_hook}
+    hook_variables = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+    inherited = {name: value for name, value in os.environ.items() if name not in hook_variables}
     try:
         done = subprocess.run(
             command,

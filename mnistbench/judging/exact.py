@@ -63,7 +63,7 @@ def operation_differences(
         with_kernels: also compare kernels.
         brief: shorten long lists of shapes and kernels.
     """
-    operations = {key: both for key, both in operations.items() if key[0] not in NOT_OPERATIONS}
+    operations = {key: sides for key, sides in operations.items() if key[0] not in NOT_OPERATIONS}
     renamed = dict(_renamed(operations))
     for key, (base, head) in operations.items():
         name = operation_name(*key)

@@ -107,9 +107,9 @@ def _by_doer(trace: Trace, counted: Sequence[tuple[str, Cost]]) -> dict[OpKey, C
             number = int(counted_range.name.removeprefix(_COST)) % per_iteration
             self_ns[number][event.name, *counted_range.scope] += event.self_ns
     costs_by_doer: dict[OpKey, list[Cost]] = defaultdict(list)
-    for (name, cost), by_key in zip(counted[:per_iteration], self_ns, strict=True):
-        if by_key and (cost.flops or cost.n_bytes):  # a view has neither
-            costs_by_doer[_doer(name, by_key)].append(cost)
+    for (name, cost), times_of_range in zip(counted[:per_iteration], self_ns, strict=True):
+        if times_of_range and (cost.flops or cost.n_bytes):  # a view has neither
+            costs_by_doer[_doer(name, times_of_range)].append(cost)
     return {key: total_cost(costs) for key, costs in costs_by_doer.items()}
 
 
@@ -218,7 +218,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
 
     For one sample of a batch [B, ...].
     """
-    in_order: list[Layer] = []
+    ordered: list[Layer] = []
     before: list[int] = []
     counter = FlopCounterMode(display=False)
 
@@ -230,7 +230,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
             flops = counter.get_total_flops() - before.pop()
             first = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
             if first is not None:
-                in_order.append(_layer(name, module, first, flops))
+                ordered.append(_layer(name, module, first, flops))
 
         return hook
 
@@ -251,7 +251,7 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
             model.train(training)
             for hook in hooks:
                 hook.remove()
-    return tuple(in_order)
+    return tuple(ordered)
 
 
 def _layer(name: str, module: nn.Module, output: Tensor, flops: int) -> Layer:

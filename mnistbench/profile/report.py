@@ -62,7 +62,7 @@ def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
 
     Batch sizes side by side, then each case, its layers and its first calls.
     """
-    found: list[Block] = []
+    report_blocks: list[Block] = []
     # By everything but the batch size.
     groups: dict[tuple[str, ...], list[Profiled]] = defaultdict(list)
     for case in cases:
@@ -73,24 +73,24 @@ def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
         group.sort(key=lambda case: case.params.batch_size)
         views = [table.view for table in group[0].tables]
         if len(group) > 1:
-            found.append(
+            report_blocks.append(
                 Block("", tables=tuple(side_by_side(group, view, shown) for view in views))
             )
-        found += [
+        report_blocks += [
             Block("", tables=tuple(work_table(case, table, shown) for table in case.tables))
             for case in group
         ]
         if group[-1].tables:
             table = group[-1].tables[-1]
-            found += rooflines(
+            report_blocks += rooflines(
                 _title(group[-1]), _picked(rows_of(group[-1], table, shown.by), table, shown)
             )
-    one_of_each = {case.params.workload: case for case in cases}
-    found += [
-        Block("", tables=(layer_table(case),)) for case in one_of_each.values() if case.layers
+    case_of_workload = {case.params.workload: case for case in cases}
+    report_blocks += [
+        Block("", tables=(layer_table(case),)) for case in case_of_workload.values() if case.layers
     ]
-    found += [Block("", tables=(cold_table(case),)) for case in cases if case.cold]
-    return found
+    report_blocks += [Block("", tables=(cold_table(case),)) for case in cases if case.cold]
+    return report_blocks
 
 
 def _title(case: Profiled, *, batch: bool = True) -> str:
@@ -403,9 +403,10 @@ def cold_table(case: Profiled) -> Table:
     """Return the table of the first call and later calls of a process, by operation."""
     warm = case.table("host")
     tables = [*(call.table for call in case.cold), *([warm] if warm else [])]
-    by_op = [rows_of(case, table, "op") for table in tables]
+    rows_of_tables = [rows_of(case, table, "op") for table in tables]
     columns = [
-        {operation_cells(*key)[0]: row.self_cpu_ns for key, row in rows.items()} for rows in by_op
+        {operation_cells(*key)[0]: row.self_cpu_ns for key, row in rows.items()}
+        for rows in rows_of_tables
     ]
     names = {name for column in columns for name in column}
     ordered = sorted(

@@ -76,13 +76,13 @@ def profile_case(
             peaks = ceilings_of(params.device, params.dtype, params.threads)
         except torch.OutOfMemoryError:  # the free memory does not suffice for the smallest kernels
             peaks = None
-        of_ranks = None
+        rank_times = None
         if ranks:
             assert isinstance(case.runner, Step), "the phase is a step"
             case.runner.model = ranks.model(case.model)
             calls_ns, no_sync_ns = time_steps(case, [case], ranks, TIMED_STEPS)
             if parts := ranks.gather((calls_ns, no_sync_ns)):
-                of_ranks = RankTimes(*zip(*parts, strict=True))
+                rank_times = RankTimes(*zip(*parts, strict=True))
         tables = []
         views = views_of(params.device)
         for view in views:
@@ -106,7 +106,7 @@ def profile_case(
             costs=OperationCosts(costs),
             ceilings=peaks,
             layers=layer_costs,
-            ranks=of_ranks,
+            ranks=rank_times,
         )
 
 

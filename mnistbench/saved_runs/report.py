@@ -126,14 +126,14 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
         if case_name in case.names and (ns := _time(case, op, module)) is not None
     ]
     if not past_times:
-        what = " ".join(
+        sought = " ".join(
             [
                 f"case {case_name!r}",
                 *([f"with operation {op!r}"] if op else []),
                 *([f"in {module!r}"] if module else []),
             ]
         )
-        raise UsageError(f"no saved run has {what}; {_known(runs, case_name, op, module)}")
+        raise UsageError(f"no saved run has {sought}; {_known(runs, case_name, op, module)}")
     labels = {past.case.label for past in past_times}
     if several := _several(past_times) if len(labels) == 1 else labels:
         raise UsageError(
@@ -167,10 +167,10 @@ def _several(past_times: Iterable[EarlierTime]) -> set[str]:
 
     Their times are not one series.
     """
-    of_run: dict[int, set[str]] = defaultdict(set)
+    node_ids_of_run: dict[int, set[str]] = defaultdict(set)
     for past in past_times:
-        of_run[id(past.saved)].add(past.case.node_id)
-    return next((node_ids for node_ids in of_run.values() if len(node_ids) > 1), set())
+        node_ids_of_run[id(past.saved)].add(past.case.node_id)
+    return next((node_ids for node_ids in node_ids_of_run.values() if len(node_ids) > 1), set())
 
 
 def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> str:

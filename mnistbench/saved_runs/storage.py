@@ -240,12 +240,12 @@ class Storage:
             matching = [saved for saved in runs if saved.run.commit == identity]
         else:
             # An unset variable of a script is no branch: where git failed, a run has none either.
-            of_branch = [
+            branch_runs = [
                 saved
                 for saved in runs
                 if reference and saved.run.branch == reference and not saved.run.dirty
             ]
-            newest = {saved.run.commit for saved in of_branch[-1:]}
+            newest = {saved.run.commit for saved in branch_runs[-1:]}
             matching = _starting_with(reference, runs) or [
                 saved for saved in runs if saved.run.commit in newest
             ]

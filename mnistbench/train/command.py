@@ -86,8 +86,10 @@ def _trained(settings: Settings, rank: Rank) -> int:
     checkpoint = None
     if settings.batch_size_per_rank:
         size = settings.batch_size_per_rank * rank.world_size
-        given = settings.given - {"batch_size_per_rank"} | {"batch_size"}
-        settings = replace(settings, batch_size=size, batch_size_per_rank=None, given=given)
+        given_options = settings.given_fields - {"batch_size_per_rank"} | {"batch_size"}
+        settings = replace(
+            settings, batch_size=size, batch_size_per_rank=None, given_fields=given_options
+        )
     if begun:
         from mnistbench.train.checkpoint import load
 
@@ -131,8 +133,8 @@ def _train(
     done = len(checkpoint.epochs) if checkpoint else 0
     if reports:
         output = begun or make_output(settings)
-        what = title(settings, settings.threads or torch.get_num_threads(), ranks.world_size)
-        print(f"{what}, into {units.printable(os.fspath(output))}", flush=True)
+        training = title(settings, settings.threads or torch.get_num_threads(), ranks.world_size)
+        print(f"{training}, into {units.printable(os.fspath(output))}", flush=True)
         if checkpoint:
             print(f"continuing after epoch {done}", flush=True)
         if settings.step == FAST and not compiled.loops():
@@ -191,13 +193,13 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
     for name in _KEPT:
         kept = getattr(before, name)
         wanted = getattr(settings, name)
-        if name in settings.given and wanted not in (kept, AUTO):
+        if name in settings.given_fields and wanted not in (kept, AUTO):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"{flag}: {wanted} cannot continue {directory}, which was trained with {kept}; "
                 f"leave {flag} out"
             )
-    changed = {name: getattr(settings, name) for name in settings.given.difference(_KEPT)}
+    changed = {name: getattr(settings, name) for name in settings.given_fields.difference(_KEPT)}
     # Each rank has a device of its own.
     device = kind_of(before.device) if rank.world_size > 1 else before.device
     device = "cpu" if settings.no_accel else changed.get("device", device)

@@ -34,7 +34,8 @@ def with_recipe(settings: Settings) -> Settings:
     """
     values = RECIPES[settings.recipe].values
     return replace(
-        settings, **{name: value for name, value in values.items() if name not in settings.given}
+        settings,
+        **{name: value for name, value in values.items() if name not in settings.given_fields},
     )
 
 

@@ -120,10 +120,10 @@ class Settings:
         "--profile", "profile a few steps after training: table and trace.json.gz"
     )
     # Fields whose options were given; a run that is continued keeps the others.
-    given: frozenset[str] = frozenset()
+    given_fields: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if {"batch_size", "batch_size_per_rank"} <= self.given:
+        if {"batch_size", "batch_size_per_rank"} <= self.given_fields:
             raise UsageError(
                 "--batch-size and --batch-size-per-rank exclude each other; give one of them"
             )

@@ -262,18 +262,18 @@ class ProcessGroup(Ranks):
         """
         import torch.distributed as dist
 
-        both = torch.cat(
+        values_and_stop = torch.cat(
             [
                 values.detach().cpu().double(),
                 torch.tensor([float(self._stop_requested)], dtype=torch.float64),
             ]
         )
         if self._device.type == "cuda":
-            both = both.to(self._device)
-        dist.all_reduce(both)
-        both = both.cpu()
-        self._stop_agreed = bool(both[-1])
-        return both[:-1]
+            values_and_stop = values_and_stop.to(self._device)
+        dist.all_reduce(values_and_stop)
+        values_and_stop = values_and_stop.cpu()
+        self._stop_agreed = bool(values_and_stop[-1])
+        return values_and_stop[:-1]
 
     def agree_to_stop(self, stop: Callable[[], bool]) -> bool:
         """Return whether all ranks stop."""

@@ -183,8 +183,8 @@ class Pooling(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the sparse gradient of the inputs, [B, O, h, w]."""
         [places] = ctx.saved_tensors  # int64 [5, N]: image, channel, y, x, and place in the output
-        by_place = gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1)
-        values = by_place.flatten().index_select(0, places[4]).mul_(ctx.scale)
+        gradient_by_place = gradient if ctx.is_flat else gradient.permute(0, 2, 3, 1)
+        values = gradient_by_place.flatten().index_select(0, places[4]).mul_(ctx.scale)
         return (
             torch.sparse_coo_tensor(places[:4], values, ctx.shape, check_invariants=False),
             None,

@@ -165,11 +165,11 @@ def builtin_workloads(
         whole = load(device)
         return whole.batch(whole.train, whole.draw(whole.train, batch_size, generator))
 
-    on_dataset = functools.partial(
+    dataset_workload = functools.partial(
         Workload, make_batch=make_batch, metric=number_correct, dataset=dataset, load=load
     )
-    of_examples = functools.partial(
-        on_dataset,
+    example_workload = functools.partial(
+        dataset_workload,
         loss=nn.functional.nll_loss,
         make_optimizer=functools.partial(torch.optim.Adadelta, lr=1.0),
         make_fast_model=functools.partial(fast_model, sparse_gradients=sparse_gradients),
@@ -177,10 +177,10 @@ def builtin_workloads(
     )
     return [
         *(
-            of_examples(name=name, make_model=model)
+            example_workload(name=name, make_model=model)
             for name, model in zip(SUITE_MODELS, (ConvNet, LeNet5), strict=True)
         ),
-        on_dataset(
+        dataset_workload(
             name=SMALLNET,
             make_model=SmallNet,
             loss=functools.partial(nn.functional.cross_entropy, label_smoothing=0.05),

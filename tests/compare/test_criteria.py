@@ -130,13 +130,13 @@ def test_a_mark_that_cannot_be_used_is_shown_in_the_error(arguments, options, me
     st.dictionaries(st.sampled_from(["case", "x"]), NEARLY),
 )
 def test_any_mark_is_read_or_refused_in_one_line(arguments, options):
-    found, refusal = result_of(mark_thresholds, arguments, options)
-    if found is None:
+    thresholds, refusal = result_of(mark_thresholds, arguments, options)
+    if thresholds is None:
         assert refusal.startswith("opgate(")
         assert "\n" not in refusal
     else:
         # The texts in a record are read once more when it is judged.
-        texts, case = found
+        texts, case = thresholds
         assert [Threshold.parse(text) for text in texts] or Threshold.of_case(case)
 
 
@@ -207,6 +207,6 @@ def test_an_error_names_the_option_and_the_value(texts, message):
 
 
 def test_excuses_come_from_the_command_line_only():
-    fixed = {name for name, each in options_of(Criteria).items() if not each.configurable}
+    fixed = {name for name, option in options_of(Criteria).items() if not option.configurable}
     assert fixed >= set(options_of(Excuses))
     assert set(options_of(Criteria)) - fixed == {"op_fail", "case_fail", "min_share", "by"}

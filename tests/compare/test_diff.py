@@ -255,16 +255,16 @@ def test_runs_of_different_machines_or_versions_are_compared_only_when_asked_and
 
 @pytest.mark.parametrize("name", ["across_versions", "across_machines"])
 def test_base_runs_of_one_commit_on_two_machines_or_versions_are_no_samples_of_one_base(name):
-    others = (
+    other_environment = (
         builders.environment(torch="2.13.0")
         if name == "across_versions"
         else builders.environment(cpu_model="Intel Xeon")
     )
     bases = [
-        saved(1, environment=others),
+        saved(1, environment=other_environment),
         saved(2),
-        saved(3, environment=others),
-        saved(4, environment=others),
+        saved(3, environment=other_environment),
+        saved(4, environment=other_environment),
     ]
     [case] = compare(bases, builders.summary(), **{name: True}).cases
     assert (minutes(case.used), case.left_out) == ([1, 3, 4], {"another machine or software": 1})
@@ -329,10 +329,10 @@ def test_a_case_that_was_renamed_twice_is_compared_with_its_newest_name():
 
 
 def test_a_case_is_compared_with_the_newest_run_of_its_own_name_although_another_had_its_params_later():  # noqa: E501
-    other = builders.case_record(
+    other_case = builders.case_record(
         test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]"
     )
-    comparison = compare([saved(1, STEP), saved(2, other)], builders.summary(STEP))
+    comparison = compare([saved(1, STEP), saved(2, other_case)], builders.summary(STEP))
     [case] = comparison.cases
     assert (case.renamed_from, minutes(case.used)) == ("", [1])
 

@@ -16,7 +16,7 @@ def compared(base, head, by="op,module"):
     return case
 
 
-def of_rows(base, head, by="op,module", **changes):
+def differences_of_rows(base, head, by="op,module", **changes):
     """The exact differences of a case whose table has these rows."""
     base, head = (
         builders.case_record(tables=(builders.op_table(*rows),), **changes) for rows in (base, head)
@@ -24,7 +24,7 @@ def of_rows(base, head, by="op,module", **changes):
     return exact_differences(compared(base, head, by))
 
 
-def of_final(before, after, *, tag="train/loss", **changes):
+def differences_of_final(before, after, *, tag="train/loss", **changes):
     """The exact differences of a case that ended with these values."""
     base, head = (
         builders.case_record(scalars=builders.scalars(final={tag: value}), **changes)
@@ -58,7 +58,7 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
         row("aten::clone", module="fc2", calls=2.0),
         row("aten::relu", module="", phase="loss"),
     ]
-    assert of_rows(base, head) == (
+    assert differences_of_rows(base, head) == (
         "aten::clone, forward fc2: new, 2 calls",
         "aten::relu, loss: new, 1 call",
         "aten::t, forward fc1: vanished",
@@ -108,7 +108,7 @@ def test_other_rows_in_the_same_place_are_named_new_and_vanished():
     ],
 )
 def test_differences_of_counts(base, head, expected):
-    assert of_rows(base, head) == tuple(expected)
+    assert differences_of_rows(base, head) == tuple(expected)
 
 
 @pytest.mark.parametrize("name", sorted(NOT_OPERATIONS))
@@ -118,9 +118,9 @@ def test_the_number_of_runtime_calls_and_of_unattributed_kernels_is_no_exact_dif
     many = row(name, phase="", module="", calls=312.5)
     kept = row("aten::mm")
     assert (
-        of_rows([kept, few], [kept, many])
-        == of_rows([kept, few], [kept])
-        == of_rows([kept], [kept, many])
+        differences_of_rows([kept, few], [kept, many])
+        == differences_of_rows([kept, few], [kept])
+        == differences_of_rows([kept], [kept, many])
         == ()
     )
 
@@ -192,7 +192,7 @@ def test_a_renamed_operation_of_each_place_is_listed_once_and_not_as_new_and_van
         row("aten::new", 900, calls=3.0, memory_bytes=8),
         row("aten::d", module="fc2"),
     ]
-    assert of_rows(base, head) == (
+    assert differences_of_rows(base, head) == (
         "aten::b, forward fc2: is now aten::d, with the same calls and bytes",
         "aten::old, forward fc1: is now aten::new, with the same calls and bytes",
     )
@@ -204,14 +204,14 @@ def test_a_renamed_operation_of_each_place_is_listed_once_and_not_as_new_and_van
     ids=str,
 )
 def test_an_operation_with_other_calls_bytes_or_place_is_another(changes):
-    found = of_rows([row("aten::old")], [row("aten::new", **changes)])
-    assert not any("is now" in text for text in found)
-    assert "aten::old, forward fc1: vanished" in found
-    assert any(text.startswith("aten::new") and ": new, " in text for text in found)
+    facts = differences_of_rows([row("aten::old")], [row("aten::new", **changes)])
+    assert not any("is now" in text for text in facts)
+    assert "aten::old, forward fc1: vanished" in facts
+    assert any(text.startswith("aten::new") and ": new, " in text for text in facts)
 
 
 def test_which_of_two_was_renamed_is_not_guessed():
-    assert of_rows([row("aten::old")], [row("aten::new1"), row("aten::new2")]) == (
+    assert differences_of_rows([row("aten::old")], [row("aten::new1"), row("aten::new2")]) == (
         "aten::new1, forward fc1: new, 1 call",
         "aten::new2, forward fc1: new, 1 call",
         "aten::old, forward fc1: vanished",
@@ -219,7 +219,7 @@ def test_which_of_two_was_renamed_is_not_guessed():
 
 
 def test_a_module_summed_has_no_operation_to_rename():
-    assert of_rows([row("aten::a")], [row("aten::b", module="fc2")], by="module") == (
+    assert differences_of_rows([row("aten::a")], [row("aten::b", module="fc2")], by="module") == (
         "fc1 forward: vanished",
         "fc2 forward: new, 1 call",
     )
@@ -229,30 +229,40 @@ def test_a_module_summed_has_no_operation_to_rename():
 
 
 def test_on_one_thread_of_a_cpu_final_values_are_the_same_to_the_bit():
-    assert of_final(1.5, 1.5) == ()
-    assert of_final(1.5, 1.5000000000000002) == ("final train/loss: 1.5 -> 1.5000000000000002",)
-    assert of_final(1.5, 1.25) == ("final train/loss: 1.5 -> 1.25",)
+    assert differences_of_final(1.5, 1.5) == ()
+    assert differences_of_final(1.5, 1.5000000000000002) == (
+        "final train/loss: 1.5 -> 1.5000000000000002",
+    )
+    assert differences_of_final(1.5, 1.25) == ("final train/loss: 1.5 -> 1.25",)
 
 
 @pytest.mark.parametrize(
     "where", [{"threads": 2}, {"device": "cuda"}, {"device": "mps", "threads": 1}], ids=str
 )
 def test_elsewhere_final_values_may_differ_by_a_little(where):
-    assert of_final(2.0, 2.0 * (1 - 0.99 * TOLERANCE), **where) == ()
-    assert of_final(1.5, 1.5 * (1 + 2 * TOLERANCE), **where) == ("final train/loss: 1.5 -> 1.53",)
-    assert of_final(0.0, 0.0, **where) == ()
-    assert of_final(-1.5, 1.5, **where) == ("final train/loss: -1.5 -> 1.5",)
+    assert differences_of_final(2.0, 2.0 * (1 - 0.99 * TOLERANCE), **where) == ()
+    assert differences_of_final(1.5, 1.5 * (1 + 2 * TOLERANCE), **where) == (
+        "final train/loss: 1.5 -> 1.53",
+    )
+    assert differences_of_final(0.0, 0.0, **where) == ()
+    assert differences_of_final(-1.5, 1.5, **where) == ("final train/loss: -1.5 -> 1.5",)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_value_that_is_not_finite_differs_from_every_number(threads):
-    assert of_final(0.5, None, threads=threads) == ("final train/loss: 0.5 -> not finite",)
-    assert of_final(None, 0.5, threads=threads) == ("final train/loss: not finite -> 0.5",)
-    assert of_final(None, None, threads=threads) == ()
+    assert differences_of_final(0.5, None, threads=threads) == (
+        "final train/loss: 0.5 -> not finite",
+    )
+    assert differences_of_final(None, 0.5, threads=threads) == (
+        "final train/loss: not finite -> 0.5",
+    )
+    assert differences_of_final(None, None, threads=threads) == ()
 
 
 def test_an_accuracy_is_a_percentage():
-    assert of_final(50.0, 62.5, tag="test/accuracy") == ("final test/accuracy: 50.0 % -> 62.5 %",)
+    assert differences_of_final(50.0, 62.5, tag="test/accuracy") == (
+        "final test/accuracy: 50.0 % -> 62.5 %",
+    )
     assert final_value("test/accuracy", None) == "not finite"
     assert final_value("train/loss", 0.123456789) == "0.123457"
 

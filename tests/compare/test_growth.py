@@ -23,11 +23,11 @@ def calls(function):
 
     Methods of built-in types count as functions.
     """
-    found = 0
+    count_of_calls = 0
 
     def count(_frame, event, _argument):
-        nonlocal found
-        found += event in ("call", "c_call")
+        nonlocal count_of_calls
+        count_of_calls += event in ("call", "c_call")
 
     before = sys.getprofile()
     sys.setprofile(count)
@@ -35,7 +35,7 @@ def calls(function):
         function()
     finally:
         sys.setprofile(before)
-    return found
+    return count_of_calls
 
 
 def many_cases(name, count):

@@ -50,7 +50,7 @@ def compared(base, head, *texts, **changes):
     return judge(compare([base], head), criteria)
 
 
-def said(judgement):
+def lines_about_calls(judgement):
     return [
         line for line in blocks(judgement, 3)[0].lines if line.startswith("different numbers of")
     ]
@@ -74,17 +74,17 @@ def test_traces_of_different_numbers_of_iterations_are_compared_per_call(base, h
         ("aten::mm, forward fc1", 0.25)
     ]
     assert case.iteration.change == pytest.approx(0.0)
-    assert bool(said(judgement)) is (divided != SAME)
+    assert bool(lines_about_calls(judgement)) is (divided != SAME)
     [mm] = [change for change in case.case.operations if change.name == "aten::mm"]
     assert mm.base.calls == mm.head.calls
     assert mm.base.memory_bytes == mm.head.memory_bytes
 
 
 def test_what_was_divided_is_said_with_both_numbers():
-    [line] = said(compared(trace(rows(10)), trace(rows(1))))
+    [line] = lines_about_calls(compared(trace(rows(10)), trace(rows(1))))
     assert "10 calls in the base for 1 call in the head" in line
     assert line.endswith("those of the base by 10")
-    [line] = said(compared(trace(rows(30)), trace(rows(20))))
+    [line] = lines_about_calls(compared(trace(rows(30)), trace(rows(20))))
     assert line.endswith("those of the base by 3 and of the head by 2")
 
 
@@ -139,7 +139,7 @@ def test_what_ran_once_beside_iterations_cannot_be_compared():
 def test_other_numbers_of_calls_by_several_factors_are_compared_as_they_are_and_said():
     judgement = compared(trace(rows(4)), trace(rows(4, {"aten::add": 6, "aten::relu": 2})))
     assert [finding.name for finding in judgement.regressions] == ["aten::add, forward fc1"]
-    [line] = said(judgement)
+    [line] = lines_about_calls(judgement)
     assert "aten::mm 4 -> 4" in line
     assert "aten::add 4 -> 6" in line
 
@@ -173,17 +173,21 @@ def test_repeating_an_iteration_is_always_found(calls, base, head):
     sides = [
         table({name: count * times for name, count in calls.items()}) for times in (base, head)
     ]
-    found = iterations_of(sides[:1], sides[1])
+    iterations = iterations_of(sides[:1], sides[1])
     if base == head:
-        assert found == SAME
+        assert iterations == SAME
     else:
-        assert found.bases[0] * head == found.head * base
+        assert iterations.bases[0] * head == iterations.head * base
 
 
 @given(_CALLS, _CALLS)
 def test_both_directions_agree(base, head):
     forth, back = (
-        iterations_of([table(one)], table(other)) for one, other in ((base, head), (head, base))
+        iterations_of([table(first)], table(second))
+        for first, second in ((base, head), (head, base))
     )
     assert (forth.bases or (1,), forth.head) == ((back.head,), (back.bases or (1,))[0])
-    assert (bool(forth.unknown), bool(forth.others)) == (bool(back.unknown), bool(back.others))
+    assert (bool(forth.unknown), bool(forth.mixed_calls)) == (
+        bool(back.unknown),
+        bool(back.mixed_calls),
+    )

@@ -63,14 +63,21 @@ def judged(bases, head, criteria=None, **changes):
 
 def verdicts(judgement):
     """What every table row would say, by the name it has."""
-    return {finding.name: finding.text for one in judgement.cases for finding in one.findings}
+    return {
+        finding.name: finding.text
+        for case_judgement in judgement.cases
+        for finding in case_judgement.findings
+    }
 
 
 def named(judgement, name):
-    [found] = [
-        finding for one in judgement.cases for finding in one.findings if finding.name == name
+    [finding] = [
+        finding
+        for case_judgement in judgement.cases
+        for finding in case_judgement.findings
+        if finding.name == name
     ]
-    return found
+    return finding
 
 
 def texts(judgement):
@@ -172,7 +179,7 @@ def test_the_iteration_is_judged_by_its_own_threshold_and_the_spread_of_its_roun
     ]
     judgement = judged(*sides, criteria)
     assert verdicts(judgement)["iteration"] == verdict
-    assert [one.name for one in judgement.regressions] == (
+    assert [finding.name for finding in judgement.regressions] == (
         ["iteration"] if criteria.case_fail else []
     )
 
@@ -299,9 +306,9 @@ def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_sm
         *(round(factor / 1e6 * share * 7_500_000) for factor in (1e6, 1.5e6, 0.8e6, 1e6))
     )
     judgement = judged(bases, bases[0], criteria)
-    assert [one.name for one in judgement.open_operations] == open_
+    assert [finding.name for finding in judgement.open_operations] == open_
     assert judgement.outcome == outcome
-    assert [one.name for one in judgement.noise] == (
+    assert [finding.name for finding in judgement.noise] == (
         [CONV] if "inconclusive" in outcome or criteria.inconclusive == "ok" else []
     )
     assert judgement.open_questions == (outcome == "inconclusive")
@@ -334,7 +341,7 @@ def test_a_case_that_the_runs_cannot_judge_is_no_pass(iqr_ns, criteria, outcome)
     side = mm(LARGE, timing=builders.timing(median_ns=7_500_000, iqr_ns=iqr_ns))
     judgement = judged(side, side, criteria)
     assert judgement.outcome == outcome
-    assert [one.name for one in judgement.noise] == (
+    assert [finding.name for finding in judgement.noise] == (
         ["iteration"] if outcome == "inconclusive" else []
     )
 
@@ -412,7 +419,10 @@ def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
         )
 
     judgement = runs(with_incomparable=True)
-    assert [one.iteration.verdict for one in judgement.cases] == ["within", "incomparable"]
+    assert [case_judgement.iteration.verdict for case_judgement in judgement.cases] == [
+        "within",
+        "incomparable",
+    ]
     assert named(judgement, MM).smallest == named(runs(with_incomparable=False), MM).smallest
 
 
@@ -489,10 +499,10 @@ def test_on_the_devices_clock_there_is_no_overhead():
     assert judgement.cases[0].iteration.head_ns == 1_000
 
 
-def launch_bound(kernel_ns, *others):
+def launch_bound(kernel_ns, *more_rows):
     """An iteration of 1.5 ms in which the accelerator works for some tens of microseconds."""
     kernel = row("aten::mm", 900_000, self_device_ns=kernel_ns)
-    table = builders.op_table(kernel, *others, view="device", busy_ns=kernel_ns + 40_000)
+    table = builders.op_table(kernel, *more_rows, view="device", busy_ns=kernel_ns + 40_000)
     return builders.summary(
         builders.case_record(device="cuda", device_ns=(1_500_000,), tables=(table,))
     )
@@ -506,17 +516,25 @@ def test_a_kernel_that_grows_in_a_launch_bound_iteration_has_a_verdict_of_its_ow
 
 
 def test_what_is_no_operation_has_its_own_name_on_each_clock():
-    others = [
+    other_rows = [
         row(OUTSIDE, 500, module="", calls=0, self_device_ns=0),
         row(RUNTIME, 700, module="", phase="", self_device_ns=0),
         row(UNATTRIBUTED, 0, module="", phase="", self_device_ns=40_000),
     ]
-    [on_device] = judged(launch_bound(20_000, *others), launch_bound(20_000, *others)).cases
-    assert [(one.name, one.head_ns) for one in on_device.operations if one.kind == "outside"] == [
-        ("unattributed kernels", 40_000)
-    ]
-    [on_host] = judged(run(*others[:2]), run(*others[:2])).cases
-    assert [(one.name, one.head_ns) for one in on_host.operations if one.kind == "outside"] == [
+    [device_case] = judged(
+        launch_bound(20_000, *other_rows), launch_bound(20_000, *other_rows)
+    ).cases
+    assert [
+        (finding.name, finding.head_ns)
+        for finding in device_case.operations
+        if finding.kind == "outside"
+    ] == [("unattributed kernels", 40_000)]
+    [host_case] = judged(run(*other_rows[:2]), run(*other_rows[:2])).cases
+    assert [
+        (finding.name, finding.head_ns)
+        for finding in host_case.operations
+        if finding.kind == "outside"
+    ] == [
         ("outside operations", 500),
         ("runtime calls", 700),
     ]
@@ -553,10 +571,10 @@ def test_changes_of_the_quantities_add_up_to_the_change_of_the_operations():
         row(OUTSIDE, 70, calls=0),
     )
     head = run(row("aten::mm", 2 * LARGE), row("aten::relu", 300), row(OUTSIDE, 50, calls=0))
-    [one] = judged(base, head, limits("10%", "aten::t:1%")).cases
+    [case_judgement] = judged(base, head, limits("10%", "aten::t:1%")).cases
     assert (
-        sum(finding.change_ns for finding in one.operations)
-        == one.case.whole_change_ns - one.case.remainder_ns
+        sum(finding.change_ns for finding in case_judgement.operations)
+        == case_judgement.case.whole_change_ns - case_judgement.case.remainder_ns
         == 180
     )
 
@@ -734,12 +752,12 @@ def test_the_narrowest_threshold_applies(name, options, mark, expected):
 
 
 @pytest.mark.parametrize(
-    ("given", "case_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("4%", "5%", 0.05)]
+    ("threshold", "case_mark", "expected"), [("", "", None), ("4%", "", 0.04), ("4%", "5%", 0.05)]
 )
 def test_the_mark_of_a_test_overrides_the_command_line_for_the_iteration(
-    given, case_mark, expected
+    threshold, case_mark, expected
 ):
-    assert limit_of("iteration", "10%", iteration=given, case_mark=case_mark) == expected
+    assert limit_of("iteration", "10%", iteration=threshold, case_mark=case_mark) == expected
 
 
 def test_a_mark_of_the_base_does_not_count():
@@ -994,9 +1012,9 @@ def test_what_is_no_operation_and_no_module_cannot_be_named(name):
 
 
 def test_a_mark_applies_to_its_own_case():
-    other = case(row("aten::conv", LARGE, module="conv2"), batch_size=1)
-    base = builders.summary(other, case(row("aten::mm", LARGE)))
-    head = builders.summary(other, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
+    other_case = case(row("aten::conv", LARGE, module="conv2"), batch_size=1)
+    base = builders.summary(other_case, case(row("aten::mm", LARGE)))
+    head = builders.summary(other_case, case(row("aten::mm", LARGE), op_fail=("10%", "conv2:5%")))
     for criteria in (Criteria(), limits("conv2:5%", **EXCUSES)):
         judgement = judged(base, head, criteria)
         assert problem_list(judgement) == [
@@ -1177,7 +1195,7 @@ def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, 
 def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_meant():
     def suggested(*cases):
         base, head = (
-            builders.summary(*(case(row("aten::mm", ns), **one) for one in cases))
+            builders.summary(*(case(row("aten::mm", ns), **changes) for changes in cases))
             for ns in (LARGE, 2 * LARGE)
         )
         judgement = judged(base, head, limits("10%"))
@@ -1232,7 +1250,7 @@ def test_a_mark_applies_to_its_own_test_only():
     head = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
     judgement = judged(base, head)
     assert (
-        [one.case.head.params.batch_size for one in judgement.regressions],
+        [finding.case.head.params.batch_size for finding in judgement.regressions],
         judgement.outcome,
     ) == ([16], "regressed")
     assert judged(mm(LARGE), mm(2 * LARGE, case_fail="90%")).outcome == "passed"
@@ -1330,8 +1348,8 @@ def run_finding(base_runs, head_ns, **changes):
     ],
 )
 def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
-    one = run_finding(base_runs, head)
-    assert (one.base_ns, one.change_ns, one.change) == expected
+    finding = run_finding(base_runs, head)
+    assert (finding.base_ns, finding.change_ns, finding.change) == expected
 
 
 @pytest.mark.parametrize(
@@ -1350,17 +1368,17 @@ def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
     ],
 )
 def test_a_verdict_in_a_table_and_whether_it_fails(changes, text, fails):
-    one = run_finding((1,), 1, **changes)
-    assert (one.text, one.fails) == (text, fails)
+    finding = run_finding((1,), 1, **changes)
+    assert (finding.text, finding.fails) == (text, fails)
 
 
 # ---- statistics ----------------------------------------------------------------------------------
 
 
 def test_a_quantity_whose_limit_is_infinite_is_inconclusive():
-    one = verdict._by_runs(run_finding([1, 2**62] * 4, 2**63), FALSE_ALARM / 10**6)
-    assert one.verdict == "inconclusive"
-    assert one.smallest > 1e6
+    finding = verdict._by_runs(run_finding([1, 2**62] * 4, 2**63), FALSE_ALARM / 10**6)
+    assert finding.verdict == "inconclusive"
+    assert finding.smallest > 1e6
 
 
 @pytest.mark.parametrize("runs", [8, pytest.param(15, marks=pytest.mark.thorough)])
@@ -1389,8 +1407,8 @@ def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
 
 def test_the_minimum_detectable_change_is_the_smallest_that_regresses():
     bases = eight(*STEADY)
-    one = named(judged(bases, bases[0], limits("1%")), MM)
-    least = math.ceil(one.base_ns * (1 + one.smallest))
+    finding = named(judged(bases, bases[0], limits("1%")), MM)
+    least = math.ceil(finding.base_ns * (1 + finding.smallest))
     for head, text in ((least + 1, "regressed"), (least - 2, "inconclusive")):
         assert (
             named(judged(bases, builders.base_runs(1, head)[0], limits("1%")), MM).verdict == text
@@ -1427,12 +1445,12 @@ def test_the_order_of_base_runs_does_not_matter(bases, head, random, criteria):
 @strategies.ANY_SPEED
 @given(BASES, TIMES, st.sampled_from([2, 8, 64]), st.sampled_from([GATE, Criteria()]))
 def test_a_clock_of_another_unit_leaves_the_verdicts(bases, head, scale, criteria):
-    outcome, given = outcome_of(bases, head, criteria=criteria)
-    scaled_outcome, scaled = outcome_of(bases, head, scale=scale, criteria=criteria)
+    outcome, texts = outcome_of(bases, head, criteria=criteria)
+    scaled_outcome, scaled_texts = outcome_of(bases, head, scale=scale, criteria=criteria)
     assert outcome == scaled_outcome
     # The words without their figures, which may be rounded the other way.
-    assert [text.split()[0] for text in given.values()] == [
-        text.split()[0] for text in scaled.values()
+    assert [text.split()[0] for text in texts.values()] == [
+        text.split()[0] for text in scaled_texts.values()
     ]
 
 
@@ -1490,8 +1508,8 @@ def test_any_runs_are_judged(
     for number, records in enumerate(bases):
         # Each base run has the new run's first case too, so that something is compared.
         same = [
-            dataclasses.replace(one, test=head[0].test, params=head[0].params)
-            for one in records[:1]
+            dataclasses.replace(record, test=head[0].test, params=head[0].params)
+            for record in records[:1]
             if head
         ]
         cases = map(with_timing, [*records, *same])
@@ -1503,13 +1521,15 @@ def test_any_runs_are_judged(
     across = {"across_versions": across_versions, "across_machines": across_machines}
     judgement = judge(compare(summaries, new, by=by, **across), criteria)
     words = {"regressed", "improved", "within", "suspect", "inconclusive", "incomparable"}
-    assert {one.verdict for each in judgement.cases for one in each.findings} <= words
+    assert {
+        finding.verdict for case_judgement in judgement.cases for finding in case_judgement.findings
+    } <= words
     assert judgement.outcome in {"none", "passed", "regressed", "inconclusive"}
     if judgement.outcome == "passed":
         assert judgement.cases
-        assert not any(one.fails or one.is_noise for one in judgement.findings)
-    for each, other in itertools.combinations(judgement.cases, 2):
-        assert each.case.head is not other.case.head
+        assert not any(finding.fails or finding.is_noise for finding in judgement.findings)
+    for first, second in itertools.combinations(judgement.cases, 2):
+        assert first.case.head is not second.case.head
 
 
 # ---- several rules together ----------------------------------------------------------------------

@@ -257,8 +257,10 @@ def test_an_accepted_regression_is_echoed_with_its_reason(golden):
         "reason": "the new kernel is exact",
     }
     bases = builders.base_runs(1, 3_000_000)
-    given = {**thresholds("10%"), "case_fail": Threshold.parse("10%"), **accepted}
-    golden(report(bases, builders.base_runs(1, 4_500_000)[0], **given), "comparison_accepted.txt")
+    criteria = {**thresholds("10%"), "case_fail": Threshold.parse("10%"), **accepted}
+    golden(
+        report(bases, builders.base_runs(1, 4_500_000)[0], **criteria), "comparison_accepted.txt"
+    )
 
 
 def varying(factor, head=(1, 1, 1), **changes):

@@ -70,8 +70,8 @@ def test_an_operation_that_is_split_into_small_ones_is_compared_with_them():
 
 
 def test_small_operations_that_replace_small_ones_are_judged_together_if_their_sum_is_large():
-    others = [row(f"my::other{number}", 2 * SMALL - 60_000) for number in range(4)]
-    judgement = judged([MATMUL, *PARTS], [MATMUL, *others])
+    replacing = [row(f"my::other{number}", 2 * SMALL - 60_000) for number in range(4)]
+    judgement = judged([MATMUL, *PARTS], [MATMUL, *replacing])
     [slower] = judgement.regressions
     assert (slower.kind, slower.base_ns, slower.head_ns) == ("replaced", 4 * SMALL, 560_000)
 
@@ -254,8 +254,8 @@ def test_every_operation_of_one_side_is_in_one_group_and_exchanging_the_sides_ke
     base, head
 ):
     forth, back = (
-        compare([run(*one)], run(*other)).cases[0].operations
-        for one, other in ((base, head), (head, base))
+        compare([run(*first)], run(*second)).cases[0].operations
+        for first, second in ((base, head), (head, base))
     )
     groups = [
         sorted(

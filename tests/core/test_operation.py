@@ -97,8 +97,8 @@ def test_calls_of_a_runtime_are_known_by_their_names(name, is_call):
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=12))
-def test_overlapping_spans_are_counted_once(found):
-    spans = [(start, start + length) for start, length in found]
+def test_overlapping_spans_are_counted_once(starts_and_lengths):
+    spans = [(start, start + length) for start, length in starts_and_lengths]
     assert covered(spans) == len({point for start, end in spans for point in range(start, end)})
 
 
@@ -113,10 +113,10 @@ KEY = ("aten::mm", "forward", "fc1")
 
 
 def sums(**times):
-    found = RowSums(2, calls=3)
+    row_sums = RowSums(2, calls=3)
     for name, values in times.items():
-        setattr(found, name, values)
-    return found
+        setattr(row_sums, name, values)
+    return row_sums
 
 
 def test_a_self_time_is_never_below_zero():

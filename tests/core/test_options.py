@@ -387,14 +387,14 @@ def test_pytest_reads_the_same_fields(pytester, words, ini, line):
 class Resumable:
     epochs: int = option("--epochs", whole(1), "14", "passes", "N")
     output: Path | None = option("--output", path, None, "directory", "DIR")
-    given: frozenset[str] = frozenset()
+    given_fields: frozenset[str] = frozenset()
 
 
 def test_settings_can_have_the_names_of_the_options_that_were_given():
     assert read(Resumable, {"epochs": "14", "output": None}) == Resumable(
-        given=frozenset({"epochs"})
+        given_fields=frozenset({"epochs"})
     )
-    assert read(Resumable, {}).given == frozenset()
+    assert read(Resumable, {}).given_fields == frozenset()
 
 
 def test_options_for_json_have_paths_as_texts():

@@ -70,13 +70,22 @@ def test_label_names_what_is_not_the_default(changes: dict[str, Any], label: str
 
 @given(any_params(), any_params(), st.sets(st.sampled_from(SHOWN_IN_IDS), min_size=1))
 @ANY_SPEED
-def test_labels_of_different_cases_differ(one: Params, source: Params, changed: set[str]) -> None:
-    other = dataclasses.replace(one, **{name: getattr(source, name) for name in changed})
-    assume(one != other)
-    assert one.label != other.label
+def test_labels_of_different_cases_differ(
+    params: Params, source: Params, changed: set[str]
+) -> None:
+    changed_params = dataclasses.replace(
+        params, **{name: getattr(source, name) for name in changed}
+    )
+    assume(params != changed_params)
+    assert params.label != changed_params.label
 
 
 def test_a_plain_test_is_labelled_by_its_name() -> None:
-    found = params_of_call("test_own.py::test_mm[8]", "cuda:1", 2)
-    assert found.label == found.title == "test_own.py::test_mm[8]"
-    assert (found.phase, found.device, found.threads, found.trains) == (CALL, "cuda:1", 2, False)
+    params = params_of_call("test_own.py::test_mm[8]", "cuda:1", 2)
+    assert params.label == params.title == "test_own.py::test_mm[8]"
+    assert (params.phase, params.device, params.threads, params.trains) == (
+        CALL,
+        "cuda:1",
+        2,
+        False,
+    )

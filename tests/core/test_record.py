@@ -547,10 +547,10 @@ def test_what_was_attached_is_what_is_read_back(attachments: dict[str, Any]) -> 
 
 
 def nested(depth: int) -> list[Any]:
-    found: list[Any] = []
+    lists: list[Any] = []
     for _ in range(depth):
-        found = [found]
-    return found
+        lists = [lists]
+    return lists
 
 
 ENDLESS: list[Any] = []
@@ -631,7 +631,7 @@ WARM_ON_DEVICE = op_table(op_row(self_device_ns=10), temperature="warm", view="d
 
 
 @pytest.mark.parametrize(
-    ("tables", "asked", "found"),
+    ("tables", "asked", "expected"),
     [
         ((COLD, WARM), ("warm",), WARM),
         ((COLD, WARM_ON_DEVICE, WARM), ("warm",), WARM_ON_DEVICE),
@@ -642,9 +642,9 @@ WARM_ON_DEVICE = op_table(op_row(self_device_ns=10), temperature="warm", view="d
     ],
 )
 def test_the_device_table_is_preferred_unless_a_view_is_asked_for(
-    tables: tuple[OpTable, ...], asked: tuple[str, ...], found: OpTable | None
+    tables: tuple[OpTable, ...], asked: tuple[str, ...], expected: OpTable | None
 ) -> None:
-    assert case_record(tables=tables).table(*asked) == found
+    assert case_record(tables=tables).table(*asked) == expected
 
 
 @pytest.mark.parametrize(
@@ -710,9 +710,9 @@ def test_a_long_curve_is_thinned_evenly_and_keeps_its_ends(length: int) -> None:
 
 def test_table_of_a_repeated_call_has_the_numbers_of_one_call() -> None:
     row = op_row("aten::mm", 40_006, calls=20, memory_bytes=-80)
-    found = op_table(row, iteration_ns=100_004).of_one_call(10)
-    [one] = found.rows
-    assert (one.calls, one.memory_bytes) == (2, -8)
-    assert set(one.self_cpu_ns) == set(one.total_cpu_ns) == {4_001}  # to the nearest
-    assert set(found.iteration_ns) == {10_000}
+    table = op_table(row, iteration_ns=100_004).of_one_call(10)
+    [repeated] = table.rows
+    assert (repeated.calls, repeated.memory_bytes) == (2, -8)
+    assert set(repeated.self_cpu_ns) == set(repeated.total_cpu_ns) == {4_001}  # to the nearest
+    assert set(table.iteration_ns) == {10_000}
     assert op_table(row).of_one_call(1) == op_table(row)

@@ -13,42 +13,42 @@ from mnistbench.events.analysis import analyse, read_ranks
 
 
 def timeline(tmp_path, *events):
-    [found] = analyse(build.trace_file(tmp_path, events)).timelines
-    return found
+    [line] = analyse(build.trace_file(tmp_path, events)).timelines
+    return line
 
 
 def test_exposed_communication_and_copies(tmp_path):
-    found = timeline(
+    line = timeline(
         tmp_path,
         build.kernel("gemm", 0, 10),
         build.kernel(build.NCCL, 5, 10, stream=2),
         build.kernel("Memcpy HtoD", 12, 10, stream=3, category="gpu_memcpy"),
         build.kernel("Memset", 30, 2, category="gpu_memset"),
     )
-    assert (found.span_ns, found.busy_ns, found.idle_ns) == (32_000, 24_000, 8_000)
-    assert (found.computation_ns, found.communication_ns, found.exposed_communication_ns) == (
+    assert (line.span_ns, line.busy_ns, line.idle_ns) == (32_000, 24_000, 8_000)
+    assert (line.computation_ns, line.communication_ns, line.exposed_communication_ns) == (
         12_000,
         10_000,
         5_000,
     )
-    assert (found.copies_ns, found.exposed_copies_ns) == (10_000, 7_000)
-    assert (found.kernels, found.copies) == (2, 2)
+    assert (line.copies_ns, line.exposed_copies_ns) == (10_000, 7_000)
+    assert (line.kernels, line.copies) == (2, 2)
 
 
 def test_starved_is_idle_without_a_waiting_kernel(tmp_path):
     """From 10 to 40 us nothing runs; the launch of the next kernel ends at 27 us."""
-    found = timeline(
+    line = timeline(
         tmp_path,
         build.launch(-5, 2, 1),
         build.kernel("a", 0, 10, correlation=1),
         build.launch(25, 2, 2),
         build.kernel("b", 40, 10, correlation=2),
     )
-    assert (found.idle_ns, found.starved_ns, found.launches) == (30_000, 17_000, 2)
+    assert (line.idle_ns, line.starved_ns, line.launches) == (30_000, 17_000, 2)
 
 
 def test_a_kernel_that_waits_long_hides_other_gaps(tmp_path):
-    found = timeline(
+    line = timeline(
         tmp_path,
         build.launch(1, 1, 1),
         build.launch(2, 1, 2),
@@ -57,12 +57,12 @@ def test_a_kernel_that_waits_long_hides_other_gaps(tmp_path):
         build.kernel("b", 20, 5, correlation=2),
         build.kernel("c", 40, 5, correlation=3),
     )
-    assert (found.idle_ns, found.starved_ns) == (25_000, 0)
+    assert (line.idle_ns, line.starved_ns) == (25_000, 0)
 
 
 def test_events_without_a_launch_are_stated(tmp_path):
-    found = timeline(tmp_path, build.kernel("a", 5, 5), build.kernel("b", 20, 5))
-    assert (found.unlinked, found.unlinked_ns, found.starved_ns, found.launches) == (
+    line = timeline(tmp_path, build.kernel("a", 5, 5), build.kernel("b", 20, 5))
+    assert (line.unlinked, line.unlinked_ns, line.starved_ns, line.launches) == (
         2,
         10_000,
         10_000,
@@ -72,8 +72,8 @@ def test_events_without_a_launch_are_stated(tmp_path):
 
 def test_each_accelerator_has_a_timeline(tmp_path):
     events = [build.kernel("a", 5, 5, device=0), build.kernel("b", 20, 5, device=1)]
-    found = analyse(build.trace_file(tmp_path, events, devices=[build.H100, build.H100])).timelines
-    assert [(each.device, each.span_ns, each.name) for each in found] == [
+    lines = analyse(build.trace_file(tmp_path, events, devices=[build.H100, build.H100])).timelines
+    assert [(line.device, line.span_ns, line.name) for line in lines] == [
         ("0", 5_000, build.H100),
         ("1", 5_000, build.H100),
     ]
@@ -101,9 +101,9 @@ def read(folder, progress=lambda _: None):
 def test_the_slowest_rank_has_the_longest_time_outside_collectives(tmp_path):
     for rank, compute_us in ((0, 300), (1, 700), (2, 500)):
         save_rank(tmp_path, rank, compute_us=compute_us, ranks=3)
-    found = read(tmp_path)
-    assert [rank.outside_collectives_ns for rank in found.ranks] == [300_000, 700_000, 500_000]
-    assert found.slowest.rank == 1
+    run = read(tmp_path)
+    assert [rank.outside_collectives_ns for rank in run.ranks] == [300_000, 700_000, 500_000]
+    assert run.slowest.rank == 1
 
 
 def test_ranks_of_the_cpu_communicate_in_ranges(tmp_path):
@@ -124,8 +124,8 @@ def test_ranks_are_in_order_and_missing_ones_are_named(tmp_path):
         save_rank(tmp_path, rank, compute_us=100, ranks=5, name=f"{9 - rank}.json")
     (tmp_path / "notes.txt").write_text("not a trace")
     announced = []
-    found = read(tmp_path, announced.append)
-    assert ([rank.rank for rank in found.ranks], found.missing) == ([0, 2, 3], (1, 4))
+    run = read(tmp_path, announced.append)
+    assert ([rank.rank for rank in run.ranks], run.missing) == ([0, 2, 3], (1, 4))
     assert announced == ["6.json", "7.json", "9.json"]
 
 
@@ -141,14 +141,14 @@ def test_ranks_are_in_order_and_missing_ones_are_named(tmp_path):
     ],
 )
 def test_files_that_are_not_one_run(tmp_path, ranks, complaint):
-    for number, (rank, of_all) in enumerate(ranks):
-        save_rank(tmp_path, rank, compute_us=1, ranks=of_all, name=f"{number}.json")
+    for number, (rank, number_of_ranks) in enumerate(ranks):
+        save_rank(tmp_path, rank, compute_us=1, ranks=number_of_ranks, name=f"{number}.json")
     with pytest.raises(UsageError, match=complaint):
         read(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "other",
+    "text",
     [
         '[{"bs": 32}]',
         '{"schema": 1, "nodes": []}',
@@ -160,13 +160,13 @@ def test_files_that_are_not_one_run(tmp_path, ranks, complaint):
         '{"a": 1}{"a": 2}',
     ],
 )
-def test_other_files_in_the_folder_are_left_out_and_named(tmp_path, other):
+def test_other_files_in_the_folder_are_left_out_and_named(tmp_path, text):
     for rank in range(2):
         save_rank(tmp_path, rank, compute_us=1)
-    (tmp_path / "execution_details.json").write_text(other)
-    found = read(tmp_path)
-    assert ([rank.rank for rank in found.ranks], found.missing) == ([0, 1], ())
-    assert found.other_files == ("execution_details.json",)
+    (tmp_path / "execution_details.json").write_text(text)
+    run = read(tmp_path)
+    assert ([rank.rank for rank in run.ranks], run.missing) == ([0, 1], ())
+    assert run.other_files == ("execution_details.json",)
 
 
 def test_a_folder_with_other_files_alone_is_refused(tmp_path):

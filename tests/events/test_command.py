@@ -114,9 +114,9 @@ def test_the_report_of_ranks(tmp_path, shown, golden):
             distributedInfo={"rank": rank, "world_size": 4},
         )
     golden(shown(tmp_path, "--top", 4).replace(str(tmp_path), "run"), "trace_ranks.txt")
-    found = json.loads(shown(tmp_path, "--format", "json"))
-    assert not any("costs" in trace for trace in found["traces"])  # they are in the operations
-    assert (found["slowest_rank"], len(found["traces"]), found["missing_ranks"]) == (0, 3, [3])
+    report = json.loads(shown(tmp_path, "--format", "json"))
+    assert not any("costs" in trace for trace in report["traces"])  # they are in the operations
+    assert (report["slowest_rank"], len(report["traces"]), report["missing_ranks"]) == (0, 3, [3])
 
 
 def test_a_trace_of_the_host(tmp_path, shown, golden):
@@ -232,13 +232,13 @@ def test_launches_during_a_capture_are_stated(tmp_path, shown):
 
 
 def test_csv_has_sums_over_all_steps(tmp_path, rows):
-    found = rows(training_step(tmp_path))
+    table = rows(training_step(tmp_path))
     assert (
-        sum(int(row["self_device_ns"] or 0) for row in found)
+        sum(int(row["self_device_ns"] or 0) for row in table)
         == 2 * (100 + 200 + 30 + 20 + 100) * 1000 + 40_000
     )
-    assert sum(int(row["self_cpu_ns"] or 0) for row in found) == 2 * 990_000
-    [addmm] = [row for row in found if row["operation"] == "aten::addmm"]
+    assert sum(int(row["self_cpu_ns"] or 0) for row in table) == 2 * 990_000
+    [addmm] = [row for row in table if row["operation"] == "aten::addmm"]
     assert {key: value for key, value in addmm.items() if key != "trace" and value} == {
         "operation": "aten::addmm",
         "phase": "forward",
@@ -264,8 +264,8 @@ def test_csv_has_the_memory_of_all_steps(tmp_path, rows, by):
             build.memory(start + 20, n_bytes),
         ]
     path = build.trace_file(tmp_path, [*events, build.kernel("gemm", 30, 5)])
-    [found] = [row for row in rows(path, "--by", by) if row["operation"] in ("aten::mm", "")]
-    assert (found["calls"], found["memory_bytes"]) == ("3", str(1000 + 4096 + 9000))
+    [row] = [row for row in rows(path, "--by", by) if row["operation"] in ("aten::mm", "")]
+    assert (row["calls"], row["memory_bytes"]) == ("3", str(1000 + 4096 + 9000))
 
 
 def test_the_host_time_of_the_launch_of_a_graph_is_that_of_the_runtime(tmp_path, rows, shown):
@@ -275,23 +275,28 @@ def test_the_host_time_of_the_launch_of_a_graph_is_that_of_the_runtime(tmp_path,
         build.op("aten::mm", 80, 5),
     ]
     path = build.trace_file(tmp_path, events)
-    found = {row["operation"]: row for row in rows(path)}
-    assert (found["cudaGraphLaunch"]["calls"], found["cudaGraphLaunch"]["self_cpu_ns"]) == ("1", "")
-    assert found["(runtime)"]["self_cpu_ns"] == "20000"
+    row_of = {row["operation"]: row for row in rows(path)}
+    assert (row_of["cudaGraphLaunch"]["calls"], row_of["cudaGraphLaunch"]["self_cpu_ns"]) == (
+        "1",
+        "",
+    )
+    assert row_of["(runtime)"]["self_cpu_ns"] == "20000"
 
 
 @pytest.mark.parametrize(
-    ("ranks", "of_all", "text"),
+    ("ranks", "world_size", "text"),
     [
         ([0], 1024, "rank 1 to 1023."),
         ([0, 2, 5], 8, "rank 1, 3 to 4, 6 to 7."),
         ([1], 3, "rank 0, 2."),
     ],
 )
-def test_missing_ranks_are_listed_as_spans(tmp_path, shown, ranks, of_all, text):
+def test_missing_ranks_are_listed_as_spans(tmp_path, shown, ranks, world_size, text):
     for rank in ranks:
         training_step(
-            tmp_path, name=f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": of_all}
+            tmp_path,
+            name=f"rank{rank}.json",
+            distributedInfo={"rank": rank, "world_size": world_size},
         )
     assert f"Without a file: {text}" in shown(tmp_path)
 
@@ -375,11 +380,11 @@ def test_csv_of_several_traces_names_them(tmp_path, rows):
 
 
 def test_grouped_by_module(tmp_path, rows):
-    by_module = rows(training_step(tmp_path), "--by", "module")
-    found = {(row["operation"], row["phase"], row["module"]): row for row in by_module}
-    backward = found["", "backward", "Linear_0"]
+    module_rows = rows(training_step(tmp_path), "--by", "module")
+    row_of = {(row["operation"], row["phase"], row["module"]): row for row in module_rows}
+    backward = row_of["", "backward", "Linear_0"]
     assert (backward["calls"], backward["self_device_ns"]) == ("4", "400000")
-    assert found["(unattributed kernels)", "", ""]["kernels"] == "5"
+    assert row_of["(unattributed kernels)", "", ""]["kernels"] == "5"
 
 
 def test_json_has_the_samples_of_each_step(tmp_path, shown):
@@ -497,14 +502,14 @@ def test_the_block_about_work(tmp_path, shown, golden, name, options):
     golden(out[out.index("work by device time") :] if name else out, f"trace_work{name}.txt")
 
 
-def by_operation(found):
-    return {row["operation"]: row for row in found}
+def by_operation(table):
+    return {row["operation"]: row for row in table}
 
 
 def test_csv_and_json_have_every_operation(tmp_path, shown, rows):
     path = training(tmp_path)
-    found = by_operation(rows(path))
-    large, mixed, silu = (found[name] for name in ("aten::mm", "aten::addmm", "aten::silu"))
+    row_of = by_operation(rows(path))
+    large, mixed, silu = (row_of[name] for name in ("aten::mm", "aten::addmm", "aten::silu"))
     assert (int(large["flops"]), int(large["bytes"])) == (2 * 4096**3, 3 * 2 * 4096**2)
     assert float(large["of_roof"]) == pytest.approx(2 * 4096**3 / 200e-6 / 989.4e12, abs=1e-4)
     # As many FLOPs in both: the peak of one after the other.
@@ -512,19 +517,19 @@ def test_csv_and_json_have_every_operation(tmp_path, shown, rows):
     assert float(mixed["peak_flops_per_s"]) == pytest.approx(2 / (1 / 66.9e12 + 1 / 494.7e12))
     assert float(silu["of_roof"]) == pytest.approx(2 * 2 * 4096**2 / 30e-6 / 3350e9, abs=1e-4)
     assert (silu["flops"], silu["peak_flops_per_s"]) == ("", "")
-    assert (found["aten::cat"]["of_roof"], bool(found["aten::cat"]["not_counted"])) == ("", True)
+    assert (row_of["aten::cat"]["of_roof"], bool(row_of["aten::cat"]["not_counted"])) == ("", True)
     [trace] = json.loads(shown(path, "--format", "json"))["traces"]
-    assert [one["operation"] for one in trace["operations"]] == list(found)
+    assert [row["operation"] for row in trace["operations"]] == list(row_of)
     assert trace["peaks"]["bytes_per_s"] == 3350e9
     assert trace["machine"] == [[build.H100, 80 * 1024**3]]
 
 
 def test_peaks_that_the_user_gives_take_the_place_of_the_cited_ones(tmp_path, rows):
     path = training(tmp_path)
-    given = ([], ["--peak-tflops", "1978.8"], ["--peak-gbs", "33500"])
+    peak_options = ([], ["--peak-tflops", "1978.8"], ["--peak-gbs", "33500"])
     cited, tflops, gbs = (
-        {name: row["of_roof"] for name, row in by_operation(rows(path, *one)).items()}
-        for one in given
+        {name: row["of_roof"] for name, row in by_operation(rows(path, *options)).items()}
+        for options in peak_options
     )
     assert float(tflops["aten::mm"]) == pytest.approx(float(cited["aten::mm"]) / 2, abs=1e-4)
     assert tflops["aten::silu"] == cited["aten::silu"]
@@ -556,8 +561,8 @@ def test_a_trace_without_shapes_is_told_so_in_one_sentence(tmp_path, shown):
 
 def test_a_trace_without_an_accelerator_is_compared_with_given_peaks(tmp_path, rows):
     path = build.trace_file(tmp_path, [op("aten::mm", 0, 1000, *LARGE)])
-    found = by_operation(rows(path, "--peak-tflops", "1000", "--peak-gbs", "1000"))
-    assert float(found["aten::mm"]["of_roof"]) == pytest.approx(
+    row_of = by_operation(rows(path, "--peak-tflops", "1000", "--peak-gbs", "1000"))
+    assert float(row_of["aten::mm"]["of_roof"]) == pytest.approx(
         2 * 4096**3 / 1e-3 / 1000e12, abs=1e-4
     )
 

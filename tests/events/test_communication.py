@@ -129,33 +129,33 @@ def test_each_library_has_an_example():
 
 
 def timeline(tmp_path, *events):
-    [found] = analyse(build.trace_file(tmp_path, events)).timelines
-    return found
+    [line] = analyse(build.trace_file(tmp_path, events)).timelines
+    return line
 
 
 @pytest.mark.parametrize("operation", ["record_param_comms", "nccl:all_reduce"])
 def test_what_a_collective_launches_communicates_whatever_its_name_is(tmp_path, operation):
-    found = timeline(
+    line = timeline(
         tmp_path,
         build.op(operation, 0, 50, external=1),
         build.launch(5, 3, 7, external=1),
         build.kernel("unknown_library_0", 20, 10, external=1, correlation=7),
     )
-    assert (found.communication_ns, found.computation_ns) == (10_000, 0)
+    assert (line.communication_ns, line.computation_ns) == (10_000, 0)
 
 
 def test_copies_and_fills_of_a_collective_are_none(tmp_path):
     """NCCL sends to its own rank with a copy."""
-    found = timeline(
+    line = timeline(
         tmp_path,
         build.op("record_param_comms", 0, 50, external=1),
         build.kernel("Memcpy DtoD (Device -> Device)", 20, 10, external=1, category="gpu_memcpy"),
     )
-    assert (found.communication_ns, found.copies_ns) == (0, 10_000)
+    assert (line.communication_ns, line.copies_ns) == (0, 10_000)
 
 
 def test_dispatch_and_combine_of_experts_are_exposed_communication(tmp_path):
-    found = timeline(
+    line = timeline(
         tmp_path,
         build.kernel("gemm", 0, 100),
         build.kernel("void deep_ep::internode::dispatch<false, 8>(int4*)", 50, 300, stream=20),
@@ -163,5 +163,5 @@ def test_dispatch_and_combine_of_experts_are_exposed_communication(tmp_path):
             "void deep_ep::internode::combine<false, 8>(__nv_bfloat16*)", 400, 200, stream=20
         ),
     )
-    assert (found.computation_ns, found.communication_ns) == (100_000, 500_000)
-    assert found.exposed_communication_ns == 450_000
+    assert (line.computation_ns, line.communication_ns) == (100_000, 500_000)
+    assert line.exposed_communication_ns == 450_000

@@ -37,18 +37,18 @@ def survives(path):
     """
     complaint = ""
     try:
-        found = analyse(path, counts_work=True)
+        trace = analyse(path, counts_work=True)
     except RecordError as error:
         complaint = str(error)
     if complaint:
         assert complaint.startswith(f"{path}: ")
         assert "\n" not in complaint
         return
-    if found.device is not None:
-        assert sum(kernel.ns for kernel in found.kernels) == sum(
-            sum(row.self_device_ns) for row in found.device.rows
+    if trace.device is not None:
+        assert sum(kernel.ns for kernel in trace.kernels) == sum(
+            sum(row.self_device_ns) for row in trace.device.rows
         )
-    report = traces_report([found], 3, "op,module", {})
+    report = traces_report([trace], 3, "op,module", {})
     assert "\x1b" not in draw_report(report.blocks)
     json.loads(report.json)
 

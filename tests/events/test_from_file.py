@@ -114,8 +114,8 @@ def test_overhead_of_the_profiler_counts_on_threads_with_operations_alone(tmp_pa
         build.event("overhead", "Lazy Function Loading", 2, 3),
         build.event("overhead", "Activity Buffer Request", 2, 3, pid=-1, thread=0),
     ]
-    found = read_events(tmp_path, events).host
-    assert [(event.name, event.kind) for event in found] == [
+    host = read_events(tmp_path, events).host
+    assert [(event.name, event.kind) for event in host] == [
         ("aten::mm", OPERATION),
         ("Lazy Function Loading", RUNTIME),
     ]
@@ -140,11 +140,11 @@ def test_a_link_may_name_its_end_first(tmp_path):
     forward = build.op("aten::mm", 1, 2, sequence=4)
     backward = build.backward("MmBackward0", 5, 2, 4)
     links = build.forward_backward(1, forward, backward)
-    found = [
+    flows = [
         read_events(tmp_path, [forward, backward, *order]).flows for order in (links, links[::-1])
     ]
-    assert found[0] == found[1]
-    assert [(start, end) for (_, start), (_, end) in found[0]] == [(1000, 5000)]
+    assert flows[0] == flows[1]
+    assert [(start, end) for (_, start), (_, end) in flows[0]] == [(1000, 5000)]
 
 
 def test_the_machine_and_the_rank(tmp_path):

@@ -93,9 +93,9 @@ def table_of(*roots: Any, view: str = "host", device: str = "cpu") -> OpTable:
     return both.device or both.host
 
 
-def by_key(found: OpTable) -> dict[tuple[str, str, str], OpRow]:
-    assert len({row.key for row in found.rows}) == len(found.rows)
-    return {row.key: row for row in found.rows}
+def by_key(table: OpTable) -> dict[tuple[str, str, str], OpRow]:
+    assert len({row.key for row in table.rows}) == len(table.rows)
+    return {row.key: row for row in table.rows}
 
 
 class TestTable:
@@ -133,23 +133,23 @@ class TestTable:
                 reduced,
             )
         )
-        found = rows["gloo:all_reduce", "", NO_MODULE]
-        assert (found.calls, found.self_cpu_ns, found.total_cpu_ns) == (1, (40_000,), (40_000,))
+        row = rows["gloo:all_reduce", "", NO_MODULE]
+        assert (row.calls, row.self_cpu_ns, row.total_cpu_ns) == (1, (40_000,), (40_000,))
         assert rows["c10d::allreduce_", "backward", NO_MODULE].self_cpu_ns == (3_000,)
         assert rows[OUTSIDE, "backward", NO_MODULE].self_cpu_ns == (52_000,)
         assert rows[OUTSIDE, "", NO_MODULE].self_cpu_ns == (45_000,)
 
     def test_time_outside_operations_is_counted_once(self) -> None:
-        found = by_key(
+        rows = by_key(
             table_of(
                 iteration(
                     0, 100, phase("forward", 0, 80, module("fc1", 0, 70, event("aten::mul", 0, 50)))
                 )
             )
         )
-        assert found[OUTSIDE, "forward", NO_MODULE].self_cpu_ns == (30_000,)
-        assert found[OUTSIDE, "forward", NO_MODULE].total_cpu_ns == (30_000,)
-        assert found[OUTSIDE, "", NO_MODULE].total_cpu_ns == (20_000,)
+        assert rows[OUTSIDE, "forward", NO_MODULE].self_cpu_ns == (30_000,)
+        assert rows[OUTSIDE, "forward", NO_MODULE].total_cpu_ns == (30_000,)
+        assert rows[OUTSIDE, "", NO_MODULE].total_cpu_ns == (20_000,)
 
     def test_an_operation_has_the_innermost_module(self) -> None:
         rows = by_key(
@@ -230,9 +230,9 @@ class TestTable:
             iteration(300, 400, phase("forward", 300, 390, event("aten::mul", 310, 340))),
             event("aten::add", 410, 420),
         ]
-        found = table_of(*roots)
-        rows = by_key(found)
-        assert found.iteration_ns == (100_000, 100_000)
+        table = table_of(*roots)
+        rows = by_key(table)
+        assert table.iteration_ns == (100_000, 100_000)
         assert rows["aten::mul", "forward", NO_MODULE].self_cpu_ns == (10_000, 30_000)
         assert "aten::add" not in {name for name, _, _ in rows}
 
@@ -245,7 +245,7 @@ class TestTable:
         )
 
     def test_calls_are_the_mean_over_iterations_that_differ(self) -> None:
-        found = table_of(
+        table = table_of(
             iteration(0, 100, event("aten::mul", 0, 10), event("aten::add", 20, 25)),
             iteration(
                 100,
@@ -255,7 +255,7 @@ class TestTable:
                 event("aten::neg", 120, 121),
             ),
         )
-        rows = {row.name: row for row in found.rows}
+        rows = {row.name: row for row in table.rows}
         assert {name: row.calls for name, row in rows.items() if name != OUTSIDE} == {
             "aten::mul": 1.5,
             "aten::add": 0.5,
@@ -287,7 +287,7 @@ class TestTable:
 
 class TestModuleOfBackward:
     def test_backward_belongs_to_the_module_of_the_forward_operation_with_its_number(self) -> None:
-        found = table_of(
+        table = table_of(
             iteration(
                 0,
                 100,
@@ -319,7 +319,7 @@ class TestModuleOfBackward:
                 ),
             )
         )
-        rows = by_key(found)
+        rows = by_key(table)
         assert rows["aten::convolution_backward", "backward", "conv1"].self_cpu_ns == (7_000,)
         assert rows["aten::convolution_backward", "backward", "conv2"].self_cpu_ns == (18_000,)
 
@@ -328,7 +328,7 @@ class TestModuleOfBackward:
 
         The next one, elsewhere, has the same number.
         """
-        found = table_of(
+        table = table_of(
             iteration(
                 0,
                 100,
@@ -348,11 +348,11 @@ class TestModuleOfBackward:
                 phase("backward", 40, 90, node("AddmmBackward0", 41, 61, sequence_nr=5)),
             )
         )
-        assert {row.module for row in found.rows if row.name == "AddmmBackward0"} == {"fc1"}
+        assert {row.module for row in table.rows if row.name == "AddmmBackward0"} == {"fc1"}
 
     @pytest.mark.parametrize("sequence_nr", [-1, 99], ids=["without a number", "of nobody"])
     def test_backward_without_a_forward_operation_has_no_module(self, sequence_nr: int) -> None:
-        found = table_of(
+        table = table_of(
             iteration(
                 0,
                 100,
@@ -376,13 +376,13 @@ class TestModuleOfBackward:
                 ),
             )
         )
-        assert {(row.phase, row.module) for row in found.rows if "AccumulateGrad" in row.name} == {
+        assert {(row.phase, row.module) for row in table.rows if "AccumulateGrad" in row.name} == {
             ("backward", NO_MODULE)
         }
 
     def test_backward_belongs_to_forward_operations_only(self) -> None:
         """The optimizer's operations come after the node's and may have its number."""
-        found = table_of(
+        table = table_of(
             iteration(
                 0,
                 100,
@@ -396,7 +396,7 @@ class TestModuleOfBackward:
                 phase("optimizer", 60, 90, event("aten::add_", 61, 70, sequence_nr=4)),
             )
         )
-        assert {row.module for row in found.rows if row.name == "AddmmBackward0"} == {"fc1"}
+        assert {row.module for row in table.rows if row.name == "AddmmBackward0"} == {"fc1"}
 
 
 def with_an_engine_thread(waiting_end: float = 80) -> list[Any]:
@@ -430,11 +430,11 @@ class TestEngineThread:
         assert rows["aten::mm", "backward", "fc1"].self_cpu_ns == (20_000,)
 
     def test_the_wait_of_the_calling_thread_is_not_counted_twice(self) -> None:
-        found = table_of(*with_an_engine_thread())
-        outside = by_key(found)[OUTSIDE, "backward", NO_MODULE]
+        table = table_of(*with_an_engine_thread())
+        outside = by_key(table)[OUTSIDE, "backward", NO_MODULE]
         assert outside.self_cpu_ns == (50_000 - 2_000 - 30_000,)
         assert outside.total_cpu_ns == outside.self_cpu_ns
-        assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
+        assert sum(row.self_cpu_ns[0] for row in table.rows) == table.iteration_ns[0]
 
     def test_the_wait_is_not_negative(self) -> None:
         rows = by_key(table_of(*with_an_engine_thread(waiting_end=50)))
@@ -452,8 +452,8 @@ class TestEngineThread:
                 sequence_nr=5,
             )
         )
-        found = table_of(*roots)
-        assert sum(row.self_cpu_ns[0] for row in found.rows) == found.iteration_ns[0]
+        table = table_of(*roots)
+        assert sum(row.self_cpu_ns[0] for row in table.rows) == table.iteration_ns[0]
 
     def test_the_wait_is_that_of_each_iteration(self) -> None:
         second = [
@@ -470,10 +470,10 @@ def device_event(name: str, start: float, end: float, **values: Any) -> Any:
 
 def launching(name: str, start: float, end: float, *launched: Any, **values: Any) -> Any:
     """An operation that is linked to these device events."""
-    found = event(name, start, end, **values)
-    for each in launched:
-        each.kineto["linked_correlation_id"] = found.kineto["correlation_id"]
-    return found
+    operation = event(name, start, end, **values)
+    for device_event in launched:
+        device_event.kineto["linked_correlation_id"] = operation.kineto["correlation_id"]
+    return operation
 
 
 def on_device() -> list[Any]:
@@ -492,26 +492,26 @@ def on_device() -> list[Any]:
 
 class TestViews:
     def test_device_view_has_device_time_and_memory(self) -> None:
-        found = table_of(*on_device(), view="device", device="cuda")
-        row = by_key(found)["aten::mm", "forward", "fc1"]
+        table = table_of(*on_device(), view="device", device="cuda")
+        row = by_key(table)["aten::mm", "forward", "fc1"]
         assert (row.self_device_ns, row.memory_bytes) == ((300_000,), 4096)
         assert (row.self_cpu_ns, row.total_cpu_ns) == ((10_000,), (10_000,))
-        assert found.total_ns == 300_000
+        assert table.total_ns == 300_000
 
     @pytest.mark.parametrize(("device", "n_bytes"), [("cpu", 16), ("cuda:1", 4096)])
     def test_host_view_has_no_device_time_and_the_memory_of_the_cases_device(
         self, device: str, n_bytes: int
     ) -> None:
-        found = table_of(*on_device(), device=device)
-        row = by_key(found)["aten::mm", "forward", "fc1"]
-        assert (row.self_device_ns, row.memory_bytes, found.busy_ns) == ((), n_bytes, ())
-        assert {row.self_device_ns for row in found.rows} == {()}
+        table = table_of(*on_device(), device=device)
+        row = by_key(table)["aten::mm", "forward", "fc1"]
+        assert (row.self_device_ns, row.memory_bytes, table.busy_ns) == ((), n_bytes, ())
+        assert {row.self_device_ns for row in table.rows} == {()}
 
     @pytest.mark.parametrize("view", ["host", "device"])
     def test_device_events_have_no_row(self, view: str) -> None:
-        found = table_of(*on_device(), view=view)
-        assert {row.name for row in found.rows} == {"aten::mm", OUTSIDE}
-        assert found.iteration_ns == (100_000,)
+        table = table_of(*on_device(), view=view)
+        assert {row.name for row in table.rows} == {"aten::mm", OUTSIDE}
+        assert table.iteration_ns == (100_000,)
 
     def test_time_outside_operations_has_no_device_time(self) -> None:
         rows = by_key(table_of(*on_device(), view="device"))

@@ -44,18 +44,18 @@ def launched(start, length, number, *, at=None, name="cudaLaunchKernel", **kerne
 
 def test_kernels_of_one_stream_that_overlap(tmp_path):
     events = [event for number in range(10) for event in launched(1000 + 10 * number, 500, number)]
-    found = analysed(tmp_path, *events)
-    assert (found.impossible.overlapping_kernels, found.impossible.overlapping_kernels_ns) == (
+    trace = analysed(tmp_path, *events)
+    assert (trace.impossible.overlapping_kernels, trace.impossible.overlapping_kernels_ns) == (
         9,
         9 * 490_000,
     )
-    [timeline] = found.timelines
-    assert (timeline.busy_ns, timeline.span_ns, found.device.busy_ns) == (
+    [timeline] = trace.timelines
+    assert (timeline.busy_ns, timeline.span_ns, trace.device.busy_ns) == (
         590_000,
         590_000,
         (590_000,),
     )
-    assert sum(sum(row.self_device_ns) for row in found.device.rows) == 5_000_000
+    assert sum(sum(row.self_device_ns) for row in trace.device.rows) == 5_000_000
     out = text(tmp_path, *events)
     assert (
         "Impossible: kernels that overlap the next kernel of their stream (9, by 4.41 ms in all)."
@@ -137,9 +137,9 @@ def test_the_clock_and_rounding_are_no_overlap(tmp_path, start, length, overlap_
 
 def test_a_kernel_of_no_length_ends_no_other(tmp_path):
     events = [*launched(1000, 500, 1), *launched(1100, 0, 2), *launched(1500, 10, 3)]
-    found = analysed(tmp_path, *events)
-    assert not found.impossible.overlapping_kernels
-    assert found.timelines[0].busy_ns == 510_000
+    trace = analysed(tmp_path, *events)
+    assert not trace.impossible.overlapping_kernels
+    assert trace.timelines[0].busy_ns == 510_000
 
 
 def test_a_row_with_such_kernels_has_no_rates(tmp_path):
@@ -169,17 +169,17 @@ def test_kernels_without_a_time(tmp_path, length):
         build.op("aten::add", 1120, 50, external=2),
         *launched(1300, 100, 2, at=1130, external=2),
     ]
-    found = analysed(tmp_path, *events)
-    assert found.impossible.untimed == 1
-    [timeline] = found.timelines
+    trace = analysed(tmp_path, *events)
+    assert trace.impossible.untimed == 1
+    [timeline] = trace.timelines
     assert (timeline.span_ns, timeline.busy_ns, timeline.kernels, timeline.launches) == (
         100_000,
         100_000,
         2,
         2,
     )
-    assert found.device.busy_ns == (100_000,)
-    assert sum(kernel.count for kernel in found.kernels) == 2
+    assert trace.device.busy_ns == (100_000,)
+    assert sum(kernel.count for kernel in trace.kernels) == 2
     assert (
         "Impossible: kernels and copies that have a time of 0 or begin long before their own "
         "launch (1)."
@@ -189,9 +189,9 @@ def test_kernels_without_a_time(tmp_path, length):
 def test_kernels_with_a_time_of_another_clock(tmp_path):
     events = [event for number in range(5) for event in launched(10**9 + 200 * number, 50, number)]
     events += launched(5000, 50, 9, at=10**9 + 2000)
-    found = analysed(tmp_path, *events)
-    assert (found.impossible.untimed, found.timelines[0].span_ns) == (1, 850_000)
-    assert found.host.iteration_ns == (2_105_000,)
+    trace = analysed(tmp_path, *events)
+    assert (trace.impossible.untimed, trace.timelines[0].span_ns) == (1, 850_000)
+    assert trace.host.iteration_ns == (2_105_000,)
 
 
 @pytest.mark.parametrize(("before_us", "is_left_out"), [(90, False), (110, True)])
@@ -199,11 +199,11 @@ def test_one_kernel_of_many_before_its_launch_is_no_matter_of_clocks(
     tmp_path, before_us, is_left_out
 ):
     events = [event for number in range(5) for event in launched(5000 + 200 * number, 50, number)]
-    found = analysed(tmp_path, *events, *launched(1000, 50, 9, at=1000 + before_us))
-    assert (found.impossible.untimed, found.impossible.before_launch) == (
+    trace = analysed(tmp_path, *events, *launched(1000, 50, 9, at=1000 + before_us))
+    assert (trace.impossible.untimed, trace.impossible.before_launch) == (
         (1, 0) if is_left_out else (0, 1)
     )
-    assert found.timelines[0].span_ns == (850_000 if is_left_out else 4_850_000)
+    assert trace.timelines[0].span_ns == (850_000 if is_left_out else 4_850_000)
 
 
 def test_kernels_without_a_time_and_a_launch(tmp_path):
@@ -212,8 +212,8 @@ def test_kernels_without_a_time_and_a_launch(tmp_path):
         build.kernel("k", 1050, 10),
         *[build.kernel("lost", 0, 3)] * 2,
     ]
-    found = analysed(tmp_path, *events)
-    assert (found.impossible.untimed, found.timelines[0].span_ns, found.host.iteration_ns) == (
+    trace = analysed(tmp_path, *events)
+    assert (trace.impossible.untimed, trace.timelines[0].span_ns, trace.host.iteration_ns) == (
         2,
         10_000,
         (100_000,),
@@ -233,13 +233,13 @@ def test_a_trace_may_begin_with_a_kernel_at_0(tmp_path):
 
 
 def test_a_trace_without_any_time_of_the_accelerator(tmp_path):
-    found = analysed(
+    trace = analysed(
         tmp_path,
         build.op("aten::mm", 900, 50),
         *launched(0, 0, 1, at=1000),
         *launched(0, 0, 2, at=1100),
     )
-    assert (found.impossible.untimed, found.timelines[0].span_ns, found.device.busy_ns) == (
+    assert (trace.impossible.untimed, trace.timelines[0].span_ns, trace.device.busy_ns) == (
         2,
         0,
         (0,),
@@ -269,9 +269,9 @@ def test_clocks_without_a_common_time(tmp_path):
     events += [
         build.kernel("gemm", 1000 + 100 * number, 50, correlation=number) for number in range(4)
     ]
-    found = analysed(tmp_path, *events)
-    assert (found.impossible.untimed, found.impossible.before_launch) == (0, 4)
-    assert (found.timelines[0].span_ns, found.host.iteration_ns) == (350_000, (305_000,))
+    trace = analysed(tmp_path, *events)
+    assert (trace.impossible.untimed, trace.impossible.before_launch) == (0, 4)
+    assert (trace.timelines[0].span_ns, trace.host.iteration_ns) == (350_000, (305_000,))
 
 
 @pytest.mark.parametrize("name", ["cudaDeviceSynchronize", "hipDeviceSynchronize"])
@@ -287,14 +287,14 @@ def test_a_kernel_ends_before_the_call_that_waited_for_it(tmp_path, name, start,
         build.launch(100, 400, 2, name=name),
         build.kernel("gemm", start, length, correlation=1, external=1),
     ]
-    found = analysed(tmp_path, *events)
+    trace = analysed(tmp_path, *events)
     excess_us = start + length - 500
     is_impossible = excess_us > 100
-    assert (found.impossible.past_wait, found.impossible.past_wait_ns) == (
+    assert (trace.impossible.past_wait, trace.impossible.past_wait_ns) == (
         is_impossible,
         excess_us * 1000 * is_impossible,
     )
-    assert found.device.busy_ns == (busy_us * 1000,)
+    assert trace.device.busy_ns == (busy_us * 1000,)
     assert (
         "end after a call that waited for them (1, by up to" in text(tmp_path, *events)
     ) == is_impossible
@@ -326,14 +326,14 @@ def test_an_operation_that_runs_past_its_step(tmp_path):
         build.step(2, 100, 100),
         build.op("aten::add", 160, 20),
     ]
-    found = analysed(tmp_path, *events)
-    rows = {row.name: row.self_cpu_ns for row in found.host.rows}
+    trace = analysed(tmp_path, *events)
+    rows = {row.name: row.self_cpu_ns for row in trace.host.rows}
     assert rows == {
         "aten::mm": (10_000, 0),
         "aten::add": (0, 20_000),
         "(outside operations)": (90_000, 80_000),
     }
-    assert (found.impossible.past_step, found.impossible.past_step_ns) == (1, 50_000)
+    assert (trace.impossible.past_step, trace.impossible.past_step_ns) == (1, 50_000)
     out = text(tmp_path, *events)
     assert (
         "Impossible: calls that end after the step in which they begin (1, by 50.0 us in all)"
@@ -350,15 +350,15 @@ def test_operations_in_one_that_runs_past_its_step_count_to_their_own_step(tmp_p
         build.op("aten::mm", 110, 20),
         build.step(2, 100, 100),
     ]
-    found = analysed(tmp_path, *events)
-    rows = {row.name: row.self_cpu_ns for row in found.host.rows}
+    trace = analysed(tmp_path, *events)
+    rows = {row.name: row.self_cpu_ns for row in trace.host.rows}
     assert rows == {
         "aten::linear": (40_000, 0),
         "aten::t": (10_000, 0),
         "aten::mm": (0, 20_000),
         "(outside operations)": (50_000, 80_000),
     }
-    assert found.impossible.past_step == 1
+    assert trace.impossible.past_step == 1
 
 
 def test_a_range_around_the_end_of_a_step_is_possible(tmp_path):
@@ -370,10 +370,10 @@ def test_a_range_around_the_end_of_a_step_is_possible(tmp_path):
         build.step(2, 100, 100),
         build.op("aten::mm", 120, 20),
     ]
-    found = analysed(tmp_path, *events)
-    assert not any(asdict(found.impossible).values())
+    trace = analysed(tmp_path, *events)
+    assert not any(asdict(trace.impossible).values())
     assert [
-        sum(times) for times in zip(*(row.self_cpu_ns for row in found.host.rows), strict=True)
+        sum(times) for times in zip(*(row.self_cpu_ns for row in trace.host.rows), strict=True)
     ] == [100_000, 100_000]
 
 
@@ -405,12 +405,12 @@ def test_calls_of_one_thread_that_overlap(tmp_path):
         build.op("aten::mm", 20, 60),
         build.op("aten::add", 50, 60),
     ]
-    found = analysed(tmp_path, *events)
-    assert (found.impossible.overlapping_calls, found.impossible.overlapping_calls_ns) == (
+    trace = analysed(tmp_path, *events)
+    assert (trace.impossible.overlapping_calls, trace.impossible.overlapping_calls_ns) == (
         1,
         30_000,
     )
-    rows = {row.name: sum(row.self_cpu_ns) for row in found.host.rows}
+    rows = {row.name: sum(row.self_cpu_ns) for row in trace.host.rows}
     assert rows == {
         "aten::linear": 20_000,
         "aten::mm": 60_000,

@@ -33,8 +33,8 @@ def product(ts, number, *, has_kernel, name="aten::mm", call="cudaLaunchKernel",
     return events
 
 
-def counts(found):
-    return (found.launches.n_lost, found.launches.n_calls, found.launches.captured)
+def counts(trace):
+    return (trace.launches.n_lost, trace.launches.n_calls, trace.launches.captured)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def counts(found):
     ],
 )
 def test_launches_of_an_accelerator_that_was_not_recorded(tmp_path, call):
-    found = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=False, call=call))
-    assert (counts(found), found.launches.lost) == ((1, 1, 0), (1,))
-    assert (found.costs.work, found.costs.uncounted) == ({}, {("aten::mm", "", ""): UNRECORDED})
+    trace = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=False, call=call))
+    assert (counts(trace), trace.launches.lost) == ((1, 1, 0), (1,))
+    assert (trace.costs.work, trace.costs.uncounted) == ({}, {("aten::mm", "", ""): UNRECORDED})
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_launches_of_an_accelerator_that_was_not_recorded(tmp_path, call):
     ],
 )
 def test_other_calls_launch_no_kernel(tmp_path, call):
-    found = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=False, call=call))
-    assert counts(found) == (0, 0, 0)
-    assert set(found.costs.work) == {("aten::mm", "", "")}
+    trace = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=False, call=call))
+    assert counts(trace) == (0, 0, 0)
+    assert set(trace.costs.work) == {("aten::mm", "", "")}
 
 
 def test_operations_around_a_launch_have_no_rates_and_others_keep_theirs(tmp_path):
@@ -81,7 +81,7 @@ def test_operations_around_a_launch_have_no_rates_and_others_keep_theirs(tmp_pat
 
     An operation of the CPU beside them has launched nothing.
     """
-    found = analysed(
+    trace = analysed(
         tmp_path,
         build.step(1, 0, 900),
         build.op("aten::copy_", 90, 100, SQUARE, SQUARE),
@@ -94,11 +94,11 @@ def test_operations_around_a_launch_have_no_rates_and_others_keep_theirs(tmp_pat
         build.op("aten::add", 500, 50, SQUARE, SQUARE),
     )
     assert (
-        found.costs.uncounted["aten::mm", "", ""]
-        == found.costs.uncounted["aten::copy_", "", ""]
+        trace.costs.uncounted["aten::mm", "", ""]
+        == trace.costs.uncounted["aten::copy_", "", ""]
         == UNRECORDED
     )
-    assert ("aten::add", "", "") in found.costs.work
+    assert ("aten::add", "", "") in trace.costs.work
 
 
 def test_lost_kernels_are_counted_in_their_steps(tmp_path):
@@ -112,21 +112,21 @@ def test_lost_kernels_are_counted_in_their_steps(tmp_path):
         *product(1100, 3, has_kernel=True),
         *product(1500, 4, has_kernel=True),
     ]
-    found = analysed(tmp_path, *events, *product(5000, 5, has_kernel=False))
-    assert (found.launches.lost, found.launches.calls) == ((2, 0), (2, 2))
-    assert (found.launches.lost_outside, found.launches.calls_outside) == (1, 1)
+    trace = analysed(tmp_path, *events, *product(5000, 5, has_kernel=False))
+    assert (trace.launches.lost, trace.launches.calls) == ((2, 0), (2, 2))
+    assert (trace.launches.lost_outside, trace.launches.calls_outside) == (1, 1)
 
 
 def test_a_call_with_a_part_of_its_kernels_has_no_rates(tmp_path):
-    found = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=True, launches=2))
-    assert counts(found) == (1, 2, 0)
-    assert (found.costs.work, found.costs.uncounted) == ({}, {("aten::mm", "", ""): UNRECORDED})
+    trace = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=True, launches=2))
+    assert counts(trace) == (1, 2, 0)
+    assert (trace.costs.work, trace.costs.uncounted) == ({}, {("aten::mm", "", ""): UNRECORDED})
 
 
 def test_a_complete_trace_has_lost_nothing(tmp_path):
-    found = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=True))
-    assert counts(found) == (0, 1, 0)
-    assert set(found.costs.work) == {("aten::mm", "", "")}
+    trace = analysed(tmp_path, build.step(1, 0, 900), *product(100, 1, has_kernel=True))
+    assert counts(trace) == (0, 1, 0)
+    assert set(trace.costs.work) == {("aten::mm", "", "")}
 
 
 def test_a_launch_by_the_driver_within_one_by_the_runtime_is_one(tmp_path):
@@ -183,26 +183,26 @@ def test_launches_during_a_capture_run_no_kernels(tmp_path, begin, end, is_host_
     events = [*capture(begin, end), *product(250, 2, has_kernel=False)]
     if begin is not None and not is_host_only:
         events += product(100, 1, has_kernel=True)
-    found = analysed(tmp_path, build.step(1, 0, 900), *events)
-    assert (found.launches.n_lost, found.launches.captured) == (0, 1)
+    trace = analysed(tmp_path, build.step(1, 0, 900), *events)
+    assert (trace.launches.n_lost, trace.launches.captured) == (0, 1)
     if is_host_only:
-        assert found.costs.work == {}
+        assert trace.costs.work == {}
 
 
 def test_a_launch_after_a_capture_is_lost(tmp_path):
-    found = analysed(
+    trace = analysed(
         tmp_path,
         build.step(1, 0, 900),
         *capture(200, 400),
         *product(250, 2, has_kernel=False),
         *product(500, 3, has_kernel=False),
     )
-    assert counts(found) == (1, 2, 1)
+    assert counts(trace) == (1, 2, 1)
 
 
 @needs_traces
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_real_traces_have_lost_nothing(name):
-    found = analyse(real_traces.path(name))
-    assert (found.launches.n_lost, found.launches.captured) == (0, 0)
-    assert found.launches.n_calls > 0
+    trace = analyse(real_traces.path(name))
+    assert (trace.launches.n_lost, trace.launches.captured) == (0, 0)
+    assert trace.launches.n_calls > 0

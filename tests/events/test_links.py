@@ -13,21 +13,21 @@ def linked(tmp_path, *events):
 def owner(tmp_path, *events):
     """The names of the operation and of the launch of the only kernel."""
     [kernel] = linked(tmp_path, *events).device
-    return tuple(found and found.name for found in (kernel.operation, kernel.launch))
+    return tuple(event and event.name for event in (kernel.operation, kernel.launch))
 
 
 def test_by_external_id(tmp_path):
-    found = owner(
+    names = owner(
         tmp_path,
         build.op("aten::mm", 0, 9, external=4),
         build.kernel("k", 20, 5, external=4, correlation=70),
     )
-    assert found == ("aten::mm", None)
+    assert names == ("aten::mm", None)
 
 
 def test_by_correlation_where_the_external_id_repeats_it(tmp_path):
     """Earlier versions do so; the number may be that of another operation by chance."""
-    found = owner(
+    names = owner(
         tmp_path,
         build.op("aten::other", 0, 5, external=70),
         build.op("aten::linear", 10, 30, external=1),
@@ -35,7 +35,7 @@ def test_by_correlation_where_the_external_id_repeats_it(tmp_path):
         build.launch(15, 3, 70, external=70),
         build.kernel("k", 50, 5, external=70, correlation=70),
     )
-    assert found == ("aten::addmm", "cudaLaunchKernel")
+    assert names == ("aten::addmm", "cudaLaunchKernel")
 
 
 def test_an_external_id_that_is_the_correlation_by_chance_is_a_link(tmp_path):
@@ -66,8 +66,8 @@ def test_a_python_function_and_a_range_around_the_launch_are_passed_over(tmp_pat
         build.module("Linear_0", 1, 60),
         build.range_("part", 2, 50),
     )
-    found = owner(tmp_path, *around, build.launch(5, 3, 7), build.kernel("k", 95, 5, correlation=7))
-    assert found == ("MyFunction", "cudaLaunchKernel")
+    names = owner(tmp_path, *around, build.launch(5, 3, 7), build.kernel("k", 95, 5, correlation=7))
+    assert names == ("MyFunction", "cudaLaunchKernel")
 
 
 def test_an_operation_of_another_thread_is_not_around_the_launch(tmp_path):
@@ -183,24 +183,24 @@ def training(*, with_links):
 
 @pytest.mark.parametrize("with_links", [True, False])
 def test_backward_is_in_the_module_of_its_forward(tmp_path, with_links):
-    found = scopes(tmp_path, *training(with_links=with_links))
-    assert {name: found[name] for name in found if "Addmm" in name or name == "aten::mm"} == {
+    scope_of = scopes(tmp_path, *training(with_links=with_links))
+    assert {name: scope_of[name] for name in scope_of if "Addmm" in name or name == "aten::mm"} == {
         "autograd::engine::evaluate_function: AddmmBackward0": ("backward", "Linear_0"),
         "AddmmBackward0": ("backward", "Linear_0"),
         "aten::mm": ("backward", "Linear_0"),
     }
-    assert found["aten::detach"] == ("backward", "")
+    assert scope_of["aten::detach"] == ("backward", "")
 
 
 def test_without_modules_an_operation_is_forward_if_it_has_a_backward(tmp_path):
     forward = build.op("aten::addmm", 3, 9, sequence=5)
     node = build.backward("AddmmBackward0", 50, 30, 5)
-    others = [
+    other_operations = [
         build.op("aten::linear", 1, 15),
         build.op("aten::t", 2, 1),
         build.op("aten::to", 30, 5, sequence=6),
     ]
-    assert scopes(tmp_path, forward, node, *others) == {
+    assert scopes(tmp_path, forward, node, *other_operations) == {
         "aten::linear": ("forward", ""),
         "aten::t": ("forward", ""),
         "aten::addmm": ("forward", ""),
@@ -282,8 +282,8 @@ def test_the_module_hierarchy_is_not_used_once_autograd_ran_on_the_thread(tmp_pa
         build.event("cpu_op", "aten::after", 20, 5, **script),
         build.event("cpu_op", "aten::other", 20, 5, thread=7, **script),
     ]
-    found = scopes(tmp_path, *events)
-    assert [found[name][1] for name in ("aten::before", "aten::after", "aten::other")] == [
+    scope_of = scopes(tmp_path, *events)
+    assert [scope_of[name][1] for name in ("aten::before", "aten::after", "aten::other")] == [
         "A0",
         "",
         "A0",

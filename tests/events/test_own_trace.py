@@ -26,8 +26,8 @@ def _own_random_numbers():
         yield
 
 
-def by_key(found):
-    return {row.key: row for row in found.rows}
+def by_key(table):
+    return {row.key: row for row in table.rows}
 
 
 @pytest.mark.parametrize(("phase", "shapes"), [("step", False), ("step", True), ("forward", False)])
@@ -38,10 +38,10 @@ def test_a_saved_record_and_its_trace_have_the_same_table(tmp_path, phase, shape
     profiled.export_trace(path)
     record = builders.case_record(params=case.params, tables=(profiled.table(),))
     saved = CaseRecord.from_json(json.loads(json.dumps(record.to_json()))).table("warm", "host")
-    found = analyse(path)
-    assert by_key(found.host) == by_key(saved)
-    assert found.host.changed(rows=()) == saved.changed(rows=(), profiler_ns=0)
-    assert found.device is None
+    trace = analyse(path)
+    assert by_key(trace.host) == by_key(saved)
+    assert trace.host.changed(rows=()) == saved.changed(rows=(), profiler_ns=0)
+    assert trace.device is None
 
 
 def test_a_table_of_a_profile_of_a_users_own_code_is_that_of_its_trace(tmp_path):
@@ -55,7 +55,7 @@ def test_a_table_of_a_profile_of_a_users_own_code_is_that_of_its_trace(tmp_path)
     path = tmp_path / "trace.json"
     recorded.export_chrome_trace(str(path))
     own = operation_table(recorded, "cpu", "host")
-    found = analyse(path).host
+    table = analyse(path).host
 
     def numbers(rows):
         sums = {}
@@ -68,8 +68,8 @@ def test_a_table_of_a_profile_of_a_users_own_code_is_that_of_its_trace(tmp_path)
             )
         return sums
 
-    assert numbers(found.rows) == numbers(own.rows)
-    assert {row.phase for row in found.rows if row.name == "aten::mm"} == {"forward", "backward"}
+    assert numbers(table.rows) == numbers(own.rows)
+    assert {row.phase for row in table.rows if row.name == "aten::mm"} == {"forward", "backward"}
 
 
 @pytest.mark.parametrize("with_stack", [False, True])

@@ -117,14 +117,14 @@ TOOLS = (labelled, with_suffix, with_prefix, with_rank, in_one_process, joined)
 def merged(tmp_path, tool, ranks, **top):
     events = []
     for rank, alone in enumerate(ranks):
-        of_rank = copy.deepcopy(alone)
-        tool(of_rank, rank)
-        events += of_rank
+        rank_copy = copy.deepcopy(alone)
+        tool(rank_copy, rank)
+        events += rank_copy
     return build.trace_file(tmp_path, events, name="merged.json", devices=[build.H100] * 2, **top)
 
 
-def without_names(found):
-    return dataclasses.replace(found, source="", rank=None, ranks=None)
+def without_names(trace):
+    return dataclasses.replace(trace, source="", rank=None, ranks=None)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -137,20 +137,20 @@ def test_each_rank_has_the_numbers_of_its_own_file(tmp_path, tool):
         )
         for rank, events in enumerate(ranks)
     ]
-    found = analyse_processes(merged(tmp_path, tool, ranks), counts_work=True)
-    assert list(map(without_names, found)) == list(map(without_names, alone))
-    assert [trace.rank for trace in found] == [0, 1]
+    traces = analyse_processes(merged(tmp_path, tool, ranks), counts_work=True)
+    assert list(map(without_names, traces)) == list(map(without_names, alone))
+    assert [trace.rank for trace in traces] == [0, 1]
 
 
 @pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool is not joined])
 def test_ranks_with_the_same_ids_and_the_same_number_of_their_device(tmp_path, tool):
     """In containers, each process has an accelerator 0."""
     ranks = [rank_events(rank) for rank in range(2)]
-    found = analyse_processes(merged(tmp_path, tool, ranks))
+    traces = analyse_processes(merged(tmp_path, tool, ranks))
     assert [
-        [kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in found
+        [kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in traces
     ] == [[200_000], [400_000]]
-    assert [len(trace.timelines) for trace in found] == [1, 1]
+    assert [len(trace.timelines) for trace in traces] == [1, 1]
 
 
 def test_joined_files_with_the_same_ids_are_refused(tmp_path):
@@ -163,11 +163,11 @@ def test_joined_files_with_the_same_ids_are_refused(tmp_path):
 
 def test_joined_files_with_other_ids_on_one_device_are_told_apart(tmp_path):
     """Each correlation is of one process."""
-    found = analyse_processes(
+    traces = analyse_processes(
         merged(tmp_path, joined, [rank_events(rank, ids=100 * rank) for rank in range(2)])
     )
     assert [
-        [kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in found
+        [kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in traces
     ] == [[200_000], [400_000]]
 
 
@@ -176,8 +176,11 @@ def test_kernels_without_a_launch_belong_to_the_process_of_their_device(tmp_path
         [*rank_events(rank, device=rank, ids=100 * rank), build.kernel("early", 1, 3, device=rank)]
         for rank in range(2)
     ]
-    found = analyse_processes(merged(tmp_path, joined, ranks))
-    assert ["early" in {kernel.name for kernel in trace.kernels} for trace in found] == [True, True]
+    traces = analyse_processes(merged(tmp_path, joined, ranks))
+    assert ["early" in {kernel.name for kernel in trace.kernels} for trace in traces] == [
+        True,
+        True,
+    ]
 
 
 def test_a_kernel_from_before_the_trace_tells_nothing(tmp_path):
@@ -204,9 +207,9 @@ def test_the_rank_and_the_size_of_the_run(tmp_path):
     run = {"distributedInfo": {"rank": 0, "world_size": 8}}
 
     def named(tool):
-        found = analyse_processes(merged(tmp_path, tool, ranks, **run))
+        traces = analyse_processes(merged(tmp_path, tool, ranks, **run))
         return [
-            (trace.source.removeprefix(f"{tmp_path}/"), trace.rank, trace.ranks) for trace in found
+            (trace.source.removeprefix(f"{tmp_path}/"), trace.rank, trace.ranks) for trace in traces
         ]
 
     assert named(with_rank) == [("merged.json (rank 0)", 0, 8), ("merged.json (rank 1)", 1, 8)]
@@ -225,14 +228,14 @@ def test_a_number_of_different_accelerators_has_no_name(tmp_path):
     """A tool that merges files of two machines lists the accelerators of both."""
     ranks = [rank_events(rank) for rank in range(2)]
     events = []
-    for rank, of_rank in enumerate(ranks):
-        labelled(of_rank, rank)
-        events += of_rank
+    for rank, labelled_events in enumerate(ranks):
+        labelled(labelled_events, rank)
+        events += labelled_events
     listed = [
         {"id": number, "name": name} for name in (build.H100, build.MI300X) for number in (0, 1)
     ]
-    found = analyse_processes(build.trace_file(tmp_path, events, deviceProperties=listed))
-    assert [trace.machine for trace in found] == [(("", 0),), (("", 0),)]
+    traces = analyse_processes(build.trace_file(tmp_path, events, deviceProperties=listed))
+    assert [trace.machine for trace in traces] == [(("", 0),), (("", 0),)]
 
 
 def test_ranks_of_the_cpu(tmp_path):
@@ -241,9 +244,9 @@ def test_ranks_of_the_cpu(tmp_path):
         for rank in range(2)
     ]
     for tool in TOOLS:
-        found = analyse_processes(merged(tmp_path, tool, ranks))
+        traces = analyse_processes(merged(tmp_path, tool, ranks))
         times = [
-            row.self_cpu_ns for trace in found for row in trace.host.rows if row.name == "aten::mm"
+            row.self_cpu_ns for trace in traces for row in trace.host.rows if row.name == "aten::mm"
         ]
         assert times == [(50_000,), (51_000,)], tool
 
@@ -251,8 +254,8 @@ def test_ranks_of_the_cpu(tmp_path):
 def test_labels_without_a_host(tmp_path):
     ranks = [[build.kernel("gemm", 0, 10 + rank)] for rank in range(2)]
     for tool in (labelled, with_rank):
-        found = analyse_processes(merged(tmp_path, tool, ranks))
-        assert [trace.timelines[0].busy_ns for trace in found] == [10_000, 11_000], tool
+        traces = analyse_processes(merged(tmp_path, tool, ranks))
+        assert [trace.timelines[0].busy_ns for trace in traces] == [10_000, 11_000], tool
 
 
 @needs_traces
@@ -270,10 +273,10 @@ def test_real_traces_that_are_merged_have_the_tables_of_their_own_files(tmp_path
             for event in events
             if type(event.get("pid")) is int and type(event.get("tid")) is int
         ]
-    found = analyse_processes(merged(tmp_path, tool, ranks))
+    merged_traces = analyse_processes(merged(tmp_path, tool, ranks))
     tables = [
         [(trace.host, trace.device, trace.kernels, trace.launches) for trace in traces]
-        for traces in (alone, found)
+        for traces in (alone, merged_traces)
     ]
     assert tables[0] == tables[1]
 
@@ -281,9 +284,9 @@ def test_real_traces_that_are_merged_have_the_tables_of_their_own_files(tmp_path
 # ---- Files of one process ------------------------------------------------------------------------
 
 
-def one(tmp_path, events, **options):
-    [found] = analysis.linked_processes(build.trace_file(tmp_path, events, **options))
-    return found
+def only_trace(tmp_path, events, **options):
+    [trace] = analysis.linked_processes(build.trace_file(tmp_path, events, **options))
+    return trace
 
 
 def test_several_accelerators_of_one_process_are_one_trace(tmp_path):
@@ -292,8 +295,8 @@ def test_several_accelerators_of_one_process_are_one_trace(tmp_path):
         build.launch(850, 5, 777),
         build.kernel("second", 860, 5, correlation=777, device=1),
     ]
-    found = one(tmp_path, events, devices=[build.H100] * 2)
-    assert [timeline.device for timeline in analysis.timelines(found)] == ["0", "1"]
+    trace = only_trace(tmp_path, events, devices=[build.H100] * 2)
+    assert [timeline.device for timeline in analysis.timelines(trace)] == ["0", "1"]
 
 
 @pytest.mark.parametrize("pid", [0, 7, "Spans", "worker 1", ""])
@@ -312,10 +315,10 @@ def test_processes_that_run_no_program_are_no_ranks(tmp_path, pid):
         build.event("python_function", "worker.py", 0, 900, pid=pid, thread=1),
         build.event("user_annotation", "loading", 0, 900, pid=pid, thread=1),
     ]
-    found = one(tmp_path, [*rank_events(0), *beside])
-    kernels = {kernel.name: kernel.operation and kernel.operation.name for kernel in found.device}
+    trace = only_trace(tmp_path, [*rank_events(0), *beside])
+    kernels = {kernel.name: kernel.operation and kernel.operation.name for kernel in trace.device}
     assert kernels == {"gemm": "aten::addmm", "gemm_backward": "aten::mm", "adam": None}
-    backward = [event.scope for event in found.host if event.name == "aten::mm"]
+    backward = [event.scope for event in trace.host if event.name == "aten::mm"]
     assert {scope.module for scope in backward} == {"Linear_0"}
 
 
@@ -330,8 +333,8 @@ def test_annotations_may_have_the_number_of_the_process_outside_its_container(tm
 def test_one_rank_with_a_label_is_one_trace(tmp_path):
     events = rank_events(0)
     labelled(events, 3)
-    found = analyse(build.trace_file(tmp_path, events))
-    assert [kernel.key for kernel in found.kernels if kernel.name == "gemm"] == [
+    trace = analyse(build.trace_file(tmp_path, events))
+    assert [kernel.key for kernel in trace.kernels if kernel.name == "gemm"] == [
         ("aten::addmm", "forward", "Linear_0")
     ]
 
@@ -345,7 +348,7 @@ def test_an_id_of_two_operations_belongs_to_the_one_around_the_launch(tmp_path):
         build.kernel("relu", 50, 5, external=2, correlation=8),
     ]
     assert [
-        kernel.operation and kernel.operation.name for kernel in one(tmp_path, events).device
+        kernel.operation and kernel.operation.name for kernel in only_trace(tmp_path, events).device
     ] == ["aten::mm", None]
 
 
@@ -355,7 +358,7 @@ def test_the_driver_may_repeat_the_correlation_of_the_runtime(tmp_path):
         build.launch(10, 30, 7),
         build.launch(20, 10, 7, name="cuLaunchKernel"),
     ]
-    [kernel] = one(tmp_path, [*events, build.kernel("gemm", 50, 5, correlation=7)]).device
+    [kernel] = only_trace(tmp_path, [*events, build.kernel("gemm", 50, 5, correlation=7)]).device
     assert (kernel.operation.name, kernel.launch.name) == ("aten::mm", "cuLaunchKernel")
 
 
@@ -370,8 +373,8 @@ def test_a_merged_file_in_the_folder_of_its_ranks_is_left_out(tmp_path):
         build.trace_file(
             tmp_path, events, name=f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2}
         )
-    found = read_ranks(tmp_path, lambda _: None)
-    assert ([trace.rank for trace in found.ranks], found.merged) == ([0, 1], ("merged.json",))
+    run = read_ranks(tmp_path, lambda _: None)
+    assert ([trace.rank for trace in run.ranks], run.merged) == ([0, 1], ("merged.json",))
 
 
 def test_where_one_trace_is_needed_a_merged_file_is_refused(tmp_path):

@@ -72,24 +72,24 @@ def tracelens(name, table):
 
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_the_device_column_adds_up_to_all_kernels_copies_and_fills(name):
-    found = analysed(name)
+    trace = analysed(name)
     ran = [
         event
         for event in raw_events(name)
         if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
     ]
-    assert sum(sum(row.self_device_ns) for row in found.device.rows) == sum(
+    assert sum(sum(row.self_device_ns) for row in trace.device.rows) == sum(
         round(event["dur"] * 1000) for event in ran
     )
-    assert sum(kernel.count for kernel in found.kernels) == len(ran)
+    assert sum(kernel.count for kernel in trace.kernels) == len(ran)
 
 
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_the_host_rows_add_up_to_the_steps(name):
-    found = analysed(name).host
+    table = analysed(name).host
     assert (
-        tuple(map(sum, zip(*(row.self_cpu_ns for row in found.rows), strict=True)))
-        == found.iteration_ns
+        tuple(map(sum, zip(*(row.self_cpu_ns for row in table.rows), strict=True)))
+        == table.iteration_ns
     )
 
 
@@ -131,13 +131,13 @@ def test_the_share_of_the_device_time_with_an_operation(name, share):
 
 def test_the_kernels_of_graphs_belong_to_the_operation_that_launched_the_graph():
     trace = linked("diff_test")
-    of_graphs = [
+    graph_kernels = [
         event
         for event in trace.device
         if event.launch is not None and event.launch.name == "cudaGraphLaunch"
     ]
-    assert len(of_graphs) == 5046
-    assert {event.operation.name for event in of_graphs} == {
+    assert len(graph_kernels) == 5046
+    assert {event.operation.name for event in graph_kernels} == {
         "CompiledFunction",
         "CompiledFunctionBackward",
     }
@@ -148,16 +148,16 @@ def test_the_kernels_of_graphs_belong_to_the_operation_that_launched_the_graph()
 )
 def test_every_link_from_forward_to_backward_gives_phase_and_module(name, pairs):
     trace = linked(name)
-    of_place = defaultdict(list)
+    events_of_place = defaultdict(list)
     for event in trace.host:
-        of_place[event.thread, event.start].append(event)
+        events_of_place[event.thread, event.start].append(event)
     assert len(trace.flows) == pairs
     without_module = set()
     for forward, backward in trace.flows:
-        origin = next(event for event in of_place[forward] if event.sequence is not None)
-        found = next(event for event in of_place[backward] if event.is_backward)
-        assert (origin.scope.phase, found.scope.phase) == ("forward", "backward")
-        assert found.scope.module == origin.scope.module
+        origin = next(event for event in events_of_place[forward] if event.sequence is not None)
+        origin_of_backward = next(event for event in events_of_place[backward] if event.is_backward)
+        assert (origin.scope.phase, origin_of_backward.scope.phase) == ("forward", "backward")
+        assert origin_of_backward.scope.module == origin.scope.module
         without_module |= set() if origin.scope.module else {origin.name}
     # The loss is a function outside of all modules; the other trace has no Python stacks.
     assert name == "mi250_mlp_training" or without_module == {"aten::mse_loss"}
@@ -186,13 +186,13 @@ def test_time_per_kernel_is_that_of_tracelens(name):
         if kernel.kind != KERNEL:
             copies += kernel.ns
             continue
-        found = ours[kernel.key[0], kernel.name]
-        found[0] = found[0] + kernel.ns
-        found[1] = found[1] + kernel.count
+        sums = ours[kernel.key[0], kernel.name]
+        sums[0] = sums[0] + kernel.ns
+        sums[1] = sums[1] + kernel.count
     for row in tracelens(name, "kernel_summary"):
-        found = theirs[row["Parent cpu_op"] or UNATTRIBUTED, row["Kernel name"]]
-        found[0] += float(row["Kernel duration (µs)_sum"]) * 1000
-        found[1] += int(row["Kernel duration (µs)_count"])
+        sums = theirs[row["Parent cpu_op"] or UNATTRIBUTED, row["Kernel name"]]
+        sums[0] += float(row["Kernel duration (µs)_sum"]) * 1000
+        sums[1] += int(row["Kernel duration (µs)_count"])
     assert ours.keys() == theirs.keys()
     for key, (ns, count) in theirs.items():
         assert ours[key] == [pytest.approx(ns, rel=1e-3), count]
@@ -204,18 +204,18 @@ def test_busy_and_idle_time_are_those_of_tracelens(name):
     trace = linked(name)
     unlinked = [event for event in trace.device if event.launch is None]
     trace.device = [event for event in trace.device if event.launch is not None]
-    [found] = timelines(trace)
+    [line] = timelines(trace)
     theirs = {row["type"]: float(row["time ms"]) * 1e6 for row in tracelens(name, "gpu_timeline")}
     assert sum(event.ns for event in unlinked) == UNLINKED[name]
     assert {
-        "computation_time": found.computation_ns,
-        "exposed_comm_time": found.exposed_communication_ns,
-        "exposed_memcpy_time": found.exposed_copies_ns,
-        "busy_time": found.busy_ns,
-        "idle_time": found.idle_ns,
-        "total_time": found.span_ns,
-        "total_comm_time": found.communication_ns,
-        "total_memcpy_time": found.copies_ns,
+        "computation_time": line.computation_ns,
+        "exposed_comm_time": line.exposed_communication_ns,
+        "exposed_memcpy_time": line.exposed_copies_ns,
+        "busy_time": line.busy_ns,
+        "idle_time": line.idle_ns,
+        "total_time": line.span_ns,
+        "total_comm_time": line.communication_ns,
+        "total_memcpy_time": line.copies_ns,
     } == pytest.approx(theirs, rel=1e-3)
 
 
@@ -252,14 +252,14 @@ def kineto_event(event, *, has_types):
     """An event of a file as the profiler gives it."""
     category = event["cat"]
     args = event.get("args", {})
-    of_device = category in (*DEVICE_CATEGORIES, "gpu_user_annotation")
+    is_of_device = category in (*DEVICE_CATEGORIES, "gpu_user_annotation")
     is_operation = category == "cpu_op"
     start_ns = round(event["ts"] * 1000)
     values = {
         "scope": RANGE if category == "user_annotation" else OPERATION,
-        "device_type": DeviceType.CUDA if of_device else DeviceType.CPU,
+        "device_type": DeviceType.CUDA if is_of_device else DeviceType.CPU,
         "device_index": args.get("device", 0),
-        "device_resource_id": args.get("stream") if of_device else event["tid"],
+        "device_resource_id": args.get("stream") if is_of_device else event["tid"],
         "is_user_annotation": category == "gpu_user_annotation",
         "fwd_thread_id": args.get("Fwd thread id", 0),
         "sequence_nr": args.get("Sequence number", -1),

@@ -13,29 +13,29 @@ def analysed(tmp_path, *events, **top):
 
 def host(tmp_path, *events):
     """(calls, self us, total us) by the name of the operation or the row."""
-    found = analysed(tmp_path, *events).host
+    table = analysed(tmp_path, *events).host
     return {
         row.name + (f" {row.phase}" if row.phase else ""): (
             row.calls,
             sum(row.self_cpu_ns) / 1e3,
             sum(row.total_cpu_ns) / 1e3,
         )
-        for row in found.rows
+        for row in table.rows
     }
 
 
 def device(tmp_path, *events, **top):
     """(device us, names of kernels) by the name of the row."""
-    found = analysed(tmp_path, *events, **top).device
+    table = analysed(tmp_path, *events, **top).device
     return {
         row.name: (sum(row.self_device_ns) / 1e3, row.kernels)
-        for row in found.rows
+        for row in table.rows
         if sum(row.self_device_ns)
     }
 
 
 def test_self_time_is_without_operations_ranges_and_runtime(tmp_path):
-    found = host(
+    rows = host(
         tmp_path,
         build.step(1, 0, 100),
         build.op("aten::linear", 10, 50),
@@ -43,7 +43,7 @@ def test_self_time_is_without_operations_ranges_and_runtime(tmp_path):
         build.launch(25, 10, 1),
         build.kernel("k", 70, 5, correlation=1),
     )
-    assert found == {
+    assert rows == {
         "aten::linear": (1, 20, 50),
         "aten::addmm": (1, 20, 30),
         RUNTIME: (1, 10, 10),
@@ -52,18 +52,18 @@ def test_self_time_is_without_operations_ranges_and_runtime(tmp_path):
 
 
 def test_python_functions_take_no_time_of_an_operation(tmp_path):
-    found = host(
+    rows = host(
         tmp_path,
         build.step(1, 0, 100),
         build.op("MyFunction", 10, 50),
         build.module("Linear_0", 12, 40),
         build.op("aten::mm", 20, 10),
     )
-    assert (found["MyFunction"], found["aten::mm forward"]) == ((1, 40, 50), (1, 10, 10))
+    assert (rows["MyFunction"], rows["aten::mm forward"]) == ((1, 40, 50), (1, 10, 10))
 
 
 def test_an_operation_that_only_calls_one_of_its_name_is_counted_once(tmp_path):
-    found = host(
+    rows = host(
         tmp_path,
         build.step(1, 0, 100),
         build.op("aten::to", 10, 50),
@@ -71,29 +71,29 @@ def test_an_operation_that_only_calls_one_of_its_name_is_counted_once(tmp_path):
         build.op("aten::to", 13, 30),
         build.op("aten::copy_", 20, 10),
     )
-    assert (found["aten::to"], found["aten::copy_"]) == ((1, 40, 50), (1, 10, 10))
+    assert (rows["aten::to"], rows["aten::copy_"]) == ((1, 40, 50), (1, 10, 10))
 
 
 def test_rounded_times_do_not_break_calls(tmp_path):
     """In whole microseconds an operation may seem to end one after the operation around it."""
-    found = host(
+    rows = host(
         tmp_path,
         build.step(1, 0, 100),
         build.op("aten::linear", 10, 50),
         build.op("aten::addmm", 50, 11),
     )
-    assert (found["aten::linear"], found["aten::addmm"]) == ((1, 40, 50), (1, 11, 11))
+    assert (rows["aten::linear"], rows["aten::addmm"]) == ((1, 40, 50), (1, 11, 11))
 
 
 def test_communication_of_the_cpu_runs_beside_its_thread(tmp_path):
-    found = host(
+    rows = host(
         tmp_path,
         build.step(1, 0, 100),
         build.op("c10d::allreduce_", 10, 10),
         build.range_("gloo:all_reduce", 15, 60),
         build.op("aten::mm", 30, 20),
     )
-    assert found == {
+    assert rows == {
         "c10d::allreduce_": (1, 10, 10),
         "gloo:all_reduce": (1, 60, 60),
         "aten::mm": (1, 20, 20),
@@ -107,8 +107,8 @@ def test_memory_beside_a_thread_is_that_of_its_operations(tmp_path):
         build.op("aten::mm", 30, 20),
         build.memory(35, 64, of_host=True),
     ]
-    found = analysed(tmp_path, *events, devices=[]).host
-    assert {row.name: row.memory_bytes for row in found.rows if row.is_operation} == {
+    table = analysed(tmp_path, *events, devices=[]).host
+    assert {row.name: row.memory_bytes for row in table.rows if row.is_operation} == {
         "gloo:all_reduce": 0,
         "aten::mm": 64,
     }
@@ -123,14 +123,14 @@ def test_the_host_rows_add_up_to_the_step_with_backward_on_another_thread(tmp_pa
         build.backward("AddmmBackward0", 45, 40, 3),
         build.op("aten::mm", 50, 10, thread=build.BACKWARD_THREAD),
     ]
-    found = host(tmp_path, *events)
-    assert found["(outside operations) backward"][1] == 10
-    assert sum(own for _, own, _ in found.values()) == 100
+    rows = host(tmp_path, *events)
+    assert rows["(outside operations) backward"][1] == 10
+    assert sum(own for _, own, _ in rows.values()) == 100
 
 
 def test_a_range_on_another_thread_takes_its_time_from_the_thread_of_the_steps_too(tmp_path):
     """Such as that of a hook in backward, which the thread of the steps waits for."""
-    found = host(
+    rows = host(
         tmp_path,
         build.step(1, 0, 100),
         build.range_("## backward ##", 10, 80),
@@ -138,7 +138,7 @@ def test_a_range_on_another_thread_takes_its_time_from_the_thread_of_the_steps_t
         build.range_("hook", 20, 40, thread=7),
         build.op("aten::mm", 25, 30, thread=7),
     )
-    assert sum(own for _, own, _ in found.values()) == 100
+    assert sum(own for _, own, _ in rows.values()) == 100
 
 
 def test_no_time_is_below_0_where_events_of_a_thread_overlap(tmp_path):
@@ -146,12 +146,12 @@ def test_no_time_is_below_0_where_events_of_a_thread_overlap(tmp_path):
 
     Operations of several threads seem to be of one.
     """
-    found = host(
+    rows = host(
         tmp_path,
         build.op("aten::mm", 0, 10, thread=None),
         build.op("aten::add", 5, 10, thread=None),
     )
-    assert found == {"aten::mm": (1, 10, 10), "aten::add": (1, 10, 10), OUTSIDE: (0, 0, 0)}
+    assert rows == {"aten::mm": (1, 10, 10), "aten::add": (1, 10, 10), OUTSIDE: (0, 0, 0)}
 
 
 def test_each_step_has_a_sample(tmp_path):
@@ -162,9 +162,9 @@ def test_each_step_has_a_sample(tmp_path):
         build.op("aten::mm", 110, 30),
         build.op("aten::mm", 150, 40),
     ]
-    found = analysed(tmp_path, *events)
-    [row] = [row for row in found.host.rows if row.is_operation]
-    assert (found.steps, found.host.iteration_ns) == (
+    trace = analysed(tmp_path, *events)
+    [row] = [row for row in trace.host.rows if row.is_operation]
+    assert (trace.steps, trace.host.iteration_ns) == (
         ("ProfilerStep#1", "ProfilerStep#2"),
         (100_000, 200_000),
     )
@@ -172,14 +172,14 @@ def test_each_step_has_a_sample(tmp_path):
 
 
 def test_calls_outside_the_steps_are_left_out_and_stated(tmp_path):
-    found = analysed(
+    trace = analysed(
         tmp_path,
         build.op("aten::before", 0, 7),
         build.step(1, 10, 50),
         build.op("aten::mm", 15, 5),
         build.op("aten::after", 70, 4),
     )
-    assert ([row.name for row in found.host.rows if row.is_operation], found.outside_ns) == (
+    assert ([row.name for row in trace.host.rows if row.is_operation], trace.outside_ns) == (
         ["aten::mm"],
         11_000,
     )
@@ -187,21 +187,21 @@ def test_calls_outside_the_steps_are_left_out_and_stated(tmp_path):
 
 def test_a_step_without_an_operation_is_none(tmp_path):
     """The profiler opens one more step when the last one ends."""
-    found = analysed(
+    trace = analysed(
         tmp_path, build.step(1, 0, 100), build.op("aten::mm", 10, 20), build.step(2, 100, 3)
     )
-    assert found.steps == ("ProfilerStep#1",)
+    assert trace.steps == ("ProfilerStep#1",)
 
 
 def test_without_steps_the_trace_is_one(tmp_path):
-    found = analysed(
+    trace = analysed(
         tmp_path,
         build.op("aten::mm", 10, 20),
         build.op("aten::add", 50, 30),
         build.op("aten::t", 60, 90, thread=7),
     )
-    times = {row.name: sum(row.self_cpu_ns) for row in found.host.rows}
-    assert (found.are_steps_marked, found.host.iteration_ns) == (False, (140_000,))
+    times = {row.name: sum(row.self_cpu_ns) for row in trace.host.rows}
+    assert (trace.are_steps_marked, trace.host.iteration_ns) == (False, (140_000,))
     # The thread of the step is the one with the most time; it is idle or in Python while the other
     # one runs 50 us.
     assert times == {"aten::mm": 20_000, "aten::add": 30_000, "aten::t": 90_000, OUTSIDE: 0}
@@ -210,11 +210,11 @@ def test_without_steps_the_trace_is_one(tmp_path):
 def test_the_whole_trace_ends_with_its_last_event(tmp_path):
     """The accelerator may run what the host launched long after the last call of the host."""
     events = [build.op("aten::mm", 1000, 80, external=1), build.launch(1020, 10, 1)]
-    found = analysed(
+    trace = analysed(
         tmp_path, *events, build.kernel("gemm", 1050, 100_000, correlation=1, external=1)
     )
-    assert (found.host.iteration_ns, found.device.busy_ns) == ((100_050_000,), (100_000_000,))
-    assert sum(sum(row.self_cpu_ns) for row in found.host.rows) == 100_050_000
+    assert (trace.host.iteration_ns, trace.device.busy_ns) == ((100_050_000,), (100_000_000,))
+    assert sum(sum(row.self_cpu_ns) for row in trace.host.rows) == 100_050_000
 
 
 def test_device_time_adds_up_whatever_is_linked(tmp_path):
@@ -247,10 +247,10 @@ def test_a_kernel_counts_to_the_step_that_launched_it(tmp_path):
         build.kernel("lost", -50, 7),
         build.kernel("late", 500, 3),
     ]
-    found = analysed(tmp_path, *events).device
-    times = {row.name: row.self_device_ns for row in found.rows if sum(row.self_device_ns)}
+    table = analysed(tmp_path, *events).device
+    times = {row.name: row.self_device_ns for row in table.rows if sum(row.self_device_ns)}
     assert times == {"aten::mm": (10_000, 20_000), UNATTRIBUTED: (7_000, 3_000)}
-    assert found.busy_ns == (17_000, 23_000)
+    assert table.busy_ns == (17_000, 23_000)
 
 
 def test_kernels_of_two_streams_are_busy_once(tmp_path):
@@ -261,8 +261,8 @@ def test_kernels_of_two_streams_are_busy_once(tmp_path):
             for stream in (1, 2)
         ),
     ]
-    found = analysed(tmp_path, *events).device
-    assert (sum(sum(row.self_device_ns) for row in found.rows), found.busy_ns) == (
+    table = analysed(tmp_path, *events).device
+    assert (sum(sum(row.self_device_ns) for row in table.rows), table.busy_ns) == (
         20_000,
         (11_000,),
     )
@@ -301,14 +301,14 @@ def test_rows_that_are_no_operations_have_no_place(tmp_path):
         build.kernel("triton", 50, 10, correlation=8),
         build.kernel("lost", 70, 10),
     ]
-    found = analysed(tmp_path, *events)
-    rows = {row.key: row for row in found.device.rows}
+    trace = analysed(tmp_path, *events)
+    rows = {row.key: row for row in trace.device.rows}
     assert (rows[UNATTRIBUTED, "", ""].calls, rows[UNATTRIBUTED, "", ""].self_device_ns) == (
         2,
         (20_000,),
     )
     assert not any(rows[RUNTIME, "", ""].self_device_ns)
-    assert UNATTRIBUTED not in {row.name for row in found.host.rows}
+    assert UNATTRIBUTED not in {row.name for row in trace.host.rows}
 
 
 def in_ranges(*, thread=build.THREAD):
@@ -333,10 +333,10 @@ def in_ranges(*, thread=build.THREAD):
 def test_kernels_outside_operations_belong_to_the_innermost_range_around_their_launch(
     tmp_path, thread
 ):
-    found = analysed(tmp_path, *in_ranges(thread=thread))
+    trace = analysed(tmp_path, *in_ranges(thread=thread))
     rows = {
         row.key: (row.calls, row.self_device_ns, row.kernels)
-        for row in found.device.rows
+        for row in trace.device.rows
         if any(row.self_device_ns)
     }
     assert rows == {
@@ -344,19 +344,19 @@ def test_kernels_outside_operations_belong_to_the_innermost_range_around_their_l
         ("Optimizer.step#FusedAdam.step", "optimizer", ""): (1, (70_000,), ("adam",)),
         ("unscale", "optimizer", ""): (1, (5_000,), ("unscale_kernel",)),
     }
-    assert sum(sum(row.self_device_ns) for row in found.device.rows) == sum(found.device.busy_ns)
+    assert sum(sum(row.self_device_ns) for row in trace.device.rows) == sum(trace.device.busy_ns)
 
 
 def test_the_host_time_of_ranges_stays_outside_operations(tmp_path):
-    found = analysed(tmp_path, *in_ranges())
-    for table in (found.host, found.device):
+    trace = analysed(tmp_path, *in_ranges())
+    for table in (trace.host, trace.device):
         assert sum(sum(row.self_cpu_ns) for row in table.rows) == sum(table.iteration_ns)
-    host = {row.key: sum(row.self_cpu_ns) for row in found.host.rows}
+    host = {row.key: sum(row.self_cpu_ns) for row in trace.host.rows}
     assert host[OUTSIDE, "optimizer", ""] == 170_000  # without three launches
     assert (
-        found.ranges
+        trace.ranges
         == {"Optimizer.step#FusedAdam.step", "unscale"}
-        == {row.name for row in found.device.rows} - {row.name for row in found.host.rows}
+        == {row.name for row in trace.device.rows} - {row.name for row in trace.host.rows}
     )
 
 
@@ -391,10 +391,10 @@ def test_ranges_that_mark_steps_phases_and_modules_are_no_rows(tmp_path, name):
         build.range_(name, 0, 90),
         build.op("aten::mm", 80, 5),
     ]
-    found = device(
+    rows = device(
         tmp_path, *events, build.launch(10, 5, 8), build.kernel("k", 50, 10, correlation=8)
     )
-    assert found == {UNATTRIBUTED: (10, ("k",))}
+    assert rows == {UNATTRIBUTED: (10, ("k",))}
 
 
 def test_a_range_within_an_operation_and_one_of_another_thread_have_no_kernels(tmp_path):
@@ -418,9 +418,9 @@ def test_a_range_named_like_an_operation_shares_its_row(tmp_path):
         build.launch(35, 5, 2),
         build.kernel("k2", 80, 4, correlation=2),
     ]
-    found = analysed(tmp_path, *events)
-    [row] = [row for row in found.device.rows if row.name == "aten::mm"]
-    assert (row.calls, row.self_device_ns, row.self_cpu_ns, found.ranges) == (
+    trace = analysed(tmp_path, *events)
+    [row] = [row for row in trace.device.rows if row.name == "aten::mm"]
+    assert (row.calls, row.self_device_ns, row.self_cpu_ns, trace.ranges) == (
         1,
         (14_000,),
         (20_000,),
@@ -439,9 +439,9 @@ def test_iterations_of_mnistbench_are_counted_alone(tmp_path):
         build.launch(23, 2, 2),
         build.kernel("k", 30, 4, external=2, correlation=2),
     ]
-    found = analysed(tmp_path, *events)
-    times = {row.name: row.self_device_ns for row in found.device.rows}
-    assert (times["aten::mm"], found.outside_device_ns) == ((4_000,), 3_000)
+    trace = analysed(tmp_path, *events)
+    times = {row.name: row.self_device_ns for row in trace.device.rows}
+    assert (times["aten::mm"], trace.outside_device_ns) == ((4_000,), 3_000)
 
 
 @pytest.mark.parametrize(
@@ -471,8 +471,8 @@ def test_shares_without_a_place(tmp_path):
         build.kernel("k", 60, 9, external=1),
         build.kernel("k", 70, 1, external=2),
     ]
-    found = analysed(tmp_path, *events).unplaced
-    assert found == {
+    shares = analysed(tmp_path, *events).unplaced
+    assert shares == {
         "host_phase": 0.25,
         "host_module": 0.25,
         "device_phase": 0.1,

@@ -71,7 +71,7 @@ def launches(
     draw = np.random.default_rng(seed)
     measured = []
     for _ in range(count):
-        of_launch = {}
+        launch_cases = {}
         for case in cases:
             factors, turns = np.exp(
                 draw.normal(change + draw.normal(0, between), within, (2, blocks))
@@ -82,13 +82,13 @@ def launches(
                 if operation is not None
                 else [(), ()]
             )
-            of_launch[case] = [
+            launch_cases[case] = [
                 {
                     BASE: side([1e6] * blocks, rows[0]),
                     HEAD: side(1e6 * factors, rows[1], 1e6 * turns),
                 }
             ]
-        measured.append(Launch(1, of_launch, 1.0))
+        measured.append(Launch(1, launch_cases, 1.0))
     return measured
 
 
@@ -221,8 +221,8 @@ def test_bounds_of_all_shards_together_need_more():
     limits = Thresholds(case=0.05, operation=0.05, once=0.2)
     names = ["t0", "t1", "t2"]
     measured = launches(LAUNCHES, within=0.001, between=0.03, cases=names)
-    of_gate, of_shard = (planned(measured, limits, shards) for shards in (1, 40))
-    assert LAUNCHES <= of_gate < of_shard <= MOST_LAUNCHES
+    gate_launches, shard_launches = (planned(measured, limits, shards) for shards in (1, 40))
+    assert LAUNCHES <= gate_launches < shard_launches <= MOST_LAUNCHES
 
 
 def test_a_case_that_no_plan_can_bound_takes_no_more_launches():

@@ -167,7 +167,8 @@ class Launches:
         rows = [reproducer_builders.row()]
         return {
             side: {
-                one["script"]: {"rows": rows, "why_not": "", "threads": 1} for one in wanted[side]
+                script["script"]: {"rows": rows, "why_not": "", "threads": 1}
+                for script in wanted[side]
             }
             for side in wanted
         }
@@ -319,10 +320,10 @@ def test_what_the_surveys_say_of_a_case_is_said_once(gate, launches):
     listing = launches.listing
 
     def noted(side):
-        found = listing(side)
-        found.cases[QUICK].note = "changes its arguments"
-        found.cases[QUICK].uncompared = f"returns {side}"
-        return found
+        listed = listing(side)
+        listed.cases[QUICK].note = "changes its arguments"
+        listed.cases[QUICK].uncompared = f"returns {side}"
+        return listed
 
     launches.listing = noted
     header = gate(launches=8).header
@@ -406,16 +407,16 @@ def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate,
     listing = launches.listing
 
     def swapped(side):
-        found = listing(side)
+        listed = listing(side)
         order = ("one", "two") if side == BASE else ("two", "one")
         for case, parameters in zip(("t.py::t[x0]", "t.py::t[x1]"), order, strict=True):
-            found.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
-        return found
+            listed.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
+        return listed
 
     launches.listing = swapped
-    of_base = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
-    of_head = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
-    launches.again = {BASE: of_base, HEAD: of_head}
+    base_parameters = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
+    head_parameters = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
+    launches.again = {BASE: base_parameters, HEAD: head_parameters}
     header = gate(launches=8).header
     assert header.sides.unmeasurable == {"t.py::t[x0]": REORDERED, "t.py::t[x1]": REORDERED}
     assert list(header.labels) == [QUICK, SLOW]
@@ -424,17 +425,18 @@ def test_parameters_that_belong_to_another_id_in_the_head_are_not_compared(gate,
 
 def test_parameters_whose_order_is_random_are_not_said_to_have_changed_in_the_head(gate, launches):
     listing = launches.listing
-    of_base = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
-    of_head = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
+    base_parameters = {"t.py::t[x0]": "one", "t.py::t[x1]": "two"}
+    head_parameters = {"t.py::t[x0]": "two", "t.py::t[x1]": "one"}
 
     def swapped(side):
-        found = listing(side)
-        for case, parameters in (of_base if side == BASE else of_head).items():
-            found.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
-        return found
+        listed = listing(side)
+        for case, parameters in (base_parameters if side == BASE else head_parameters).items():
+            listed.cases[case] = ListedCase(case, PARAMS, parameters=parameters)
+        return listed
 
     launches.listing = swapped
-    launches.again = {BASE: of_head, HEAD: of_head}  # the head has the same order twice by chance
+    # The head has the same order twice by chance.
+    launches.again = {BASE: head_parameters, HEAD: head_parameters}
     header = gate(launches=8).header
     assert header.sides.unmeasurable == {"t.py::t[...]": OTHER_PARAMETERS}
     assert (header.sides.only_base, header.sides.only_head, header.sides.changed) == ((), (), ())
@@ -471,14 +473,14 @@ def test_the_hash_seed_of_the_user_is_said(gate, monkeypatch):
 def test_what_decides_which_code_runs_is_kept_of_both_sides(gate, launches):
     listing = launches.listing
 
-    def found(side):
+    def with_paths(side):
         listed = replace(
             listing(side), cpu={"instruction set": {BASE: "AVX512", HEAD: "AVX2"}[side]}
         )
         listed.cases[QUICK].onednn = {"matmul ref:any": 1} if side == HEAD else {}
         return listed
 
-    launches.listing = found
+    launches.listing = with_paths
     measured = gate(launches=8)
     header = measured.header
     assert header.sides.cpu == {
@@ -539,7 +541,7 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(
             (side / name).write_text("1" if name == "bench/same.json" else text)
     (here / "bench/new.json").touch()
 
-    def found(side):
+    def with_files(side):
         listed = listing(side)
         listed.cases[QUICK].sources = (
             "bench/same.json",
@@ -551,7 +553,7 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(
         listed.cases[QUICK].uncompared = {BASE: "", HEAD: "returns generator"}[side]
         return listed
 
-    launches.listing = found
+    launches.listing = with_files
     header = gate(launches=8).header
     assert header.sources == {QUICK: ("bench/new.json", "bench/test_step.py")}
     assert header.sides.returned == {QUICK: ("list", "generator")}
@@ -570,7 +572,7 @@ def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_differen
 
 
 @pytest.mark.parametrize(
-    ("compiled", "head", "said"),
+    ("compiled", "head", "path_taken"),
     [
         (
             (True, False),
@@ -595,7 +597,7 @@ def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_differen
     ],
 )
 def test_a_fast_step_without_compiled_loops_on_one_side_is_an_exact_difference(
-    gate, launches, compiled, head, said
+    gate, launches, compiled, head, path_taken
 ):
     launches.packages[BASE]["numba"] = "0.68.1"
     launches.packages[HEAD] |= head
@@ -603,11 +605,11 @@ def test_a_fast_step_without_compiled_loops_on_one_side_is_an_exact_difference(
     launches.compiled = dict(zip((BASE, HEAD), compiled, strict=True))
     for side in (BASE, HEAD):
         launches.cases[side][SLOW] = {**PARAMS, "step": "fast"}
-    found = conclude(gate(launches=8), JudgeOptions()).exact_differences
-    texts = [text for of_case in found.values() for text in of_case if "numba" in text]
-    assert texts == ([f"another path was taken: {said}"] if said else [])
-    if said:
-        assert texts[0] in found[SLOW.rpartition("::")[2]]
+    differences = conclude(gate(launches=8), JudgeOptions()).exact_differences
+    texts = [text for case_texts in differences.values() for text in case_texts if "numba" in text]
+    assert texts == ([f"another path was taken: {path_taken}"] if path_taken else [])
+    if path_taken:
+        assert texts[0] in differences[SLOW.rpartition("::")[2]]
 
 
 def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_path):
@@ -729,10 +731,10 @@ def test_a_plain_test_has_the_threads_of_its_side_and_is_compared(gate, launches
 
 
 def test_cases_that_the_sides_do_not_share_are_said_and_not_measured(gate, launches):
-    other = {**PARAMS, "batch_size": 32}
+    other_params = {**PARAMS, "batch_size": 32}
     launches.cases = {
         BASE: {QUICK: PARAMS, SLOW: PARAMS, "t.py::gone": PARAMS},
-        HEAD: {"t.py::new": PARAMS, SLOW: other, QUICK: PARAMS},
+        HEAD: {"t.py::new": PARAMS, SLOW: other_params, QUICK: PARAMS},
     }
     launches.failed = {"t.py::new": "head: RuntimeError: boom"}  # does not matter there
     header = gate(launches=8).header
@@ -752,7 +754,7 @@ NO_CASE = (
 
 
 @pytest.mark.parametrize(
-    ("missing", "said"),
+    ("missing", "message"),
     [
         (
             {BASE: ("bench",)},
@@ -773,13 +775,13 @@ NO_CASE = (
     ],
     ids=["new", "several", "removed"],
 )
-def test_what_one_side_alone_has_is_named(gate, launches, tmp_path, missing, said):
+def test_what_one_side_alone_has_is_named(gate, launches, tmp_path, missing, message):
     [side] = missing
     launches.missing |= missing
     launches.cases[side] = {}
     with pytest.raises(LaunchError) as raised:
         gate(pytest=("a b.py",))
-    assert str(raised.value).startswith(said.format(base=tmp_path / "base"))
+    assert str(raised.value).startswith(message.format(base=tmp_path / "base"))
     assert not list((tmp_path / "storage").rglob("*.gz"))
 
 
@@ -813,7 +815,7 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "said"),
+    ("base", "head", "message"),
     [
         (
             [],
@@ -846,12 +848,12 @@ def test_benchmarks_that_are_all_new_pass_if_nothing_has_to_be_compared(gate, la
     ids=["base", "head", "both", "in common"],
 )
 def test_nothing_to_measure_is_one_line_and_leaves_no_file(
-    gate, launches, tmp_path, base, head, said
+    gate, launches, tmp_path, base, head, message
 ):
     launches.cases = {BASE: dict.fromkeys(base, PARAMS), HEAD: dict.fromkeys(head, PARAMS)}
     with pytest.raises(LaunchError) as raised:
         gate()
-    assert str(raised.value) == said.format(base=tmp_path / "base")
+    assert str(raised.value) == message.format(base=tmp_path / "base")
     assert list(tmp_path.glob("storage/gate/*")) == []
 
 
@@ -890,32 +892,34 @@ def sharded(launches, number, of):
     looked = launches.survey
 
     def survey(plan, *arguments):
-        found, surveys = looked(plan, *arguments)
+        planned, surveys = looked(plan, *arguments)
         tests = tuple(sorted({*launches.cases[BASE], *launches.cases[HEAD]}))
         shard = replace(plan.shard, tests=tests)
         own = surveys.listings.without({*tests} - {*shard.own()})
-        return replace(found, shard=shard), replace(surveys, listings=own)
+        return replace(planned, shard=shard), replace(surveys, listings=own)
 
     return {"shard": Shard(number, of)}, survey
 
 
 def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeypatch, tmp_path):
-    found = []
+    measurements = []
     for number in (1, 2):
         changes, survey = sharded(launches, number, 2)
         monkeypatch.setattr(surveying, "survey", survey)
-        found.append(gate(launches=10, **changes))
-    assert sorted(case for measured in found for case in measured.header.labels) == sorted(
+        measurements.append(gate(launches=10, **changes))
+    assert sorted(case for measured in measurements for case in measured.header.labels) == sorted(
         (QUICK, SLOW)
     )
-    assert [measured.path.name.rpartition("_")[0].rpartition("_")[0] for measured in found] == [
+    assert [
+        measured.path.name.rpartition("_")[0].rpartition("_")[0] for measured in measurements
+    ] == [
         "shard-1-of-2",
         "shard-2-of-2",
     ]
-    assert [one.header.shard for one in found] == [
+    assert [measured.header.shard for measured in measurements] == [
         Shard(number, 2, tuple(sorted((QUICK, SLOW)))) for number in (1, 2)
     ]
-    together = conclude(gather([measured.path for measured in found]), JudgeOptions())
+    together = conclude(gather([measured.path for measured in measurements]), JudgeOptions())
     assert len(together.header.labels) == 2
     assert together.outcome == PASSED
 
@@ -934,13 +938,13 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
     left_out = Shard(2, 2, (QUICK, SLOW)).own()
 
     def skipped(plan, *arguments):
-        found, surveys = survey(plan, *arguments)
+        planned, surveys = survey(plan, *arguments)
         if plan.shard.number != 2:
-            return found, surveys
+            return planned, surveys
         nothing = replace(
             surveys.listings.base, cases={}, left_out=dict.fromkeys(left_out, "is skipped")
         )
-        return found, replace(surveys, listings=Listings(nothing, nothing))
+        return planned, replace(surveys, listings=Listings(nothing, nothing))
 
     monkeypatch.setattr(surveying, "survey", skipped)
     first = gate(launches=10, **changes)
@@ -967,18 +971,18 @@ def test_shards_with_new_benchmarks_alone_compare_nothing(gate, launches, monkey
         parts.append(gate(allow_missing=True, **changes))
     together = gather([part.path for part in parts])
     allowed = conclude(together, JudgeOptions(allow_missing=True))
-    said = "the base has none of the cases, so nothing was compared"
-    assert (allowed.outcome, last_line(allowed)) == (PASSED, f"passed: {said}")
+    why = "the base has none of the cases, so nothing was compared"
+    assert (allowed.outcome, last_line(allowed)) == (PASSED, f"passed: {why}")
     strict = conclude(together, JudgeOptions())
     assert strict.outcome == INCONCLUSIVE
     assert [reason.text for reason in strict.reasons] == [
-        f"{said}; add --allow-missing if this is intended"
+        f"{why}; add --allow-missing if this is intended"
     ]
     # The base may have the tests of another shard.
     for recorded in (parts[0], gather([parts[0].path])):
         alone = conclude(recorded, JudgeOptions(allow_missing=True))
         assert alone.outcome == INCONCLUSIVE
-        assert said not in last_line(alone)
+        assert why not in last_line(alone)
 
 
 def test_shards_of_which_none_has_a_case_do_not_pass(gate, launches, monkeypatch):
@@ -988,9 +992,9 @@ def test_shards_of_which_none_has_a_case_do_not_pass(gate, launches, monkeypatch
         changes, survey = sharded(launches, number, 2)
 
         def skipped(plan, *arguments, survey=survey):
-            found, surveys = survey(plan, *arguments)
+            planned, surveys = survey(plan, *arguments)
             nothing = Listing({}, left_out=left_out)
-            return found, replace(surveys, listings=Listings(nothing, nothing))
+            return planned, replace(surveys, listings=Listings(nothing, nothing))
 
         monkeypatch.setattr(surveying, "survey", skipped)
         parts.append(gate(**changes))
@@ -1046,8 +1050,8 @@ def test_two_launches_run_at_the_same_time_on_a_core_each(gate, launches, cores)
     measured = gate(heard, launches=9)
     assert stages_of(measured) == [1] * 9
     assert [
-        sorted(one + other)
-        for one, other in zip(launches.cores[:8:2], launches.cores[1:8:2], strict=True)
+        sorted(first_core + second_core)
+        for first_core, second_core in zip(launches.cores[:8:2], launches.cores[1:8:2], strict=True)
     ] == [[0, 1]] * 4
     # By chance: each core has been that of the first.
     assert len({tuple(drawn) for drawn in launches.cores[:8]}) == 2
@@ -1131,7 +1135,7 @@ def test_scripts_of_slower_operations_lie_beside_the_raw_samples(gate, launches,
         f"aten_mm-forward-fc1-test_step-{name}.py" for name in ("convnet-b16-cpu", "lenet5-b16-cpu")
     ]
     assert heard.said[-1] == "writing scripts that reproduce the slower operations"
-    assert {one.script for one in measured.end.reproducers} == {
+    assert {reproducer.script for reproducer in measured.end.reproducers} == {
         str(path) for path in folder.iterdir()
     }
     assert raw_samples.load(measured.path).end == measured.end
@@ -1139,7 +1143,9 @@ def test_scripts_of_slower_operations_lie_beside_the_raw_samples(gate, launches,
 
 def test_scripts_lie_where_the_user_wants_them(gate, launches, slower_mm, tmp_path):
     measured = gate(launches=LAUNCHES, reproducers=tmp_path / "scripts")
-    assert {Path(one.script).parent for one in measured.end.reproducers} == {tmp_path / "scripts"}
+    assert {Path(reproducer.script).parent for reproducer in measured.end.reproducers} == {
+        tmp_path / "scripts"
+    }
 
 
 def test_without_a_slower_operation_no_process_describes_calls(gate, launches):
@@ -1154,7 +1160,7 @@ def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slow
 
     launches.before[LAUNCHES + 4] = use_up
     measured = gate(launches=LAUNCHES, budget_s=5_000)
-    assert {one.why_not for one in measured.end.reproducers} == {
+    assert {reproducer.why_not for reproducer in measured.end.reproducers} == {
         "its calls could not be captured: the budget leaves no time for it; increase --budget"
     }
     assert launches.described == []
@@ -1169,8 +1175,8 @@ def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * (LAUNCHES + 4)
     first, second = quantities.quantities_of_stages(measured.launches)
     assert (
-        {one.name for one in second if one.is_once}
-        == {one.name for one in first if one.is_once}
+        {quantity.name for quantity in second if quantity.is_once}
+        == {quantity.name for quantity in first if quantity.is_once}
         == {"import", "setup"}
     )
     assert raw_samples.load(measured.path) == measured
@@ -1189,8 +1195,10 @@ def test_the_memory_of_the_process_is_measured_again_with_few_cases(
     launches.once = {("resident memory", words.ALL_CASES): (10**9, 1.6)}
     measured = gate(launches=LAUNCHES)
     assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * fresh
-    found = {one.name for one in quantities.quantities_of_stages(measured.launches)[1]}
-    assert "resident memory" in found
+    names_of_second_stage = {
+        quantity.name for quantity in quantities.quantities_of_stages(measured.launches)[1]
+    }
+    assert "resident memory" in names_of_second_stage
 
 
 def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
@@ -1202,7 +1210,9 @@ def test_a_cost_of_one_case_is_measured_again_with_this_case(gate, launches):
     assert [only for _, _, only in launches.started[LAUNCHES:]] == [[SLOW]] * 4
     # Costs of a process with other cases are other costs.
     assert {
-        one.name for one in quantities.quantities_of_stages(measured.launches)[1] if one.is_once
+        quantity.name
+        for quantity in quantities.quantities_of_stages(measured.launches)[1]
+        if quantity.is_once
     } == {"setup"}
 
 
@@ -1338,7 +1348,7 @@ def test_launches_are_as_many_as_reach_the_threshold_unless_a_number_is_given(
     monkeypatch.setattr(flow, "are_enough", lambda *_: enough)
     monkeypatch.setattr(flow, "planned_launches", lambda *_: 13)
     assert stages_of(gate(launches=LAUNCHES)) == [1] * number
-    assert stages_of(gate(launches=LAUNCHES, given=frozenset({"launches"}))) == [1] * 10
+    assert stages_of(gate(launches=LAUNCHES, given_fields=frozenset({"launches"}))) == [1] * 10
     assert stages_of(gate(launches=9)) == [1] * 9
 
 
@@ -1382,7 +1392,7 @@ def qualifying(gate, monkeypatch):
 
 
 def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
-    measured = qualifying(launches=SIZE, given=frozenset({"launches"}))
+    measured = qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
     assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER] * LIVE_LAUNCHES
     assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
     assert measured.header.base == measured.header.head
@@ -1419,22 +1429,22 @@ def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
     launches.of_case = of_case
     passed = []
     monkeypatch.setattr(flow, "qualify", lambda *arguments: passed.append(arguments) or {})
-    qualifying(launches=SIZE, given=frozenset({"launches"}))
+    qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
     [(_, _, gate_s, drawn_first_look, _)] = passed
     assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
     assert drawn_first_look == first_look
 
 
 @pytest.mark.parametrize(
-    ("budget", "said"),
+    ("budget", "reason"),
     [
         (100, "the budget allowed 3 of 22 launches"),
         (5 + (SIZE + 1) * 25, "the budget allowed 1 of 4 launches"),
     ],
 )
-def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, budget, said):
+def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, budget, reason):
     measured = qualifying(budget_s=budget)
-    assert (measured.end.cut_short, measured.end.qualification) == (said, {})
+    assert (measured.end.cut_short, measured.end.qualification) == (reason, {})
 
 
 def test_an_interrupted_qualification_keeps_its_launches(qualifying, launches):
@@ -1549,12 +1559,12 @@ def stopped(monkeypatch):
 @pytest.mark.usefixtures("stopped")
 def test_a_second_file_of_a_second_gets_another_name(gate):
     measured = [gate(launches=8) for _ in range(3)]
-    assert [one.path.name for one in measured] == [
+    assert [gate_run.path.name for gate_run in measured] == [
         "20261120_103105.jsonl.gz",
         "20261120_103105_1.jsonl.gz",
         "20261120_103105_2.jsonl.gz",
     ]
-    assert all(len(raw_samples.load(one.path).launches) == 8 for one in measured)
+    assert all(len(raw_samples.load(gate_run.path).launches) == 8 for gate_run in measured)
     assert measured[0].header.started == datetime(2026, 11, 20, 10, 31, 5, tzinfo=UTC).isoformat()
 
 

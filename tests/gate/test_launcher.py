@@ -174,9 +174,9 @@ def whole(launch):
     return launch.measure()
 
 
-def sides_of(said):
+def sides_of(result):
     """What each process sent with ``result_of_side``."""
-    [build] = said.cases["t"]
+    [build] = result.cases["t"]
     return build
 
 
@@ -215,16 +215,16 @@ def test_a_stand_in_sends_what_a_process_sends(key, message):
             text=True,
             check=True,
         )
-    said = json.loads(done.stdout)[key]
-    assert_keys(said, message)
+    message_sent = json.loads(done.stdout)[key]
+    assert_keys(message_sent, message)
     if key == "surveyed":
-        assert_keys(said["imports"], Imports)
-        assert_keys(said["listing"], Listing)
-        assert_keys(said["listing"]["cases"]["t.py::t"], ListedCase)
+        assert_keys(message_sent["imports"], Imports)
+        assert_keys(message_sent["listing"], Listing)
+        assert_keys(message_sent["listing"]["cases"]["t.py::t"], ListedCase)
 
 
-def assert_keys(said, message):
-    assert said.keys() == {field.name for field in fields(message)}
+def assert_keys(sent, message):
+    assert sent.keys() == {field.name for field in fields(message)}
 
 
 def test_made_up_launches_have_the_keys_of_a_line(tmp_path):
@@ -295,9 +295,9 @@ result_of_side({
     with start(program, plan=plan, only=["t.py::t"]) as launch:
         launch.ready()
         sides = sides_of(launch.measure())
-    for side, said in sides.items():
-        assert said["job"].pop("peer") > 0
-        assert said["job"] == {
+    for side, sent in sides.items():
+        assert sent["job"].pop("peer") > 0
+        assert sent["job"] == {
             "task": LAUNCH,
             "side": side,
             "tree": str(tmp_path / side),
@@ -323,11 +323,11 @@ result_of_side({
             "cores": [],
             "patience_s": 300.0,
         }
-        assert said["cwd"] == str(tmp_path / side / "project")
-        assert said["home"] == str(plan.home)
-        assert said["path"] not in ("", said["cwd"])
-        assert said["python"] == pythons[side]
-        assert said["variables"] == {BASE: ["a b", "1"], HEAD: [None, None]}[side]
+        assert sent["cwd"] == str(tmp_path / side / "project")
+        assert sent["home"] == str(plan.home)
+        assert sent["path"] not in ("", sent["cwd"])
+        assert sent["python"] == pythons[side]
+        assert sent["variables"] == {BASE: ["a b", "1"], HEAD: [None, None]}[side]
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_what_a_start_up_file_prints_is_no_message(start):
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "reason"),
     [
         ("say(error='base: x')", "base: x"),
         (
@@ -417,20 +417,20 @@ def test_what_a_start_up_file_prints_is_no_message(start):
     ],
 )
 @pytest.mark.parametrize("when", ["loading", "measuring"])
-def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, said):
+def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, reason):
     before = "" if when == "loading" else "ready()\nsay(at='t, its calls')\nwait_to_go()\n"
     with start(before + program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
     at = "loading" if when == "loading" else "t, its calls"
     assert str(raised.value) in {
-        said,
-        *(f"{side}: {said}".replace("{at}", at) for side in (BASE, HEAD)),
+        reason,
+        *(f"{side}: {reason}".replace("{at}", at) for side in (BASE, HEAD)),
     }
     assert nobody_lives(plan)
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "fault"),
     [
         ("say(ready={})", "ready.tree: is missing"),
         (
@@ -439,10 +439,10 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
         ),
     ],
 )
-def test_a_message_that_lacks_something_is_one_line(start, program, said):
+def test_a_message_that_lacks_something_is_one_line(start, program, fault):
     with start(program) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
-    assert str(raised.value) == f"a launch's message cannot be used: {said}"
+    assert str(raised.value) == f"a launch's message cannot be used: {fault}"
 
 
 @pytest.mark.parametrize(
@@ -510,15 +510,15 @@ def test_no_process_stays_however_the_body_ends(start, plan, error):
 
 
 @pytest.mark.parametrize(
-    "of_head", ["{}", '{"x": builds + builds}'], ids=["no case", "more builds"]
+    "head_cases", ["{}", '{"x": builds + builds}'], ids=["no case", "more builds"]
 )
-def test_results_that_do_not_match_are_no_launch(start, of_head):
+def test_results_that_do_not_match_are_no_launch(start, head_cases):
     # Builds that have no partner would be left out without a word.
     program = f"""
 ready()
 wait_to_go()
 builds = [{{}}]
-result(cases={{"x": builds}} if name == "base" else {of_head})
+result(cases={{"x": builds}} if name == "base" else {head_cases})
 """
     with start(program, seed=1) as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
@@ -568,13 +568,13 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
 
 
 @pytest.mark.parametrize(
-    ("of_base", "of_head", "limit_s"), [(0.01, 0.02, 1.0), (0.1, 0.01, 3.0), (0.1, 0.2, 6.0)]
+    ("base_s", "head_s", "limit_s"), [(0.01, 0.02, 1.0), (0.1, 0.01, 3.0), (0.1, 0.2, 6.0)]
 )
 def test_the_limit_of_launches_follows_from_the_longest_step(
-    look, monkeypatch, of_base, of_head, limit_s
+    look, monkeypatch, base_s, head_s, limit_s
 ):
     monkeypatch.setattr(launcher, "MIN_SILENCE_S", 1.0)
-    plan, _ = look(f"select()\nsurveyed(longest_s={of_base} if name == 'base' else {of_head})")
+    plan, _ = look(f"select()\nsurveyed(longest_s={base_s} if name == 'base' else {head_s})")
     assert plan.limit_s == pytest.approx(limit_s)
 
 
@@ -590,13 +590,16 @@ def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan
 
 
 @pytest.mark.parametrize(
-    ("only", "told"), [((), None), (("t.py::t",), ["t.py::t"])], ids=["all", "one"]
+    ("only", "node_ids"), [((), None), (("t.py::t",), ["t.py::t"])], ids=["all", "one"]
 )
-def test_a_survey_may_be_of_single_cases(look, plan, only, told):
-    found = look(
+def test_a_survey_may_be_of_single_cases(look, plan, only, node_ids):
+    surveys = look(
         'select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only)
     )[1]
-    assert [json.loads(found.imports[side].files["only"]) for side in (BASE, HEAD)] == [told, told]
+    assert [json.loads(surveys.imports[side].files["only"]) for side in (BASE, HEAD)] == [
+        node_ids,
+        node_ids,
+    ]
 
 
 def test_both_sides_survey_the_tests_of_a_shard(look, plan):
@@ -605,33 +608,37 @@ select()
 say(collected=["t.py::a", "t.py::b", f"t.py::{name}"])
 surveyed(files={"own": sys.stdin.readline()})
 """
-    found = []
+    tests_of_shard = []
     owned = []
     for number in (1, 2, 3):
         chosen, surveys = look(program, plan=replace(plan, shard=Shard(number, 3)))
         own = {side: json.loads(surveys.imports[side].files["own"]) for side in (BASE, HEAD)}
         assert own[BASE] == own[HEAD] == chosen.shard.own()
-        found.append(chosen.shard.tests)
+        tests_of_shard.append(chosen.shard.tests)
         owned += own[BASE]
     # A test that one side lacks is not lost.
-    assert set(found) == {("t.py::a", "t.py::b", "t.py::base", "t.py::head")}
-    assert sorted(owned) == [*found[0]]
+    assert set(tests_of_shard) == {("t.py::a", "t.py::b", "t.py::base", "t.py::head")}
+    assert sorted(owned) == [*tests_of_shard[0]]
 
 
 @pytest.mark.parametrize(
-    ("of_base", "of_head", "said"),
+    ("missing_in_base", "missing_in_head", "message"),
     [
         (["a.py"], [], ""),
         ([], ["a.py"], ""),
         (["a.py", "b.py::t"], ["b.py::t"], "neither side has b.py::t; name files"),
     ],
 )
-def test_an_argument_that_names_nothing_on_both_sides_is_refused(look, of_base, of_head, said):
-    program = f"select()\nsurveyed(missing={of_base} if name == 'base' else {of_head})"
-    if not said:
-        assert look(program)[1].listings.base.missing == tuple(of_base)
+def test_an_argument_that_names_nothing_on_both_sides_is_refused(
+    look, missing_in_base, missing_in_head, message
+):
+    program = (
+        f"select()\nsurveyed(missing={missing_in_base} if name == 'base' else {missing_in_head})"
+    )
+    if not message:
+        assert look(program)[1].listings.base.missing == tuple(missing_in_base)
         return
-    with pytest.raises(LaunchError, match=f"^{said}"):
+    with pytest.raises(LaunchError, match=f"^{message}"):
         look(program)
 
 
@@ -648,7 +655,7 @@ surveyed()
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         ("say(error=f'{name}: no good')", "head: no good"),
         (
@@ -707,10 +714,10 @@ else:
         "torn",
     ],
 )
-def test_a_survey_that_fails_is_one_line_and_leaves_no_process(look, plan, program, said):
+def test_a_survey_that_fails_is_one_line_and_leaves_no_process(look, plan, program, message):
     with pytest.raises(LaunchError) as raised:
         look(program)
-    assert str(raised.value) == said
+    assert str(raised.value) == message
     assert nobody_lives(plan)
 
 
@@ -773,8 +780,8 @@ def test_sides_have_a_process_each_and_reach_each_other(start, plan):
     for seed in range(2):
         with start(HALF, seed=seed) as launch:
             launch.ready()
-            said = launch.measure()
-        assert said.cases["t"] == [
+            result = launch.measure()
+        assert result.cases["t"] == [
             {
                 BASE: {"wall_ns": [number], "peer": HEAD},
                 HEAD: {"wall_ns": [number], "peer": BASE},
@@ -782,7 +789,7 @@ def test_sides_have_a_process_each_and_reach_each_other(start, plan):
             for number in range(2)
         ]
         # Both at the same time.
-        assert (said.seconds, said.spent["t"].seconds) == (0.75, 0.75)
+        assert (result.seconds, result.spent["t"].seconds) == (0.75, 0.75)
     assert nobody_lives(plan)
 
 
@@ -834,21 +841,21 @@ def test_where_one_side_cannot_be_started_the_other_is_ended(start, plan, monkey
 
 
 def test_the_environment_of_a_launch():
-    of_a_hook = {
+    hook_variables = {
         "GIT_DIR": ".git",
         "GIT_WORK_TREE": ".",
         "GIT_INDEX_FILE": ".git/index",
         "CODSPEED_ENV": "1",
     }
     kept = {"HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "GIT_AUTHOR_NAME": "me"}
-    inherited = {"MALLOC_TOP_PAD_": "1", "PYTEST_DEBUG_TEMPROOT": "/mine", **kept, **of_a_hook}
+    inherited = {"MALLOC_TOP_PAD_": "1", "PYTEST_DEBUG_TEMPROOT": "/mine", **kept, **hook_variables}
     before = dict(inherited)
-    found = environment(inherited, Path("/t/gate"), 2**32 + 3)  # a hash seed has 32 bits
+    variables = environment(inherited, Path("/t/gate"), 2**32 + 3)  # a hash seed has 32 bits
     assert inherited == before
     gates = {"PYTHONHASHSEED": "3", "PYTEST_DEBUG_TEMPROOT": "/t", "OMP_NUM_THREADS": "1"}
-    assert found.items() >= {"MALLOC_TOP_PAD_": "1", **kept, **gates}.items()
-    assert not found.keys() & of_a_hook.keys()
-    assert Path(found["MNISTBENCH_DIGITS"]).name == "digits.csv.gz"
+    assert variables.items() >= {"MALLOC_TOP_PAD_": "1", **kept, **gates}.items()
+    assert not variables.keys() & hook_variables.keys()
+    assert Path(variables["MNISTBENCH_DIGITS"]).name == "digits.csv.gz"
     assert environment({"OMP_NUM_THREADS": "3"}, Path("/t/gate"), 1)["OMP_NUM_THREADS"] == "3"
 
 
@@ -858,14 +865,14 @@ def test_a_hash_seed_of_the_user_holds_in_all_launches(own, seed):
 
 
 def test_compiled_modules_are_kept_for_the_next_launch():
-    found = environment({"PYTHONDONTWRITEBYTECODE": "1"}, Path("/t/gate"), 1)
-    assert "PYTHONDONTWRITEBYTECODE" not in found
-    assert found["PYTHONPYCACHEPREFIX"] == "/t/pycache"
+    variables = environment({"PYTHONDONTWRITEBYTECODE": "1"}, Path("/t/gate"), 1)
+    assert "PYTHONDONTWRITEBYTECODE" not in variables
+    assert variables["PYTHONPYCACHEPREFIX"] == "/t/pycache"
     assert "PYTHONPYCACHEPREFIX" not in environment({}, Path("/t/gate"), 1)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "found"),
+    ("name", "value", "expected"),
     [
         ("MNISTBENCH_DATA", "data/mnist", "{here}/data/mnist"),
         ("MNISTBENCH_DATA", "/data/mnist", "/data/mnist"),
@@ -877,10 +884,10 @@ def test_compiled_modules_are_kept_for_the_next_launch():
     ],
 )
 def test_paths_mean_what_they_meant_where_the_gate_was_started(
-    tmp_path, monkeypatch, name, given, found
+    tmp_path, monkeypatch, name, value, expected
 ):
     monkeypatch.chdir(tmp_path)
-    assert environment({name: given}, Path("/t/gate"), 1)[name] == found.format(here=tmp_path)
+    assert environment({name: value}, Path("/t/gate"), 1)[name] == expected.format(here=tmp_path)
 
 
 def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):

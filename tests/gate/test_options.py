@@ -11,18 +11,18 @@ from mnistbench.core.options import read
 from mnistbench.gate.options import SideOptions
 
 
-def options(**given):
+def options(**texts):
     """Read the options as they are on the command line: field -> text or texts."""
-    return read(SideOptions, given)
+    return read(SideOptions, texts)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "texts",
     [{"base_python": sys.executable}, {"head_env": ["A=1"]}, {"base_with": ["werkzeug==1"]}],
     ids=str,
 )
-def test_any_option_makes_the_sides_differ(given):
-    assert options(**given).differ
+def test_any_option_makes_the_sides_differ(texts):
+    assert options(**texts).differ
 
 
 def test_variables_are_those_of_a_side():
@@ -38,7 +38,7 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("texts", "message"),
     [
         (
             {"base_python": "/nowhere"},
@@ -106,10 +106,10 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
     ],
     ids=str,
 )
-def test_what_cannot_be_used_is_one_line(monkeypatch, given, message):
+def test_what_cannot_be_used_is_one_line(monkeypatch, texts, message):
     monkeypatch.setattr("mnistbench.gate.options.usable_cpus", lambda: 2)
     with pytest.raises(UsageError) as refused:
-        options(**given)
+        options(**texts)
     assert str(refused.value) == message
 
 

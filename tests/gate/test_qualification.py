@@ -69,7 +69,7 @@ def pool(spread=0.004, **changes):
 
 
 def outcomes(gates):
-    return [found.outcome for _, found in gates]
+    return [decision.outcome for _, decision in gates]
 
 
 # ---- Gates ---------------------------------------------------------------------------------------
@@ -77,9 +77,9 @@ def outcomes(gates):
 
 def test_a_gate_with_the_roles_as_recorded_takes_consecutive_launches():
     numbers = tuple(number / 1_000 for number in range(40))
-    _, found = Pool([quantity(numbers)]).gate(Thresholds(case=1.0), start=3)
-    assert found.launches == LAUNCHES
-    assert found.cases[0].change == pytest.approx(math.expm1(np.mean(numbers[3 : 3 + LAUNCHES])))
+    _, decision = Pool([quantity(numbers)]).gate(Thresholds(case=1.0), start=3)
+    assert decision.launches == LAUNCHES
+    assert decision.cases[0].change == pytest.approx(math.expm1(np.mean(numbers[3 : 3 + LAUNCHES])))
 
 
 def test_an_error_of_the_roles_shows_only_with_the_roles_as_recorded():
@@ -91,11 +91,12 @@ def test_an_error_of_the_roles_shows_only_with_the_roles_as_recorded():
 
 
 def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
-    one = [0.0] * 40
+    differences = [0.0] * 40
     # Of windows that do not go round, few have one of these, and none has both.
-    one[0] = one[39] = 1.0
+    differences[0] = differences[39] = 1.0
     gates = [
-        Pool([quantity(tuple(one))], seed).gate(Thresholds(case=10.0))[1] for seed in range(200)
+        Pool([quantity(tuple(differences))], seed).gate(Thresholds(case=10.0))[1]
+        for seed in range(200)
     ]
     changed = {round(math.log1p(gate.cases[0].change) * LAUNCHES) for gate in gates}
     assert changed == {-2, -1, 0, 1, 2}
@@ -105,14 +106,17 @@ def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_
     still = logs(1e-6)
     case = quantity(still)
     cpu = quantity(still, name="cpu", clock="cpu")
-    other = quantity(still, case="other")
+    other_case = quantity(still, case="other")
     operation = quantity(still, kind="operation")  # a quarter of its case
-    of_all = Pool([case, cpu, other, operation])
+    everything = Pool([case, cpu, other_case, operation])
 
     def changes(hit):
-        found = of_all.gate(LIMITS, hit, 0.08)[1]
-        by_key = {one.quantity.key: one.change for one in (*found.cases, *found.operations)}
-        return [by_key[each.key] for each in of_all.quantities]
+        decision = everything.gate(LIMITS, hit, 0.08)[1]
+        changes_by_key = {
+            estimate.quantity.key: estimate.change
+            for estimate in (*decision.cases, *decision.operations)
+        }
+        return [changes_by_key[measured.key] for measured in everything.quantities]
 
     assert changes(case) == pytest.approx([0.08, 0.08, 0, 0], abs=1e-4)
     assert changes(operation) == pytest.approx([0.02, 0.02, 0, 0.08], abs=1e-4)
@@ -124,19 +128,19 @@ def test_a_cost_that_occurs_once_is_longer_by_its_part_of_what_is_compared():
     drawn = Pool([once, memory])
     for hit, change in ((once, 0.04), (memory, 0.08)):
         assert [
-            one.change
-            for one in drawn.gate(LIMITS, hit, 0.08)[1].once
-            if one.quantity.key == hit.key
+            estimate.change
+            for estimate in drawn.gate(LIMITS, hit, 0.08)[1].once
+            if estimate.quantity.key == hit.key
         ] == [pytest.approx(change, rel=0.02)]
 
 
-@pytest.mark.parametrize(("spread", "found"), [(0.002, 20), (0.2, 0)])
-def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, found):
+@pytest.mark.parametrize(("spread", "count"), [(0.002, 20), (0.2, 0)])
+def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, count):
     drawn = pool(spread)
     hit = drawn.quantities[0]
     assert (
         sum(qualification.is_found(drawn.gate(LIMITS, hit, 0.05)[1], hit) for _ in range(20))
-        == found
+        == count
     )
 
 
@@ -149,8 +153,8 @@ def test_fresh_launches_are_first_judged_when_there_are_enough_of_them(first_loo
 
 def test_only_the_case_that_is_slower_counts_as_found():
     drawn = Pool([quantity(logs(0.002)), quantity(logs(0.002, seed=2), case="other")])
-    found = drawn.gate(LIMITS, drawn.quantities[0], 0.05)[1]
-    assert [qualification.is_found(found, hit) for hit in drawn.quantities] == [True, False]
+    decision = drawn.gate(LIMITS, drawn.quantities[0], 0.05)[1]
+    assert [qualification.is_found(decision, hit) for hit in drawn.quantities] == [True, False]
 
 
 def test_a_share_has_its_exact_interval():
@@ -164,7 +168,10 @@ def test_a_share_has_its_exact_interval():
 def launches(live=1 + LIVE, count=SIZE + 2, **cases):
     """Launches of the same code, and those in which the head really takes longer."""
     measured = cases or {CASE: Measured(operations={}), SLOW: Measured(operations={})}
-    slower = {case: dataclasses.replace(one, factor=live) for case, one in measured.items()}
+    slower = {
+        case: dataclasses.replace(measured_case, factor=live)
+        for case, measured_case in measured.items()
+    }
     return [
         *series(measured, count=count),
         *series(slower, count=LIVE_LAUNCHES, stage=LONGER, seed=2),
@@ -173,16 +180,16 @@ def launches(live=1 + LIVE, count=SIZE + 2, **cases):
 
 def qualified(measured, limits=LIMITS, may_go_on=never, **header):
     """The content of a file of a qualification: of few gates, unless there is time."""
-    found = recorded(
+    measurement = recorded(
         measured,
         labels={CASE: LABEL, SLOW: "step lenet5-b16-cpu on digits"},
         machine="EPYC, 2 cores",
         **header,
     )
-    found.end = End(
-        elapsed_s=600.0, qualification=qualify(found, limits, 244.0, min(LOOKS), may_go_on)
+    measurement.end = End(
+        elapsed_s=600.0, qualification=qualify(measurement, limits, 244.0, min(LOOKS), may_go_on)
     )
-    return found
+    return measurement
 
 
 @pytest.fixture(scope="module")
@@ -230,21 +237,21 @@ def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monke
     gate = Pool.gate
 
     def alarming(self, limits, hit=None, change=0.0, **options):
-        flagged, found = gate(self, limits, hit, change, **options)
+        flagged, decision = gate(self, limits, hit, change, **options)
         alarm = hit is None and "start" not in options and next(numbers) % 3 == 0
-        return flagged, dataclasses.replace(found, outcome=REGRESSED) if alarm else found
+        return flagged, dataclasses.replace(decision, outcome=REGRESSED) if alarm else decision
 
     monkeypatch.setattr(Pool, "gate", alarming)
     slower = launches(**{CASE: Measured(operations={}, factor=1.05), SLOW: Measured(operations={})})
-    found = qualified(slower)
-    data = found.end.qualification
+    qualification_run = qualified(slower)
+    data = qualification_run.end.qualification
     assert (data["gates"], data["regressed"], data["windows"], data["windows_regressed"]) == (
         12,
         4,
         3,
         3,
     )
-    last = qualification.last_line(found)
+    last = qualification.last_line(qualification_run)
     # R: binom.test(4, 12).
     assert "false alarms in 33.3 % (9.9 % to 65.1 %) of 12 resampled gates" in last
     assert last.endswith("and in 3 of 3 with the roles as recorded")
@@ -262,9 +269,9 @@ def test_the_thresholds_are_the_users():
 
 
 def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case():
-    found = qualified(noisy(0.5))
-    assert found.end.qualification["inconclusive"] == 2 * FEW
-    outcome, shown = report(found, 1)
+    qualification_run = qualified(noisy(0.5))
+    assert qualification_run.end.qualification["inconclusive"] == 2 * FEW
+    outcome, shown = report(qualification_run, 1)
     assert outcome == INCONCLUSIVE
     text = render(shown, "terminal")
     why = f"it cannot rule out +10.0 %, and it finds +10.0 % in {LABEL} in 0 of 3 gates"
@@ -287,12 +294,12 @@ def test_a_machine_with_more_cases_than_gates_is_judged_by_all_cases_together():
 
 
 def test_added_time_that_is_not_measured_is_a_reason():
-    found = qualified(launches(live=1.0))
-    [one, _] = found.end.qualification["reasons"]
+    qualification_run = qualified(launches(live=1.0))
+    [reason, _] = qualification_run.end.qualification["reasons"]
     assert re.fullmatch(
-        rf"\+10\.0 % was added to {LABEL}, and [+-]?0\.\d % to [+-]?0\.\d % measured", one
+        rf"\+10\.0 % was added to {LABEL}, and [+-]?0\.\d % to [+-]?0\.\d % measured", reason
     )
-    assert report(found, 10)[0] == INCONCLUSIVE
+    assert report(qualification_run, 10)[0] == INCONCLUSIVE
 
 
 def test_other_programs_are_named_if_they_had_the_core():
@@ -304,13 +311,13 @@ def test_other_programs_are_named_if_they_had_the_core():
     side = side or gate_builders.side(operations={})._replace(queued=0.06)
     busy = [
         dataclasses.replace(
-            one,
+            measured,
             cases={
                 case: [dict.fromkeys(build, side) for build in builds]
-                for case, builds in one.cases.items()
+                for case, builds in measured.cases.items()
             },
         )
-        for one in launches()
+        for measured in launches()
     ]
     assert (
         "other programs had the core for 6.0 % of the time"
@@ -320,13 +327,13 @@ def test_other_programs_are_named_if_they_had_the_core():
 
 def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path):
     path = tmp_path / "raw.jsonl.gz"
-    [one] = series(count=1)
-    line = gate_builders.line(one)
+    [measured] = series(count=1)
+    line = gate_builders.line(measured)
     for build in line["cases"][CASE]:
         for stored in build.values():
             stored["queued_ns"] = [ns // 4 for ns in stored["wall_ns"]]
-    for each in (gate_builders.header().line(), line):
-        raw_samples.append(path, each)
+    for stored_line in (gate_builders.header().line(), line):
+        raw_samples.append(path, stored_line)
     [read] = raw_samples.load(path).launches
     assert [side.queued for build in read.cases[CASE] for side in build.values()] == pytest.approx(
         [0.25] * 4
@@ -347,19 +354,21 @@ def test_a_case_that_cannot_be_measured_is_named_and_says_nothing_of_the_machine
     assert "Not measured:\nt.py::t: its function only creates a coroutine\n" in render(
         report(measured, 10)[1], "terminal"
     )
-    first, *others = launches(**{CASE: Measured(operations={}), SLOW: Measured(operations={})})
+    first, *rest = launches(**{CASE: Measured(operations={}), SLOW: Measured(operations={})})
     lacking = dataclasses.replace(
         first, cases={CASE: first.cases[CASE]}, unmeasurable={SLOW: "its id differs"}
     )
-    assert qualified([lacking, *others]).end.qualification["reasons"] == []
+    assert qualified([lacking, *rest]).end.qualification["reasons"] == []
 
 
 def test_a_case_without_times_is_a_reason():
-    found = qualified(
+    qualification_run = qualified(
         launches(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})})
     )
-    assert found.end.qualification["reasons"] == [f"{LABEL} has no usable time in every launch"]
-    assert [case["case"] for case in found.end.qualification["cases"]] == [
+    assert qualification_run.end.qualification["reasons"] == [
+        f"{LABEL} has no usable time in every launch"
+    ]
+    assert [case["case"] for case in qualification_run.end.qualification["cases"]] == [
         "step lenet5-b16-cpu on digits"
     ]
 
@@ -404,18 +413,18 @@ def folder(quiet, tmp_path):
             started=started,
         )
     (tmp_path / f"{PREFIX}20261125_100000.jsonl.gz").write_bytes(b"damaged")
-    of_another_version = {
+    other_header = {
         "labels": quiet.header.labels,
         "machine": quiet.header.machine,
         "end": End(qualification={"other": 1}),
     }
-    gate_builders.write(tmp_path / f"{PREFIX}20261126_100000.jsonl.gz", [], **of_another_version)
+    gate_builders.write(tmp_path / f"{PREFIX}20261126_100000.jsonl.gz", [], **other_header)
     return tmp_path
 
 
 def test_the_newest_qualification_of_a_machine_is_found(folder, quiet):
-    found = qualification.newest(folder, quiet.header.machine, list(quiet.header.labels))
-    assert found == qualification.last_line(quiet).replace(
+    text = qualification.newest(folder, quiet.header.machine, list(quiet.header.labels))
+    assert text == qualification.last_line(quiet).replace(
         "is qualified", "was qualified on 2026-11-24", 1
     )
 
@@ -450,7 +459,7 @@ def test_both_sides_are_the_working_tree(changes):
 
 def test_fewer_launches_than_a_gate_may_take_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = GateOptions(qualify=True, launches=21, given=frozenset({"launches"}))
+    options = GateOptions(qualify=True, launches=21, given_fields=frozenset({"launches"}))
     with pytest.raises(
         UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"
     ):
@@ -479,20 +488,23 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
     assert "Traceback" not in done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
     [path] = (tmp_path / ".benchmarks/gate").iterdir()
-    found = raw_samples.load(path)
+    measurement = raw_samples.load(path)
     # How noisy this machine is decides whether it is qualified; that must be the reason.
-    reasons = found.end.qualification["reasons"]
+    reasons = measurement.end.qualification["reasons"]
     assert done.returncode == (EXIT_UNJUDGED if reasons else EXIT_PASSED), done.stdout
     assert last.startswith(
         f"this runner is not qualified, because {', and '.join(reasons)}: it rules out "
         if reasons
         else "this runner is qualified: it rules out "
     )
-    assert (sum(one.stage == LONGER for one in found.launches), found.header.sides.torch) == (
+    assert (
+        sum(measured.stage == LONGER for measured in measurement.launches),
+        measurement.header.sides.torch,
+    ) == (
         LIVE_LAUNCHES,
         "",
     )
-    [case] = found.end.qualification["cases"]
+    [case] = measurement.end.qualification["cases"]
     change, low, high = case["measured"]
     assert low < change < high
     assert low < 2 * LIVE  # that much was added, and no more
@@ -510,6 +522,6 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
     )
     later = forks.run("mnistbench", *arguments, cwd=tmp_path)
     stated = re.sub(
-        r"is ((?:not )?qualified)", rf"was \1 on {found.header.started[:10]}", last, count=1
+        r"is ((?:not )?qualified)", rf"was \1 on {measurement.header.started[:10]}", last, count=1
     )
     assert stated in later.stdout.splitlines()

@@ -184,17 +184,17 @@ def test_the_device_column_adds_up_to_all_kernels_and_copies_of_the_trace(profil
         for times in zip(*(row.self_device_ns for row in profile.table.rows), strict=True)
     ]
     work = profile.of(*WORK)
-    of_trace = [
+    trace_ns = [
         1e3 * sum(e["dur"] for e in work if start <= e["ts"] <= end)
         for start, end in profile.iterations()
     ]
-    assert column == pytest.approx(of_trace, rel=1e-4)  # each is rounded to nanoseconds
+    assert column == pytest.approx(trace_ns, rel=1e-4)  # each is rounded to nanoseconds
     assert all(busy <= ns * 1.0001 for busy, ns in zip(profile.table.busy_ns, column, strict=True))
 
 
 def test_every_kernel_of_the_trace_is_in_a_row(profile: Profile) -> None:
-    of_rows = {kernel for row in profile.table.rows for kernel in row.kernels}
-    assert {event["name"] for event in profile.of("kernel")} <= of_rows
+    kernels_of_rows = {kernel for row in profile.table.rows for kernel in row.kernels}
+    assert {event["name"] for event in profile.of("kernel")} <= kernels_of_rows
 
 
 def test_kernels_belong_to_operations_of_modules(profile: Profile) -> None:

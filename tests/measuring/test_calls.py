@@ -40,18 +40,18 @@ class Query:
 
 
 def started():
-    found = generator()
-    next(found)
-    return found
+    running = generator()
+    next(running)
+    return running
 
 
 def future(*, is_done):
     loop = asyncio.new_event_loop()
-    found = loop.create_future()
+    future_result = loop.create_future()
     if is_done:
-        found.set_result(1)
+        future_result.set_result(1)
     loop.close()
-    return found
+    return future_result
 
 
 @pytest.mark.parametrize(

@@ -226,16 +226,16 @@ def test_batches_of_a_dataset_are_those_of_epoch_after_epoch() -> None:
 
 
 def test_batches_of_a_workload_without_a_set_are_made_one_by_one() -> None:
-    made: list[int] = []
+    sizes: list[int] = []
 
     def make_batch(*arguments: Any) -> tuple[Tensor, Tensor]:
-        made.append(arguments[0])
+        sizes.append(arguments[0])
         return tiny_batch(*arguments)
 
     case = built({"make_batch": make_batch}, phase="batch", batch_size=3)
     for calls in (1, 2):
         case()
-        assert made == [3] * calls
+        assert sizes == [3] * calls
 
 
 # ---- The same again ------------------------------------------------------------------------------
@@ -308,17 +308,17 @@ def test_a_reset_of_inference_restores_the_weights() -> None:
 
 
 def test_a_reset_drops_gradients_and_the_optimizers_state() -> None:
-    made: list[torch.optim.Optimizer] = []
+    optimizers: list[torch.optim.Optimizer] = []
 
     def make_optimizer(parameters: Any) -> torch.optim.Optimizer:
-        made.append(torch.optim.Adadelta(parameters))
-        return made[0]
+        optimizers.append(torch.optim.Adadelta(parameters))
+        return optimizers[0]
 
     case = built({"make_optimizer": make_optimizer})
     case()
-    assert made[0].state
+    assert optimizers[0].state
     case.reset()
-    assert not made[0].state
+    assert not optimizers[0].state
     assert all(parameter.grad is None for parameter in case.model.parameters())
 
 
@@ -340,10 +340,10 @@ def test_the_same_seed_builds_the_same_case(phase: str) -> None:
 
 
 def test_another_seed_builds_another_case() -> None:
-    one = built(seed=1)
-    other = built(seed=2)
-    assert not torch.equal(one.inputs, other.inputs)
-    assert not torch.equal(next(one.model.parameters()), next(other.model.parameters()))
+    first = built(seed=1)
+    second = built(seed=2)
+    assert not torch.equal(first.inputs, second.inputs)
+    assert not torch.equal(next(first.model.parameters()), next(second.model.parameters()))
 
 
 # ---- dtype and compile ---------------------------------------------------------------------------
@@ -474,14 +474,14 @@ class FakeDevices:
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> FakeDevices:
-    found = FakeDevices()
-    monkeypatch.setattr(torch, "get_device_module", lambda _: found)
+    fake = FakeDevices()
+    monkeypatch.setattr(torch, "get_device_module", lambda _: fake)
     for name in ("get_rng_state", "set_rng_state"):  # torch 2.11 takes them from the module
-        monkeypatch.setattr(torch.cuda, name, getattr(found, name))
+        monkeypatch.setattr(torch.cuda, name, getattr(fake, name))
     monkeypatch.setattr(
         torch.cuda, "manual_seed_all", lambda _: pytest.fail("all devices are seeded")
     )
-    return found
+    return fake
 
 
 def test_only_the_generator_of_the_cases_device_is_seeded_and_restored(

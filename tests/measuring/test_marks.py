@@ -81,9 +81,9 @@ def test_modules_of_a_compiled_model_are_not_marked() -> None:
         assert {
             name: trace for name, trace in traces_of_marks(case).items() if name != "runner"
         } == modules
-    found = profile(case, iterations=1)
-    assert {row.module for row in found.rows} == {NO_MODULE, LOSS}
-    assert {row.phase for row in found.rows if row.is_operation} == {
+    table = profile(case, iterations=1)
+    assert {row.module for row in table.rows} == {NO_MODULE, LOSS}
+    assert {row.phase for row in table.rows if row.is_operation} == {
         "forward",
         "backward",
         "optimizer",

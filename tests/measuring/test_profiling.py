@@ -155,10 +155,10 @@ class TestNumbers:
     def test_self_times_of_the_rows_add_up_to_each_iteration(
         self, lenet_step: OpTable, convnet_forward: OpTable
     ) -> None:
-        for found in (lenet_step, convnet_forward):
-            assert len(found.iteration_ns) == ITERATIONS
-            sums = map(sum, zip(*(row.self_cpu_ns for row in found.rows), strict=True))
-            assert list(sums) == pytest.approx(list(found.iteration_ns), abs=len(found.rows))
+        for table in (lenet_step, convnet_forward):
+            assert len(table.iteration_ns) == ITERATIONS
+            sums = map(sum, zip(*(row.self_cpu_ns for row in table.rows), strict=True))
+            assert list(sums) == pytest.approx(list(table.iteration_ns), abs=len(table.rows))
 
     def test_calls_are_per_iteration(self, lenet_step: OpTable) -> None:
         calls = {row.module: row.calls for row in lenet_step.rows if row.name == "aten::addmm"}
@@ -182,13 +182,13 @@ class TestNumbers:
 @pytest.mark.parametrize("first", [True, False])
 def test_cold_table_is_the_first_call_alone(first: bool) -> None:
     spy = LossSpy()
-    found = profile_first_call(
+    table = profile_first_call(
         build(tiny_params(), tiny_workload(loss=spy)), first_of_process=first
     )
-    assert (found.temperature, found.view, found.first_of_process) == ("cold", "host", first)
-    assert len(found.iteration_ns) == 1
+    assert (table.temperature, table.view, table.first_of_process) == ("cold", "host", first)
+    assert len(table.iteration_ns) == 1
     assert len(spy.values) == 1
-    assert {row.calls for row in found.rows if row.name == "aten::linear"} == {1}
+    assert {row.calls for row in table.rows if row.name == "aten::linear"} == {1}
 
 
 def test_profiling_starts_from_the_initial_state_of_the_case() -> None:
@@ -205,7 +205,7 @@ def test_profiling_starts_from_the_initial_state_of_the_case() -> None:
     assert losses[0] == losses[1]
     assert len(set(losses[0])) > 1
     first, second = (
-        {row.key: (row.calls, row.memory_bytes) for row in found.rows} for found in tables
+        {row.key: (row.calls, row.memory_bytes) for row in table.rows} for table in tables
     )
     assert first == second
 
@@ -300,9 +300,9 @@ def test_each_part_of_a_step_is_in_its_phase() -> None:
     workload = tiny_workload(
         loss=loss, make_optimizer=lambda parameters: Telltale(parameters, lr=0.1)
     )
-    found = profile(build(tiny_params(), workload), iterations=1)
+    table = profile(build(tiny_params(), workload), iterations=1)
     telltales = ("aten::cos", "aten::tan", "aten::sin")
-    assert {row.key for row in found.rows if row.name in telltales} == {
+    assert {row.key for row in table.rows if row.name in telltales} == {
         ("aten::cos", "optimizer", NO_MODULE),
         ("aten::tan", "forward", LOSS),
         ("aten::sin", "optimizer", NO_MODULE),
@@ -342,12 +342,12 @@ def test_the_range_of_a_layer_that_raised_ends_before_the_next_one() -> None:
             work()
 
     case = replace(case, _run=work_again_after_a_failure)
-    found = profile_first_call(case, first_of_process=False)
-    assert {module: row.calls for module, row in rows_of(found, "aten::linear").items()} == {
+    table = profile_first_call(case, first_of_process=False)
+    assert {module: row.calls for module, row in rows_of(table, "aten::linear").items()} == {
         "hidden": 2,
         "out": 1,
     }
-    assert rows_of(found, "aten::log_softmax").keys() == {MODEL}
+    assert rows_of(table, "aten::log_softmax").keys() == {MODEL}
 
 
 @pytest.mark.parametrize(

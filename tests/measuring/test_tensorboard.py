@@ -159,10 +159,10 @@ def test_a_run_is_made_once_and_shared_by_step_and_train() -> None:
 
     tracker = Tracker(None, no_bar)
     workload = dataclasses.replace(with_set, make_model=make_model)
-    of_step = tracker.training(tiny_params(phase="step"), workload)
-    of_train = tracker.training(tiny_params(phase="train"), workload)
+    step_run = tracker.training(tiny_params(phase="step"), workload)
+    train_run = tracker.training(tiny_params(phase="train"), workload)
     assert models == [1]
-    assert of_step == of_train
+    assert step_run == train_run
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def listed(address, path, **query):
 def test_runs_are_listed_with_their_curves_images_and_graph(address):
     assert sorted(listed(address, "runs")) == RUNS
     tags = listed(address, "plugin/scalars/tags")
-    assert {run: set(of_run) for run, of_run in tags.items()} == dict.fromkeys(RUNS, SCALARS)
+    assert {run: set(run_tags) for run, run_tags in tags.items()} == dict.fromkeys(RUNS, SCALARS)
     points = listed(address, "plugin/scalars/scalars", run=RUNS[1], tag="train/loss")
     assert [step for _, step, _ in points] == [1, 2, 3, 4]
     images = listed(address, "plugin/images/images", run=RUNS[0], tag="inputs/digits", sample=0)
@@ -92,7 +92,9 @@ def test_runs_are_listed_with_their_curves_images_and_graph(address):
         address, "plugin/images/individualImage", **urllib.parse.parse_qs(images[0]["query"])
     ).startswith(b"\x89PNG")
     info = listed(address, "plugin/graphs/info")
-    assert {run: of_run["run_graph"] for run, of_run in info.items()} == dict.fromkeys(RUNS, True)
+    assert {run: run_info["run_graph"] for run, run_info in info.items()} == dict.fromkeys(
+        RUNS, True
+    )
 
 
 def test_its_page_shows_them(address, browser):

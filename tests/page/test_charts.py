@@ -42,9 +42,9 @@ def test_the_median_is_on_the_scale_of_the_sparkline():
 @ANY_SPEED
 @given(st.lists(st.integers(0, 2**63), max_size=100))
 def test_a_sparkline_is_inside_its_box(values):
-    found = points(sparkline(values))
-    assert len(found) == len(values)
-    assert all(0 <= x <= charts.SPARK_WIDTH and 0 <= y <= charts.SPARK_HEIGHT for x, y in found)
+    positions = points(sparkline(values))
+    assert len(positions) == len(values)
+    assert all(0 <= x <= charts.SPARK_WIDTH and 0 <= y <= charts.SPARK_HEIGHT for x, y in positions)
 
 
 # ---- curves --------------------------------------------------------------------------------------
@@ -98,13 +98,13 @@ def test_any_curve_is_inside_its_box(curve):
         assert all(value is None for _, value in curve)
         return
     (line,) = chart.lines
-    found = [point for part in line.parts for point in points(part)] + list(line.dots)
-    assert len(found) == sum(value is not None for _, value in curve)
+    positions = [point for part in line.parts for point in points(part)] + list(line.dots)
+    assert len(positions) == sum(value is not None for _, value in curve)
     marks = [(at, charts.TOP) for at, _ in chart.across_ticks] + [
         (charts.LEFT, at) for at, _ in chart.up_ticks
     ]
-    assert all(math.isfinite(x) and 0 <= x <= charts.LINES_WIDTH for x, _ in found + marks)
-    assert all(math.isfinite(y) and 0 <= y <= charts.LINES_HEIGHT for _, y in found + marks)
+    assert all(math.isfinite(x) and 0 <= x <= charts.LINES_WIDTH for x, _ in positions + marks)
+    assert all(math.isfinite(y) and 0 <= y <= charts.LINES_HEIGHT for _, y in positions + marks)
     assert 1 <= len(chart.up_ticks) <= 3 * charts.TICKS
 
 

@@ -56,16 +56,17 @@ def shown(references, bases=()):
     A base is a run that it is compared with.
     """
     storage = Storage(Path(".benchmarks"))
-    found, others = (
+    shown_saved, base_saved = (
         [saved for name in names for saved in storage.find(name)] for names in (references, bases)
     )
-    runs, passed_over = shown_runs(found, others, Criteria())
+    runs, passed_over = shown_runs(shown_saved, base_saved, Criteria())
     compared = {
         run.saved.number[-1]: run.judgement.comparison.bases if run.judgement else []
         for run in runs
     }
     return {
-        number: [base.minute[-1] for base in each] for number, each in compared.items()
+        number: [base.minute[-1] for base in bases_of_run]
+        for number, bases_of_run in compared.items()
     }, passed_over
 
 

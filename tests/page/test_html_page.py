@@ -249,8 +249,8 @@ def test_columns_are_those_that_a_case_has():
 
 
 def test_two_tests_of_one_case_are_told_apart():
-    other = step(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
-    assert list(cases_of(page_of(step(), other))) == [
+    second = step(test="bench/test_b.py::test_b", node_id="bench/test_b.py::test_b")
+    assert list(cases_of(page_of(step(), second))) == [
         "step convnet-b16-cpu on digits (bench/test_step.py::test_step[convnet-b16-cpu])",
         "step convnet-b16-cpu on digits (bench/test_b.py::test_b)",
     ]
@@ -378,7 +378,10 @@ def test_bars_of_batch_sizes_have_three_measures():
         [float(bar.attributes["x"]) + float(bar.attributes["width"]) for bar in figure.all("rect")]
         for figure in sizes.all("figure", class_="bars")
     ]
-    share, iteration, sample = [(found[len(found) // 2 - 1], found[-1]) for found in ends]
+    share, iteration, sample = [
+        (ends_of_figure[len(ends_of_figure) // 2 - 1], ends_of_figure[-1])
+        for ends_of_figure in ends
+    ]
     assert share[0] == pytest.approx(share[1], abs=0.2)
     assert iteration[0] < iteration[1]
     assert sample[0] > sample[1]

@@ -197,11 +197,11 @@ def test_operations_sort_by_any_column_both_ways(opened):
         "evaluate_function: X",
     ]
     for place, (title, _) in enumerate(heads(panel)):
-        found = []
+        clicked = []
         for _ in range(2):
             panel.locator(".operations th").nth(place).get_by_role("button").click()
-            found.append(([row[place] for row in operations(panel)], sorted_by(panel)))
-        (first, before), (second, after) = found
+            clicked.append(([row[place] for row in operations(panel)], sorted_by(panel)))
+        (first, before), (second, after) = clicked
         assert {before[0][1], after[0][1]} == {"ascending", "descending"}, title
         assert before[0][0] == after[0][0] == title
         if title in DISTINCT:
@@ -406,11 +406,13 @@ def test_the_newest_run_is_visible_and_another_can_be_chosen(opened):
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
-@pytest.mark.parametrize(("scheme", "other"), [("light", "dark"), ("dark", "light")])
-def test_the_theme_is_that_of_the_system_until_the_button_is_used(browser, address, scheme, other):
+@pytest.mark.parametrize(("scheme", "other_scheme"), [("light", "dark"), ("dark", "light")])
+def test_the_theme_is_that_of_the_system_until_the_button_is_used(
+    browser, address, scheme, other_scheme
+):
     for tab in visit(browser, address, color_scheme=scheme):
         before = tab.evaluate(BACKGROUND)
-        tab.get_by_role("button", name=f"{other} colors").click()
+        tab.get_by_role("button", name=f"{other_scheme} colors").click()
         after = tab.evaluate(BACKGROUND)
         assert {before, after} == {"rgb(255, 255, 255)", "rgb(21, 24, 28)"}
         tab.get_by_role("button", name=f"{scheme} colors").click()
@@ -540,14 +542,14 @@ def numbers():
 def test_numbers_are_formatted_as_by_units(opened):
     whole = numbers()
     for name in ("duration", "percent", "count", "size"):
-        given = [*whole, *(number / 1_000 for number in whole), *(number / 16 for number in whole)]
-        found = opened.evaluate(f"given => given.map((number) => units.{name}(number))", given)
-        assert found == [getattr(units, name)(number) for number in given], name
+        values = [*whole, *(number / 1_000 for number in whole), *(number / 16 for number in whole)]
+        texts = opened.evaluate(f"given => given.map((number) => units.{name}(number))", values)
+        assert texts == [getattr(units, name)(number) for number in values], name
         if name in ("duration", "percent"):
-            found = opened.evaluate(
-                f"given => given.map((number) => units.{name}(number, true))", given
+            texts = opened.evaluate(
+                f"given => given.map((number) => units.{name}(number, true))", values
             )
-            assert found == [getattr(units, name)(number, signed=True) for number in given], name
+            assert texts == [getattr(units, name)(number, signed=True) for number in values], name
 
 
 def test_cells_have_the_numbers_of_the_record(opened):

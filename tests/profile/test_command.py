@@ -172,12 +172,12 @@ def test_rank_0_shows_the_operations_and_what_all_ranks_spend(tmp_path):
         assert rows["gloo:all_reduce"]["calls"] == rows["c10d::allreduce_"]["calls"] >= 1
         assert len(rows["gloo:all_reduce"]["self_cpu_ns"]) == 2
         assert min(rows["gloo:all_reduce"]["self_cpu_ns"]) > 0
-        of_conv = [
+        conv_rows = [
             row
             for row in case["operations"]
             if (row["phase"], row["module"]) == ("forward", "conv1")
         ]
-        flops = [row["flops"] for row in of_conv if row["flops"]]
+        flops = [row["flops"] for row in conv_rows if row["flops"]]
         assert flops == [case["samples"] * 2 * 6 * 28 * 28 * 25]  # of this rank's part
         trace = json.loads(
             (tmp_path / f"t-step-lenet5-b{case['params']['batch_size']}-cpu.json").read_text()
@@ -205,14 +205,14 @@ def test_an_error_of_all_ranks_is_one_line(tmp_path):
 
 def test_without_a_launcher_nothing_of_torch_distributed_is_imported(tmp_path):
     options = (*OF_RANKS, "--batch-size", "2", "--phase", "forward")
-    of_torch, of_both = distributed_modules_after(
+    torch_modules, all_modules = distributed_modules_after(
         "import torch, torch._dynamo, torch.profiler, torch.utils.flop_counter",
         "from mnistbench.cli import main\nassert main() == 0",
         "profile",
         *options,
         cwd=tmp_path,
     )
-    assert of_both == of_torch
+    assert all_modules == torch_modules
 
 
 @pytest.mark.usefixtures("_not_profiled")

@@ -44,8 +44,8 @@ def test_the_sum_is_what_torch_s_counter_counts(name, phase):
     case = build(params(workload=name, phase=phase, batch_size=2), network(name))
     with FlopCounterMode(display=False) as counter:
         case()
-    found = operation_costs(case)
-    assert sum(cost.flops or 0 for cost in found.values()) == counter.get_total_flops() > 0
+    costs = operation_costs(case)
+    assert sum(cost.flops or 0 for cost in costs.values()) == counter.get_total_flops() > 0
 
 
 @pytest.mark.skipif(
@@ -66,15 +66,17 @@ def test_a_product_of_onednn_counts_as_any_other():
 def test_every_cost_has_a_row_of_the_table():
     case = build(params(workload="lenet5", batch_size=8), network("lenet5"))
     keys = {row.key for row in profile(case, iterations=1).rows}
-    found = operation_costs(case)
-    assert set(found) <= keys
-    assert {key[1] for key in found} == {"forward", "backward", "optimizer"}
+    costs = operation_costs(case)
+    assert set(costs) <= keys
+    assert {key[1] for key in costs} == {"forward", "backward", "optimizer"}
 
 
 def test_a_convolution_has_cost_and_time_in_the_same_row():
     case = build(params(workload="convnet", phase="forward", batch_size=2), network("convnet"))
-    found = {key[2]: (key[0], cost) for key, cost in operation_costs(case).items() if cost.flops}
-    name, cost = found["conv2"]
+    cost_of_module = {
+        key[2]: (key[0], cost) for key, cost in operation_costs(case).items() if cost.flops
+    }
+    name, cost = cost_of_module["conv2"]
     assert name != "aten::conv2d"
     # 2 samples; a multiplication and an addition.
     assert cost.flops == 2 * (2 * 64 * 24 * 24 * 32 * 9)
@@ -171,20 +173,20 @@ def test_a_case_whose_iterations_differ_has_no_costs():
 class TestLayers:
     def test_of_a_network_are_for_one_sample(self):
         model = ConvNet().train()
-        found = {layer.name: layer for layer in layers(model, torch.zeros(5, 1, 28, 28))}
-        assert list(found) == [name for name, _ in model.named_children()]
-        assert found["conv1"].output_shape == (32, 26, 26)
-        assert found["conv1"].flops == 2 * 32 * 26 * 26 * 9
-        assert found["conv1"].output_bytes == 4 * 32 * 26 * 26
-        assert (found["fc1"].parameters, found["fc1"].parameter_bytes) == (
+        layer_of = {layer.name: layer for layer in layers(model, torch.zeros(5, 1, 28, 28))}
+        assert list(layer_of) == [name for name, _ in model.named_children()]
+        assert layer_of["conv1"].output_shape == (32, 26, 26)
+        assert layer_of["conv1"].flops == 2 * 32 * 26 * 26 * 9
+        assert layer_of["conv1"].output_bytes == 4 * 32 * 26 * 26
+        assert (layer_of["fc1"].parameters, layer_of["fc1"].parameter_bytes) == (
             9216 * 128 + 128,
             4 * (9216 * 128 + 128),
         )
-        assert found["relu1"].flops is None
-        assert sum(layer.parameters for layer in found.values()) == 1_199_882
+        assert layer_of["relu1"].flops is None
+        assert sum(layer.parameters for layer in layer_of.values()) == 1_199_882
         assert model.training
 
     def test_a_layer_that_is_called_twice_has_two_rows(self):
         layer = nn.Linear(4, 4)
-        found = layers(nn.Sequential(layer, nn.ReLU(), layer), torch.zeros(1, 4))
-        assert [item.kind for item in found] == ["Linear", "ReLU", "Linear"]
+        rows = layers(nn.Sequential(layer, nn.ReLU(), layer), torch.zeros(1, 4))
+        assert [item.kind for item in rows] == ["Linear", "ReLU", "Linear"]

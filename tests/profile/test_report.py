@@ -88,8 +88,8 @@ def test_csv_has_every_operation_and_leaves_out_what_is_not_known():
 )
 def test_of_roof(cost, ns, share):
     times = {"self_cpu_ns": ns, "total_cpu_ns": ns, "self_device_ns": None}
-    found = OperationSum(key=CONV, calls=1, **times, cost=cost, ceilings=CEILINGS).of_roof
-    assert found == (None if share is None else pytest.approx(share))
+    of_roof = OperationSum(key=CONV, calls=1, **times, cost=cost, ceilings=CEILINGS).of_roof
+    assert of_roof == (None if share is None else pytest.approx(share))
 
 
 def plots(case):
@@ -121,14 +121,14 @@ def test_a_point_of_the_roofline_is_below_the_roof():
 
 def test_modules_sum_their_operations_and_their_costs():
     case = profiled()
-    by_module, by_op, by_both = (
+    module_rows, op_rows, op_module_rows = (
         rows_of(case, case.tables[0], by) for by in ("module", "op", "op,module")
     )
-    assert by_module["", "forward", "fc1"].cost == case.costs[FC]
-    assert by_op[CONV[0], "", ""].self_cpu_ns == 800_000
-    assert by_both[CONV].total_cpu_ns == 820_000
+    assert module_rows["", "forward", "fc1"].cost == case.costs[FC]
+    assert op_rows[CONV[0], "", ""].self_cpu_ns == 800_000
+    assert op_module_rows[CONV].total_cpu_ns == 820_000
     # Operations of a module call each other, so its total is the sum of self times.
-    assert by_module["", "forward", "conv2"].total_cpu_ns == 800_000
+    assert module_rows["", "forward", "conv2"].total_cpu_ns == 800_000
 
 
 def test_an_operation_that_a_batch_size_lacks_is_missing_not_zero():
@@ -159,8 +159,8 @@ def test_flops_of_a_call_are_those_that_a_formula_counts():
 
 
 def test_model_flop_utilisation_is_by_the_untraced_call():
-    found = profiled(costs={CONV: Cost(50_000_000, 1)}, calls_ns=(1_000_000,))
-    assert found.utilisation == pytest.approx(0.5)  # 50 GFLOP/s of 100
+    profiled_case = profiled(costs={CONV: Cost(50_000_000, 1)}, calls_ns=(1_000_000,))
+    assert profiled_case.utilisation == pytest.approx(0.5)  # 50 GFLOP/s of 100
 
 
 @pytest.mark.parametrize("lacking", [{"costs": {}}, {"ceilings": None}, {"calls_ns": ()}])
@@ -177,13 +177,13 @@ def test_idle_time_is_the_time_without_a_kernel():
 
 def test_the_json_has_every_case_with_its_operations():
     cases = [profiled(16, cold=cold_calls(), trained_steps=20), on_accelerator(), of_two_ranks()]
-    found = json.loads(profile_report(cases, Settings()).json)
-    assert (found["schema"], found["report"]) == (1, "profile")
-    first, _, of_ranks = found["cases"]
+    report = json.loads(profile_report(cases, Settings()).json)
+    assert (report["schema"], report["report"]) == (1, "profile")
+    first, _, distributed = report["cases"]
     assert [call["first"] for call in first["cold"]] == [True, False, True]
     assert (first["operations"][0]["operation"], first["operations"][0]["flops"]) == (
         CONV[0],
         21_233_664 * 16,
     )
-    assert len(of_ranks["ranks"]["step_ns"]) == 2
+    assert len(distributed["ranks"]["step_ns"]) == 2
     assert of_two_ranks().ranks.exposed_ns == 10_400_000 - 8_300_000

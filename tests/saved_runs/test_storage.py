@@ -168,9 +168,9 @@ def test_files_of_other_names_are_no_saved_runs():
 
 
 def test_runs_in_the_storage_itself_are_found_beside_those_of_machines():
-    of_machine = save("0002_base.json")
+    machine_run = save("0002_base.json")
     beside = save("0001_base.json", folder="")
-    assert storage().paths() == [beside, of_machine]
+    assert storage().paths() == [beside, machine_run]
     assert [run.number for run in storage().all()] == ["0001", "0002"]
 
 

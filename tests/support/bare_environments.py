@@ -32,18 +32,18 @@ def linked_environment(folder, *names):
 
 
 def _with_requirements(names):
-    found = {}
+    distributions = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in distributions:
             continue
-        found[name] = importlib.metadata.distribution(name)
-        needs = map(Requirement, found[name].requires or ())
+        distributions[name] = importlib.metadata.distribution(name)
+        needs = map(Requirement, distributions[name].requires or ())
         waiting += [
             need.name for need in needs if not need.marker or need.marker.evaluate({"extra": ""})
         ]
-    return found.values()
+    return distributions.values()
 
 
 def installed_environment(folder, *requirements):

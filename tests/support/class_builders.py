@@ -20,7 +20,7 @@ def noisy(ns: int, count: int, draw: random.Random) -> tuple[int, ...]:
 
 
 def speedup(ratio: float, low: float, high: float) -> dict[str, Any]:
-    band = max((each for each in BANDS if each <= low), default=None)
+    band = max((lower for lower in BANDS if lower <= low), default=None)
     return {"ratio": ratio, "low": low, "high": high, "tie": low <= 1 <= high, "band": band}
 
 
@@ -33,8 +33,13 @@ def outcome(key: str, predicted: Answer, measured: float | str) -> Outcome:
     return Outcome(Question(key), predicted, number)
 
 
-def entry(student: str, *, found: dict[str, Any] | None = None, **changes: Any) -> Entry:
+def entry(student: str, *, measured_speedup: dict[str, Any] | None = None, **changes: Any) -> Entry:
     """What was read of a student's file, without the file."""
     return Entry(
-        **{"file": f"{student}.json", "student": student, "speedup": found or {}, **changes}
+        **{
+            "file": f"{student}.json",
+            "student": student,
+            "speedup": measured_speedup or {},
+            **changes,
+        }
     )

@@ -151,17 +151,19 @@ def launch(*builds: Mapping[str, SideSample], **changes: Any) -> Launch:
     return Launch(**{**ordinary, **changes})
 
 
-def swapped(one: Launch) -> Launch:
+def swapped(recorded_launch: Launch) -> Launch:
     """The same launch with the names of the two sides exchanged."""
     cases = {
         case: [{BASE: build[HEAD], HEAD: build[BASE]} for build in builds]
-        for case, builds in one.cases.items()
+        for case, builds in recorded_launch.cases.items()
     }
     return Launch(
-        one.stage,
+        recorded_launch.stage,
         cases,
-        one.seconds,
-        {BASE: one.once[HEAD], HEAD: one.once[BASE]} if one.once else {},
+        recorded_launch.seconds,
+        {BASE: recorded_launch.once[HEAD], HEAD: recorded_launch.once[BASE]}
+        if recorded_launch.once
+        else {},
     )
 
 
@@ -181,12 +183,12 @@ def listings(
     unmeasurable: Mapping[str, str] | None = None,
     resident: Mapping[str, int] | None = None,
     cpu: Mapping[str, Mapping[str, str]] | None = None,
-    **of_cases: Mapping[str, Any],
+    **facts_of_cases: Mapping[str, Any],
 ) -> Listings:
     """What the surveys of both sides have found of these cases.
 
-    Keywords are facts as the properties of ``Listings`` give them. ``of_cases`` have a value by
-    case, for both sides, or a mapping or pair of those of each side.
+    Keywords are facts as the properties of ``Listings`` give them. ``facts_of_cases`` have a value
+    by case, for both sides, or a mapping or pair of those of each side.
     """
     versions = {name: tuple(pair) for name, pair in (packages or {}).items()}
     torch_of = torch.split(" -> ")
@@ -200,7 +202,7 @@ def listings(
                 params["batch_size"] = position
             facts = {
                 _FACTS.get(name, name): _of_side(values[node_id], side, position)
-                for name, values in of_cases.items()
+                for name, values in facts_of_cases.items()
                 if node_id in values
             }
             cases[node_id] = ListedCase(labels.get(node_id, node_id), params, **facts)
@@ -252,46 +254,50 @@ def header(**changes: Any) -> GateHeader:
     return GateHeader(**{**ordinary, **own})
 
 
-def recorded(launches: Sequence[Launch], *, end: End = COMPLETE, **of_header: Any) -> Recorded:
+def recorded(launches: Sequence[Launch], *, end: End = COMPLETE, **header_changes: Any) -> Recorded:
     """The content of a file with these launches; the other keywords are of its header."""
-    return Recorded(Path("raw.jsonl.gz"), header(**of_header), list(launches), end)
+    return Recorded(Path("raw.jsonl.gz"), header(**header_changes), list(launches), end)
 
 
 def write(
-    path: Path, launches: Sequence[Launch], *, end: End | None = COMPLETE, **of_header: Any
+    path: Path, launches: Sequence[Launch], *, end: End | None = COMPLETE, **header_changes: Any
 ) -> Path:
     """Write a file of raw samples anew; without its end, as if the process was killed."""
     path.unlink(missing_ok=True)
-    for each in (header(**of_header).line(), *map(line, launches), *([end.line()] if end else [])):
-        append(path, each)
+    for stored_line in (
+        header(**header_changes).line(),
+        *map(line, launches),
+        *([end.line()] if end else []),
+    ):
+        append(path, stored_line)
     return path
 
 
-def line(one: Launch) -> dict[str, Any]:
+def line(recorded_launch: Launch) -> dict[str, Any]:
     """What a launch says of itself, as JSON."""
     return {
-        "stage": one.stage,
+        "stage": recorded_launch.stage,
         "cases": {
             case: [{name: _side_line(sample) for name, sample in build.items()} for build in builds]
-            for case, builds in one.cases.items()
+            for case, builds in recorded_launch.cases.items()
         },
-        "seconds": one.seconds,
-        "once": one.once,
-        "unmeasurable": one.unmeasurable,
+        "seconds": recorded_launch.seconds,
+        "once": recorded_launch.once,
+        "unmeasurable": recorded_launch.unmeasurable,
     }
 
 
-def _side_line(one: SideSample) -> dict[str, Any]:
-    rows = one.operations
+def _side_line(sample: SideSample) -> dict[str, Any]:
+    rows = sample.operations
     return {
         **{
-            f"{clock}_ns": list(one.times.get(clock, ()))
+            f"{clock}_ns": list(sample.times.get(clock, ()))
             for clock in ("wall", "cpu", "device", "busy")
         },
-        "block_ns": list(one.block_ns),
-        "outcome": list(one.outcome),
-        "iterations": one.iterations,
-        "parameters": one.parameters,
+        "block_ns": list(sample.block_ns),
+        "outcome": list(sample.outcome),
+        "iterations": sample.iterations,
+        "parameters": sample.parameters,
         "keys": [list(key) for key in rows],
         "calls": [row.calls for row in rows.values()],
         "memory_bytes": [row.memory_bytes for row in rows.values()],
@@ -349,7 +355,10 @@ def series(
     return [
         Launch(
             stage,
-            {name: [_measured(one, coin) for _ in range(2)] for name, one in measured.items()},
+            {
+                name: [_measured(measured_case, coin) for _ in range(2)]
+                for name, measured_case in measured.items()
+            },
             20.0,
             _once(once, random.Random(1_000 * seed + number)) if once else {},
         )
@@ -361,35 +370,35 @@ def _once(
     costs: Mapping[tuple[str, str], tuple[int, float]], coin: random.Random
 ) -> dict[str, dict[str, dict[str, int]]]:
     """Costs of both sides, each of which varies by 2 %."""
-    found: dict[str, dict[str, dict[str, int]]] = {BASE: {}, HEAD: {}}
+    costs_of_side: dict[str, dict[str, dict[str, int]]] = {BASE: {}, HEAD: {}}
     for (name, case), (base, factor) in costs.items():
         for side, value in ((BASE, base), (HEAD, base * factor)):
-            found[side].setdefault(name, {})[case] = round(value * coin.uniform(0.98, 1.02))
-    return found
+            costs_of_side[side].setdefault(name, {})[case] = round(value * coin.uniform(0.98, 1.02))
+    return costs_of_side
 
 
-def _measured(one: Measured, coin: random.Random) -> dict[str, SideSample]:
-    times = _pairs(one.ns, one.factor, one.spread, coin, _speeds(coin))
+def _measured(measured: Measured, coin: random.Random) -> dict[str, SideSample]:
+    times = _pairs(measured.ns, measured.factor, measured.spread, coin, _speeds(coin))
     speeds = _speeds(coin)  # of the profiled iterations
     rows = {
-        key: _pairs(ns, factor, 3 * one.spread, coin, speeds)
-        for key, (ns, factor) in one.operations.items()
+        key: _pairs(ns, factor, 3 * measured.spread, coin, speeds)
+        for key, (ns, factor) in measured.operations.items()
     }
-    found = {}
+    samples = {}
     for position, (name, counted, lacks) in enumerate(
-        ((BASE, one.base, one.only_new), (HEAD, one.new, one.only_base)),
+        ((BASE, measured.base, measured.only_new), (HEAD, measured.new, measured.only_base)),
     ):
-        found[name] = side(
+        samples[name] = side(
             times[position],
             {
                 key: operation(row[position], **counted.get(key, {}))
                 for key, row in rows.items()
                 if key not in lacks
             },
-            outcome=one.outcomes[position],
-            parameters=one.parameters[position],
+            outcome=measured.outcomes[position],
+            parameters=measured.parameters[position],
         )
-    return found
+    return samples
 
 
 def _speeds(coin: random.Random) -> list[float]:
@@ -414,18 +423,18 @@ def _pairs(
 def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
     """A whole call by its wall time, or whatever the keywords say."""
     kind = changes.get("kind", "iteration")
-    of_case = kind in (ITERATION, MEAN)
-    of_process = kind in (ONCE, MEMORY)
+    is_case = kind in (ITERATION, MEAN)
+    is_process = kind in (ONCE, MEMORY)
     ordinary: dict[str, Any] = {
         "case": "case",
         "kind": kind,
-        "name": "wall" if of_case else "import" if of_process else "aten::mm, forward fc1",
-        "clock": "wall" if of_case else {ONCE: "cpu", MEMORY: "none"}.get(kind, ""),
-        "members": () if of_case or of_process else (MM,),
+        "name": "wall" if is_case else "import" if is_process else "aten::mm, forward fc1",
+        "clock": "wall" if is_case else {ONCE: "cpu", MEMORY: "none"}.get(kind, ""),
+        "members": () if is_case or is_process else (MM,),
         "logs": tuple(logs),
         "base_ns": 4_000_000.0,
         "head_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
-        "share": 1.0 if of_case else 0.0 if of_process else 0.25,
+        "share": 1.0 if is_case else 0.0 if is_process else 0.25,
     }
     return Quantity(**{**ordinary, **changes})
 

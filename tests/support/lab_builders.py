@@ -159,18 +159,18 @@ def first_iterations(
 
     later = None if warm is None else call(warm, (10, 2, 1, 7), of_trained=True, is_first=False)
     parts = (14, 2, 1, 3)
-    found = [
+    iterations = [
         FirstIteration(
             device, phase, size, call(first, parts, of_trained=False, is_first=True), later
         )
     ]
     if trained is not None:
-        found.append(
+        iterations.append(
             FirstIteration(
                 device, phase, size, call(trained, parts, of_trained=True, is_first=True), None
             )
         )
-    return found
+    return iterations
 
 
 def training(device: str, size: int, accuracy: float) -> Training:
@@ -207,7 +207,7 @@ def training(device: str, size: int, accuracy: float) -> Training:
 
 def laptop(**changes: Any) -> Findings:
     """Two CPUs, no accelerator. Convolution is 4 times addmm at batch 1, 16 times at batch 64."""
-    found = Findings(
+    findings = Findings(
         settings=LabSettings("digits", SIZES, ("cpu",), 4, "convnet", 1),
         environment=environment(threads=2),
         train_samples=1437,
@@ -244,9 +244,9 @@ def laptop(**changes: Any) -> Findings:
             )
         ),
         first_iterations=tuple(
-            found
+            iteration
             for size in SIZES
-            for found in first_iterations(
+            for iteration in first_iterations(
                 "cpu",
                 "forward",
                 size,
@@ -262,7 +262,7 @@ def laptop(**changes: Any) -> Findings:
         traces=("traces/step-cpu-b64.json.gz",),
         studies=tuple(StudyTable(name, columns, rows) for name, (columns, rows) in STUDIES.items()),
     )
-    return dataclasses.replace(found, **changes)
+    return dataclasses.replace(findings, **changes)
 
 
 #: Tables of the studies.
@@ -359,7 +359,7 @@ def cluster(**changes: Any) -> Findings:
             (64, 150 * US, 20 * US, 4 * US),
         )
     )
-    found = dataclasses.replace(
+    findings = dataclasses.replace(
         base,
         settings=dataclasses.replace(base.settings, devices=("cpu", "cuda")),
         environment=environment(
@@ -380,24 +380,26 @@ def cluster(**changes: Any) -> Findings:
         epoch_times=(*with_threads(base.epoch_times, 8), *gpu_epochs),
         cases=(
             *(
-                dataclasses.replace(each, params=dataclasses.replace(each.params, threads=8))
-                for each in base.cases
+                dataclasses.replace(
+                    profiled, params=dataclasses.replace(profiled.params, threads=8)
+                )
+                for profiled in base.cases
             ),
             *gpu_cases,
         ),
         first_iterations=(
             *base.first_iterations,
             *(
-                found
+                iteration
                 for size in SIZES
-                for found in first_iterations(
+                for iteration in first_iterations(
                     "cuda", "forward", size, first=900 * MS, warm=1 * MS, trained=880 * MS
                 )
             ),
         ),
         trainings=(*base.trainings, *(training("cuda", size, 98.0) for size in SIZES)),
     )
-    return dataclasses.replace(found, **changes)
+    return dataclasses.replace(findings, **changes)
 
 
 def faster_gpu(*factors: float) -> Findings:
@@ -424,13 +426,13 @@ def with_cases(findings: Findings, **changes: Any) -> Findings:
         findings,
         cases=tuple(
             dataclasses.replace(
-                each,
+                profiled,
                 **{
-                    name: value(each) if callable(value) else value
+                    name: value(profiled) if callable(value) else value
                     for name, value in changes.items()
                 },
             )
-            for each in findings.cases
+            for profiled in findings.cases
         ),
     )
 
@@ -447,10 +449,10 @@ def with_operations(findings: Findings, change: Callable[[OpRow, int], OpRow | N
 
     def changed(case: Profiled) -> tuple[OpTable, ...]:
         return tuple(
-            found.changed(
-                rows=[new for old in found.rows if (new := change(old, case.params.batch_size))]
+            op_table.changed(
+                rows=[new for old in op_table.rows if (new := change(old, case.params.batch_size))]
             )
-            for found in case.tables
+            for op_table in case.tables
         )
 
     return with_cases(findings, tables=changed)

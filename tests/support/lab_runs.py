@@ -116,8 +116,8 @@ def predict(
     directory: Path, student: str = "s001", answers: Mapping[str, Answer] = ANSWERS
 ) -> None:
     """Write predictions as the command does."""
-    made = Predictions(student, "2026-11-25T07:00:00+00:00", "digits", 2, answers)
-    write(directory, PREDICTIONS, toml(made, dict.fromkeys(ASKED, "?")))
+    predictions = Predictions(student, "2026-11-25T07:00:00+00:00", "digits", 2, answers)
+    write(directory, PREDICTIONS, toml(predictions, dict.fromkeys(ASKED, "?")))
 
 
 def write(directory: Path, name: str, text: str) -> None:
@@ -142,9 +142,9 @@ def whole_lab(directory: Path, student: str = "s001", **machine: Any) -> Path:
     predict(directory, student)
     measure(directory, **machine)
     write(directory, EXPLANATIONS, EXPLAINED)
-    for name, made in (
+    for name, measured_score in (
         (SCORE, score(environment=environment(**machine))),
         (QUIET, quiet(environment=environment(**machine))),
     ):
-        write_file(directory / name, made.content)
+        write_file(directory / name, measured_score.content)
     return directory

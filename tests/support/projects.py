@@ -258,6 +258,6 @@ def browser():
     with sync_playwright() as playwright:
         # Chromium's sandbox does not run as root, as in a container.
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        found = playwright.chromium.launch(executable_path=path, args=arguments)
-        yield found
-        found.close()
+        launched = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield launched
+        launched.close()

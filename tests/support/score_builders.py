@@ -22,13 +22,13 @@ def launch(ratio: float, **changes: Any) -> ScoreLaunch:
     """
     reference_ns = tuple(round(4e8 * noise) for noise in TURNS)
     student_ns = tuple(round(ns / ratio) for ns in reference_ns)
-    made = ScoreLaunch(reference_ns, student_ns, (sum(reference_ns), sum(student_ns), 0))
-    return dataclasses.replace(made, **changes)
+    default = ScoreLaunch(reference_ns, student_ns, (sum(reference_ns), sum(student_ns), 0))
+    return dataclasses.replace(default, **changes)
 
 
 def score(ratio: float = 1.3, **changes: Any) -> Score:
     """A score of eight launches whose ratios differ by 1 %."""
-    made = Score(
+    default = Score(
         file="step.py",
         text="def make_step(model): ...\n",
         batch_size=64,
@@ -38,4 +38,4 @@ def score(ratio: float = 1.3, **changes: Any) -> Score:
         accuracies=(0.9, 0.9),
         launches=tuple(launch(ratio * noise) for noise in LAUNCHES),
     )
-    return dataclasses.replace(made, **changes)
+    return dataclasses.replace(default, **changes)

@@ -44,7 +44,7 @@ def event(
 
     Without a duration, it was not finished.
     """
-    found: Event = {
+    built: Event = {
         "ph": "X",
         "cat": category,
         "name": name,
@@ -53,7 +53,7 @@ def event(
         "ts": ts,
         "args": args,
     }
-    return found if dur is None else {**found, "dur": dur}
+    return built if dur is None else {**built, "dur": dur}
 
 
 def op(
@@ -142,16 +142,16 @@ def run(ts: float, number: int, *kernels: str, category: str = "kernel") -> list
 
     With kernels of a microsecond that they launched.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     for at, name in enumerate(kernels):
         correlation = 100 * number + at
-        found.append(launch(ts + at, 1, correlation))
-        found.append(
+        events.append(launch(ts + at, 1, correlation))
+        events.append(
             kernel(
                 name, ts + 10 + at, 1, correlation=correlation, external=number, category=category
             )
         )
-    return found
+    return events
 
 
 def forward_backward(number: int, forward: Event, backward: Event) -> list[Event]:
@@ -239,9 +239,11 @@ def recorded(*arguments: Any) -> dict[str, Any]:
 
     Each a tensor (of torch, or ``Of``), a list of them, a number, a list of numbers, or None.
     """
-    each = [_argument(argument) for argument in arguments]
+    columns = [_argument(argument) for argument in arguments]
     names = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
-    return {name: list(column) for name, column in zip(names, zip(*each, strict=True), strict=True)}
+    return {
+        name: list(column) for name, column in zip(names, zip(*columns, strict=True), strict=True)
+    }
 
 
 def _argument(argument: Any) -> tuple[Any, str, Any, str]:
@@ -258,8 +260,8 @@ def _argument(argument: Any) -> tuple[Any, str, Any, str]:
         )
     if isinstance(argument, list | tuple):
         if argument and not isinstance(argument[0], int):
-            inner = [_argument(one) for one in argument]
-            return [one[0] for one in inner], "TensorList", [one[2] for one in inner], ""
+            inner = [_argument(item) for item in argument]
+            return [item[0] for item in inner], "TensorList", [item[2] for item in inner], ""
         return [], "ScalarList", [], str(list(argument))
     return [], "Scalar", [], str(argument)
 
@@ -288,15 +290,16 @@ def network(
         kernel_name: name of its kernel.
         linked: each kernel has the launch that its operation made.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     start = 1_000.0
     for number in range(steps):
         longer = scale * 1.1**number
         ids = 10 * (number + 1)
         links = [
-            {"correlation": ids + one, "external": ids + one} if linked else {} for one in (1, 2)
+            {"correlation": ids + position, "external": ids + position} if linked else {}
+            for position in (1, 2)
         ]
-        found += [
+        events += [
             step(number, start, step_us),
             module("Linear_0", start + 10, 400),
             op(addmm, start + 20, 300, external=ids + 1),
@@ -308,4 +311,4 @@ def network(
             kernel("relu", start + 600, round(50 * longer, 3), **links[1]),
         ]
         start += step_us + 10
-    return found
+    return events

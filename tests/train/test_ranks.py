@@ -235,10 +235,10 @@ def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(
     tmp_path: Path,
 ) -> None:
     training = "from mnistbench.cli import main\nassert main() == 0"
-    of_torch, of_both = distributed_modules_after(
+    torch_modules, all_modules = distributed_modules_after(
         "import torch", training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path
     )
-    assert of_both == of_torch
+    assert all_modules == torch_modules
 
 
 @pytest.mark.versions

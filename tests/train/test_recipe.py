@@ -9,7 +9,9 @@ from mnistbench.train.result import FASTEST, Settings
 
 
 def test_a_recipe_gives_the_options_that_the_command_line_does_not() -> None:
-    settings = with_recipe(Settings(recipe=FASTEST, lr=0.02, given=frozenset({"recipe", "lr"})))
+    settings = with_recipe(
+        Settings(recipe=FASTEST, lr=0.02, given_fields=frozenset({"recipe", "lr"}))
+    )
     assert settings.model == "smallnet"
     assert settings.batch_size == 128
     assert settings.epochs == 1
@@ -18,7 +20,7 @@ def test_a_recipe_gives_the_options_that_the_command_line_does_not() -> None:
 
 
 def test_the_recipe_of_pytorch_examples_changes_no_option() -> None:
-    settings = Settings(lr=0.02, given=frozenset({"lr"}))
+    settings = Settings(lr=0.02, given_fields=frozenset({"lr"}))
     assert with_recipe(settings) == settings
 
 

@@ -369,13 +369,13 @@ def test_images_graph_and_what_was_misclassified(tmp_path: Path) -> None:
     assert image.step == 2
     assert (image.width, image.height) == (min(8, wrong) * 90, -(-wrong // 8) * 125)
     [text] = reader.Tensors("misclassified/tiny/text_summary")
-    said = text.tensor_proto.string_val[0].decode()
+    shown_text = text.tensor_proto.string_val[0].decode()
     first = (
         f"{wrong} of 12 test images were misclassified. The grid of the same name shows the first "
         f"{wrong}: "
     )
-    assert said.startswith(first)
-    assert re.search(r"'(\d) as (\d)' is a \1 that was taken for a \2\.$", said)
+    assert shown_text.startswith(first)
+    assert re.search(r"'(\d) as (\d)' is a \1 that was taken for a \2\.$", shown_text)
     assert result.epochs[-1].test_accuracy == pytest.approx(100 * (12 - wrong) / 12)
 
 

@@ -347,16 +347,16 @@ class TestEpoch:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         there = numbered(9).to("meta")
-        on_device = []
+        devices = []
         batch = Dataset.batch
 
         def spy(self: Dataset, split: Split, indices: torch.Tensor) -> data.Batch:
-            on_device.append(indices.device.type)
+            devices.append(indices.device.type)
             return batch(self, split, indices)
 
         monkeypatch.setattr(Dataset, "batch", spy)
         list(there.epoch(there.train, 4, generator(1)))
-        assert on_device == ["meta"] * 3
+        assert devices == ["meta"] * 3
 
 
 class TestDataRoot:

@@ -66,20 +66,20 @@ def test_the_builtin_workloads_by_name() -> None:
 
 
 WORKLOADS = builtin_workloads("digits", None)
-of_all, of_examples = (
+each_workload, each_example = (
     pytest.mark.parametrize("workload", chosen, ids=lambda workload: workload.name)
     for chosen in (WORKLOADS, WORKLOADS[:2])
 )
 
 
 class TestBuiltin:
-    @of_examples
+    @each_example
     def test_optimizer_is_adadelta_at_learning_rate_one(self, workload: Workload) -> None:
         optimizer = workload.make_optimizer(nn.Linear(2, 2).parameters())
         assert type(optimizer) is torch.optim.Adadelta
         assert optimizer.defaults["lr"] == 1.0
 
-    @of_examples
+    @each_example
     def test_loss_is_the_mean_negative_log_probability_of_the_target(
         self, workload: Workload
     ) -> None:
@@ -99,7 +99,7 @@ class TestBuiltin:
             expected.item()
         )
 
-    @of_all
+    @each_workload
     def test_batch_is_normalised_images_and_their_labels(self, workload: Workload) -> None:
         whole = data.load("digits")
         images, labels = workload.make_batch(7, CPU, generator(3))
@@ -111,7 +111,7 @@ class TestBuiltin:
             same = (every_image == image).flatten(1).all(dim=1)
             assert label in every_label[same]
 
-    @of_all
+    @each_workload
     def test_a_batch_is_drawn_from_the_generator_alone(self, workload: Workload) -> None:
         drawn = workload.make_batch(16, CPU, generator(3))
         torch.manual_seed(99)

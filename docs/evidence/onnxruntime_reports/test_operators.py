@@ -95,19 +95,19 @@ def test_operator(benchmark, name):
     values = np.random.default_rng(0)
     names = [f"x{number}" for number in range(len(shapes))]
     feed = {
-        each: values.random(shape, np.float32)
+        input_name: values.random(shape, np.float32)
         if kind == FLOAT
         else values.integers(-100, 100, shape)
-        for each, shape in zip(names, shapes, strict=True)
+        for input_name, shape in zip(names, shapes, strict=True)
     }
     constants = []
     if operator == "ReduceL1":
         constants.append(helper.make_tensor("axes", INT, [1], [0]))
-    given = [*names, *(each.name for each in constants)]
-    node = helper.make_node(operator, given, ["y"], doc_string=str(opset), **attributes)
+    input_names = [*names, *(constant.name for constant in constants)]
+    node = helper.make_node(operator, input_names, ["y"], doc_string=str(opset), **attributes)
     inputs = [
-        helper.make_tensor_value_info(each, kind, shape)
-        for each, shape in zip(names, shapes, strict=True)
+        helper.make_tensor_value_info(input_name, kind, shape)
+        for input_name, shape in zip(names, shapes, strict=True)
     ]
     run = session(node, inputs, [helper.make_tensor_value_info("y", kind, result)], constants).run
     benchmark(run, None, feed)

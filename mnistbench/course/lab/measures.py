@@ -156,13 +156,15 @@ class Measures:
                     )
                     for _ in range(WARMUP_ITERATIONS):
                         cases[-1]()
-            in_block = []
+            calls_of_block = []
             for case in cases:
                 enough = round(self.block_s * 1e9 / max(1, min(_timed(case, 2))))
-                in_block.append(max(1, round(min(self.most, max(self.least, enough)) / _ROUNDS)))
+                calls_of_block.append(
+                    max(1, round(min(self.most, max(self.least, enough)) / _ROUNDS))
+                )
             for _ in range(_ROUNDS):
                 for position in order.sample(range(len(cases)), len(cases)):
-                    times[position] += _timed(cases[position], in_block[position])
+                    times[position] += _timed(cases[position], calls_of_block[position])
                 advance(1 / _ROUNDS)
         return tuple(
             WarmTime(device, threads, phase, size, tuple(times_ns), size, size)

@@ -188,7 +188,10 @@ def _convolution_and_addmm(
     columns = {"time": "self_ns", "flops": "flops", "bytes": "moved_bytes"}
     sums = {name: convolution_and_addmm(sheet, column) for name, column in columns.items()}
     numbers = _complete(
-        **{name: ratio(both[order[0]], both[order[1]]) for name, both in sums.items()}
+        **{
+            name: ratio(sums_of_two[order[0]], sums_of_two[order[1]])
+            for name, sums_of_two in sums.items()
+        }
     )
     if not numbers:
         time = _complete(time=ratio(times[order[0]], times[order[1]]))

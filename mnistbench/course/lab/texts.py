@@ -43,15 +43,15 @@ class Texts:
     def text(self, section: str, key: str, **values: object) -> Text:
         """Return a wording with its placeholders filled in; words and places are translated."""
         pieces: list[str | Cited] = []
-        in_code = False
+        is_code = False
         for literal, name, _, _ in string.Formatter().parse(self._texts[section][key]):
             for position, part in enumerate(literal.split("`")):
-                in_code ^= position > 0
-                pieces += [Code(part) if in_code else part] if part else []
+                is_code ^= position > 0
+                pieces += [Code(part) if is_code else part] if part else []
             if name is None:
                 continue
             filled = self.words(values[name])
-            pieces += [Code(filled)] if in_code else filled
+            pieces += [Code(filled)] if is_code else filled
         return _joined(_spaced(pieces))
 
     def has(self, section: str, key: str) -> bool:

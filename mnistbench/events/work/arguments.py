@@ -90,7 +90,7 @@ class Arguments:
 
     def __init__(self, recorded: Mapping[str, Any]) -> None:
         self._dims, self._types, self._strides, self._values = (
-            found if type(found := recorded.get(name)) is list else []
+            values if type(values := recorded.get(name)) is list else []
             for name in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
         )
         if not self._types or len(self._types) != len(self._dims):
@@ -105,8 +105,8 @@ class Arguments:
 
         Empty for None.
         """
-        found = self._types[position] if position < len(self) else ""
-        return found if type(found) is str else ""
+        recorded_type = self._types[position] if position < len(self) else ""
+        return recorded_type if type(recorded_type) is str else ""
 
     def is_tensor(self, position: int) -> bool:
         """Whether an argument is a tensor of a number format that is known here."""
@@ -136,10 +136,10 @@ class Arguments:
 
     def value(self, position: int) -> str:
         """Return a value as recorded."""
-        found = self._values[position] if position < min(len(self), len(self._values)) else None
-        if type(found) is not str:
+        text = self._values[position] if position < min(len(self), len(self._values)) else None
+        if type(text) is not str:
             raise UncountedError(NOT_RECORDED)
-        return found
+        return text
 
     def is_set(self, position: int) -> bool:
         """Whether a truth value is recorded as true, or a number as another than 0."""
@@ -147,20 +147,20 @@ class Arguments:
 
     def number(self, position: int) -> int:
         """Return a whole number."""
-        found = _sizes([_parsed(self.value(position))], least=None)
-        if found is None:
+        sizes = _sizes([_parsed(self.value(position))], least=None)
+        if sizes is None:
             raise UncountedError(NOT_RECORDED)
-        return found[0]
+        return sizes[0]
 
     def numbers(self, position: int, length: int = 0) -> tuple[int, ...]:
         """Return a list of whole numbers.
 
         One number stands for all of ``length``; empty for None.
         """
-        found = _sizes(_parsed(self.value(position) or "[]"), least=None)
-        if found is None:
+        sizes = _sizes(_parsed(self.value(position) or "[]"), least=None)
+        if sizes is None:
             raise UncountedError(NOT_RECORDED)
-        return found * length if len(found) == 1 and length else found
+        return sizes * length if len(sizes) == 1 and length else sizes
 
     def flags(self, position: int) -> tuple[bool, ...]:
         """Return a list of truth values."""
@@ -180,16 +180,16 @@ class Arguments:
 
 def _parsed(text: str) -> object:
     try:
-        found: object = json.loads(text)
+        value: object = json.loads(text)
     except (ValueError, RecursionError):
         raise UncountedError(NOT_RECORDED) from None
-    return found
+    return value
 
 
 def _sizes(value: object, least: int | None = 0) -> tuple[int, ...] | None:
     """Return a list of whole numbers of at least ``least``; None for anything else."""
     if type(value) is not list or any(
-        type(one) is not int or (least is not None and one < least) for one in value
+        type(size) is not int or (least is not None and size < least) for size in value
     ):
         return None
     return tuple(value)

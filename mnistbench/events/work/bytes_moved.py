@@ -122,13 +122,13 @@ def _widest(inputs: Sequence[Tensor]) -> str:
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    found: list[int] = []
+    sizes_from_last: list[int] = []
     for back in range(1, max(map(len, shapes), default=0) + 1):
         sizes = {shape[-back] for shape in shapes if len(shape) >= back} - {1}
         if len(sizes) > 1:
             raise UncountedError(NOT_RECORDED)
-        found.append(sizes.pop() if sizes else 1)
-    return tuple(reversed(found))
+        sizes_from_last.append(sizes.pop() if sizes else 1)
+    return tuple(reversed(sizes_from_last))
 
 
 # ---- Copies, sums, lookups -----------------------------------------------------------------------
@@ -146,12 +146,12 @@ def _fill(arguments: Arguments) -> Work:
 def _reduction(arguments: Arguments) -> Work:
     """Count ``sum(self, dtype)`` and ``sum(self, dim, keepdim, dtype)``, and the like."""
     source = arguments.tensor(0)
-    of_all = len(arguments) <= 2
+    reduces_all = len(arguments) <= 2
     last = len(arguments) - 1
-    kept = _without(source, () if of_all else arguments.numbers(1))
+    kept = _without(source, () if reduces_all else arguments.numbers(1))
     if last and arguments.is_tensor(last):  # the argument out
         return _moved(source, Tensor(kept, arguments.tensor(last).dtype))
-    named = 1 if of_all else 3
+    named = 1 if reduces_all else 3
     otherwise = source.dtype if source.is_floating else "int64"
     return _moved(
         source,
@@ -229,8 +229,8 @@ def _statistics(source: Tensor) -> str:
 def _layer_norm(arguments: Arguments) -> Work:
     source = arguments.tensor(0)
     normalized = len(arguments.numbers(1))
-    each = Tensor(source.shape[: len(source.shape) - normalized], _statistics(source))
-    return _moved(source, *arguments.tensors((2, 3)), _like(source), each, each)
+    statistic = Tensor(source.shape[: len(source.shape) - normalized], _statistics(source))
+    return _moved(source, *arguments.tensors((2, 3)), _like(source), statistic, statistic)
 
 
 def _layer_norm_backward(arguments: Arguments) -> Work:
@@ -249,8 +249,8 @@ def _batch_norm(arguments: Arguments) -> Work:
     running = arguments.tensors((3, 4))
     written = [_like(source)]
     if arguments.flag(5):
-        each = Tensor(source.shape[1:2], _statistics(source))
-        written += [each, each, *running]
+        statistic = Tensor(source.shape[1:2], _statistics(source))
+        written += [statistic, statistic, *running]
     return _moved(source, *arguments.tensors((1, 2)), *running, *written)
 
 

@@ -82,7 +82,7 @@ def costs_of(trace: Trace, steps: Steps, launches: UnrecordedLaunches) -> Costs:
         except UncountedError as reason:
             uncounted.setdefault(key, str(reason))
     uncounted.update(dict.fromkeys(_rows_without_kernels(trace, launches), UNRECORDED))
-    known = {key: found for key, found in work.items() if key not in uncounted}
+    known = {key: row_work for key, row_work in work.items() if key not in uncounted}
     if not trace.device:
         for event in trace.host:
             if event.kind == OPERATION and (key := (event.name, *event.scope)) not in known:
@@ -135,11 +135,11 @@ def _work(event: ThreadEvent | None, launched: Sequence[DeviceEvent]) -> Work:
     """Count one call; the number format is that in which the kernels multiply."""
     if event is None:
         raise UncountedError(NO_OPERATION)
-    if not all(one.is_possible for one in launched):
+    if not all(activity.is_possible for activity in launched):
         raise UncountedError(IMPOSSIBLE)
-    if any(one.kind == COPY and "DtoD" not in one.name for one in launched):
+    if any(activity.kind == COPY and "DtoD" not in activity.name for activity in launched):
         raise UncountedError(FOREIGN_COPY)
-    if any(one.is_communication for one in launched):
+    if any(activity.is_communication for activity in launched):
         raise UncountedError(COMMUNICATION)
     if event.name in VIEWS and not launched:
         raise UncountedError(NO_DATA)
@@ -148,14 +148,14 @@ def _work(event: ThreadEvent | None, launched: Sequence[DeviceEvent]) -> Work:
     rule = PRODUCTS.get(event.name) or MOVES.get(event.name)
     if rule is None:
         raise UncountedError(NO_RULE)
-    found = rule(arguments)
-    if max(found.n_bytes, *found.flops.values(), 0) > LARGEST:
+    work = rule(arguments)
+    if max(work.n_bytes, *work.flops.values(), 0) > LARGEST:
         raise UncountedError(NO_RULE)
-    if "float32" in found.flops and any(
-        mark in one.name.lower() for one in launched for mark in _TF32
+    if "float32" in work.flops and any(
+        mark in activity.name.lower() for activity in launched for mark in _TF32
     ):
-        found.flops["tf32"] = found.flops.pop("float32")
-    return found
+        work.flops["tf32"] = work.flops.pop("float32")
+    return work
 
 
 # ---- Peak rates ----------------------------------------------------------------------------------
@@ -275,15 +275,15 @@ def peaks_of(
         gbs: 10**9 bytes/s that the user gave instead.
     """
     listed = [_listed(name, memory) for name, memory in machine]
-    found = listed[0] if listed and all(peaks == listed[0] for peaks in listed) else Peaks()
+    known = listed[0] if listed and all(peaks == listed[0] for peaks in listed) else Peaks()
     sources = [flag for flag, value in (("--peak-tflops", tflops), ("--peak-gbs", gbs)) if value]
     return Peaks(
-        flops_per_s=found.flops_per_s,
+        flops_per_s=known.flops_per_s,
         flops_per_s_of_all=tflops * _TERA if tflops else None,
-        bytes_per_s=gbs * _GIGA if gbs else found.bytes_per_s,
+        bytes_per_s=gbs * _GIGA if gbs else known.bytes_per_s,
         # Both.
         source=", ".join(
-            [*sources, *([found.source] if found.source and len(sources) < 2 else [])]
+            [*sources, *([known.source] if known.source and len(sources) < 2 else [])]
         ),
     )
 

@@ -205,14 +205,14 @@ def _convolution(name: str) -> Rule:
             raise UncountedError(NOT_RECORDED)
 
         def sizes(argument: str, otherwise: int) -> tuple[int, ...]:
-            found = (
+            argument_sizes = (
                 arguments.numbers(positions[argument], dims)
                 if argument in positions
                 else (otherwise,) * dims
             )
-            if len(found) != dims:
+            if len(argument_sizes) != dims:
                 raise UncountedError(NOT_RECORDED)
-            return found
+            return argument_sizes
 
         kernel = weight.shape[2:]
         stride = sizes("stride", 1)
@@ -256,9 +256,9 @@ def window_area(
 
     The formula in the documentation of torch.nn.Conv2d.
     """
-    of_dims = zip(area, kernel, stride, padding, dilation, strict=True)
-    found = tuple((size + 2 * p - d * (k - 1) - 1) // max(s, 1) + 1 for size, k, s, p, d in of_dims)
-    return _checked(found)
+    dims = zip(area, kernel, stride, padding, dilation, strict=True)
+    sizes = tuple((size + 2 * p - d * (k - 1) - 1) // max(s, 1) + 1 for size, k, s, p, d in dims)
+    return _checked(sizes)
 
 
 def transposed_area(
@@ -273,9 +273,9 @@ def transposed_area(
 
     The formula in the documentation of ConvTranspose2d.
     """
-    of_dims = zip(area, kernel, stride, padding, dilation, added, strict=True)
+    dims = zip(area, kernel, stride, padding, dilation, added, strict=True)
     return _checked(
-        tuple((size - 1) * s - 2 * p + d * (k - 1) + a + 1 for size, k, s, p, d, a in of_dims)
+        tuple((size - 1) * s - 2 * p + d * (k - 1) + a + 1 for size, k, s, p, d, a in dims)
     )
 
 
@@ -489,17 +489,17 @@ def _sizes(
     if {len(query), len(key), len(value)} != {4}:
         raise UncountedError(NOT_RECORDED)
     heads, sequence = layout
-    found = _AttentionSizes(
+    sizes = _AttentionSizes(
         query[0], query[heads], query[sequence], key[sequence], query[3], value[3]
     )
     if (key[0], key[3], value[0], value[sequence]) != (
-        found.batch,
-        found.features,
-        found.batch,
-        found.keys,
+        sizes.batch,
+        sizes.features,
+        sizes.batch,
+        sizes.keys,
     ):
         raise UncountedError(NOT_RECORDED)
-    return found
+    return sizes
 
 
 def _is_causal(arguments: Arguments, names: tuple[str, ...]) -> bool:

@@ -61,15 +61,15 @@ def run(settings: Settings) -> int:
         check(settings.output)
     name = settings.range.name
     bisection = Bisection(name, releases(settings.range))
-    of_gates = {option: getattr(settings, option) for option in options_of(RunOptions)}
+    run_options = {option: getattr(settings, option) for option in options_of(RunOptions)}
     with Progress(sys.stderr) as progress:
 
         def gate(release: str, only: tuple[str, ...], budget_s: float) -> tuple[str, Verdict]:
             base_with, head_with = (
-                (Requirement(f"{name}=={each}"),) for each in (bisection.releases[0], release)
+                (Requirement(f"{name}=={version}"),) for version in (bisection.releases[0], release)
             )
             request = GateOptions(
-                **{**of_gates, "budget_s": budget_s},
+                **{**run_options, "budget_s": budget_s},
                 base_with=base_with,
                 head_with=head_with,
                 only=only,
@@ -89,13 +89,15 @@ def run(settings: Settings) -> int:
             f"{len(bisection.releases)} releases of {name}: {', '.join(bisection.releases)}; "
             f"{gates}"
         )
-        found = bisect(
+        result = bisect(
             bisection,
             gate,
             progress.say,
             budget_s=math.inf if settings.budget_s is None else settings.budget_s,
         )
-    return deliver_verdict(report(found), settings, found.outcome, is_excusable=found.is_excusable)
+    return deliver_verdict(
+        report(result), settings, result.outcome, is_excusable=result.is_excusable
+    )
 
 
 # ---- Report --------------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ def report(bisection: Bisection) -> Report:
     blocks: list[Block] = []
     for gate in bisection.gates:
         if gate.verdict:
-            head, *others = gate_blocks(gate.verdict)
+            head, *rest = gate_blocks(gate.verdict)
             blocks += [
                 replace(
                     head,
@@ -118,7 +120,7 @@ def report(bisection: Bisection) -> Report:
                         *head.lines,
                     ),
                 ),
-                *others,
+                *rest,
             ]
     outcome = last_line(bisection)
     data = document("bisection", **_data(bisection))
@@ -162,8 +164,8 @@ def last_line(bisection: Bisection) -> str:
 
 
 def _listed(releases: Sequence[str], word: str) -> str:
-    *others, last = releases
-    return f"{', '.join(others)} {word} {last}" if others else last
+    *first, last = releases
+    return f"{', '.join(first)} {word} {last}" if first else last
 
 
 class _Row(NamedTuple):

@@ -97,10 +97,10 @@ class Bisection:
     @property
     def _ends(self) -> tuple[int, int]:
         """The newest release known not to be slower, and the oldest one known to be slower."""
-        others = [
+        not_slower = [
             self.releases.index(gate.release) for gate in self.gates if gate.result == NOT_SLOWER
         ]
-        return max(others, default=0), min(self._slower)
+        return max(not_slower, default=0), min(self._slower)
 
     @property
     def not_slower(self) -> str:
@@ -163,14 +163,16 @@ def bisect(
         KeyboardInterrupt: in the first gate, before anything was measured.
     """
     first = bisection.releases[0]
-    found: Mapping[str, LaunchFinding] = {}
+    regressions: Mapping[str, LaunchFinding] = {}
     while (release := bisection.next) is not None:
         if budget_s <= 0:
             return replace(bisection, stopped=USED_UP)
         say(f"gate {len(bisection.gates) + 1}: {bisection.package} {first} -> {release}")
         began = now()
         try:
-            raw, verdict = measure(release, () if ALL_CASES in found else tuple(found), budget_s)
+            raw, verdict = measure(
+                release, () if ALL_CASES in regressions else tuple(regressions), budget_s
+            )
         except KeyboardInterrupt:
             if not bisection.gates:
                 raise
@@ -181,7 +183,7 @@ def bisect(
             gate = Gate(release, NOT_JUDGED, str(error), seconds=now() - began)
             stopped = ""
         else:
-            result, reason = judged(verdict, found)
+            result, reason = judged(verdict, regressions)
             gate = Gate(release, result, reason, verdict, raw, verdict.end.elapsed_s)
             end = verdict.end
             was_interrupted = end.cut_short == INTERRUPTED.cut_short
@@ -192,7 +194,7 @@ def bisect(
                 if end.cut_short and not end.broken_off
                 else ""
             )
-            found = found or followed(verdict)
+            regressions = regressions or followed(verdict)
         say(
             f"{bisection.package} {release}: "
             f"{gate.result}{f': {gate.reason}' if gate.reason else ''}"
@@ -220,35 +222,37 @@ def followed(verdict: Verdict) -> dict[str, LaunchFinding]:
 
     What occurs once and the memory of the process grow with many releases.
     """
-    found = largest_regressions(verdict)
+    largest = largest_regressions(verdict)
     return {
-        node_id: finding for node_id, finding in found.items() if not finding.best.quantity.is_once
-    } or found
+        node_id: finding
+        for node_id, finding in largest.items()
+        if not finding.best.quantity.is_once
+    } or largest
 
 
-def judged(verdict: Verdict, found: Mapping[str, LaunchFinding]) -> tuple[str, str]:
+def judged(verdict: Verdict, regressions: Mapping[str, LaunchFinding]) -> tuple[str, str]:
     """Return what a gate says of its release, and the reason if the release is not judged.
 
     Args:
         verdict: of the gate.
-        found: regressions of the first gate, by node id; none for the first gate itself. A later
+        regressions: those of the first gate, by node id; none for the first gate itself. A later
             gate judges its release in spite of noise if it rules out changes as large as these. The
             release is slower if it has SAME of one of them.
     """
     least = {
         verdict.header.name(node_id): SAME * math.log1p(finding.best.change)
-        for node_id, finding in found.items()
+        for node_id, finding in regressions.items()
     }
-    of_found = [one for one in verdict.regressions if one.quantity.case in least]
-    if any(math.log1p(one.best.change) >= least[one.quantity.case] for one in of_found) or (
-        verdict.outcome == REGRESSED and not found
-    ):
+    same_cases = [finding for finding in verdict.regressions if finding.quantity.case in least]
+    if any(
+        math.log1p(finding.best.change) >= least[finding.quantity.case] for finding in same_cases
+    ) or (verdict.outcome == REGRESSED and not regressions):
         return SLOWER, ""
     for reason in verdict.reasons:
-        if not found or reason.kind != NOISE:
+        if not regressions or reason.kind != NOISE:
             return NOT_JUDGED, reason.text
     estimates = (*verdict.shown.cases, *verdict.shown.operations, *verdict.shown.once)
-    for node_id, finding in found.items():
+    for node_id, finding in regressions.items():
         if node_id not in {*verdict.header.labels, ALL_CASES}:
             return (
                 NOT_JUDGED,
@@ -258,7 +262,9 @@ def judged(verdict: Verdict, found: Mapping[str, LaunchFinding]) -> tuple[str, s
         change = finding.best.change
         case = verdict.header.name(node_id)
         bounds = (
-            _bound_as(quantity, one) for one in estimates if _is_same(quantity, one.quantity, case)
+            _bound_as(quantity, estimate)
+            for estimate in estimates
+            if _is_same(quantity, estimate.quantity, case)
         )
         # An operation that only later releases have has none.
         bound = max(bounds, default=-math.inf)
@@ -271,24 +277,24 @@ def judged(verdict: Verdict, found: Mapping[str, LaunchFinding]) -> tuple[str, s
     return NOT_SLOWER, ""
 
 
-def _is_same(found: Quantity, other: Quantity, case: str) -> bool:
+def _is_same(sought: Quantity, measured: Quantity, case: str) -> bool:
     """Whether two gates measured the same quantity.
 
     Replaced operations may be large in one and small in the other.
     """
-    kinds = {found.kind, other.kind}
-    return (other.case, other.name) == (case, found.name) and (
+    kinds = {sought.kind, measured.kind}
+    return (measured.case, measured.name) == (case, sought.name) and (
         len(kinds) == 1 or kinds == {REPLACED, ADDED}
     )
 
 
-def _bound_as(found: Quantity, other: Estimate) -> float:
+def _bound_as(sought: Quantity, estimate: Estimate) -> float:
     """Return the upper bound of an estimate, as a share of another time.
 
     It is the time that the change of another quantity is a share of.
     """
     return (
-        other.high
-        if other.quantity.kind == found.kind
-        else other.high * other.quantity.weight / found.weight
+        estimate.high
+        if estimate.quantity.kind == sought.kind
+        else estimate.high * estimate.quantity.weight / sought.weight
     )

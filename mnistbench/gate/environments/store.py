@@ -263,7 +263,8 @@ def _remove(folder: Path) -> None:
 
 def _sizes(folder: Path) -> tuple[int, int]:
     """Return the bytes of all files of a folder, and of those without another hard link."""
-    total = own = 0
+    total = 0
+    own = 0
     for directory, _, names in os.walk(folder):
         for name in names:
             # A Path per file takes twice as long.

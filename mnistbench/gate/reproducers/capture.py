@@ -342,10 +342,10 @@ def described(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Capt
     overwrites = name.partition("::")[2] in _OVERWRITING
     for value, argument in zip(args, schema, strict=False):
         call.args.append(arguments.stored(value, writes=_is_changed(argument) and not overwrites))
-    by_name = {argument.name: argument for argument in schema}
+    argument_of = {argument.name: argument for argument in schema}
     for key, value in kwargs.items():
         call.kwargs[key] = arguments.stored(
-            value, writes=_is_changed(by_name[key]) and not overwrites
+            value, writes=_is_changed(argument_of[key]) and not overwrites
         )
     if not _uses_memory(func):
         call.elements = 0
@@ -495,7 +495,9 @@ def _row(
     for number in sorted(self_ns, key=lambda number: (-calls[number].elements, number)):
         if (
             len(chosen) == MOST_CALLS
-            or sum(calls[taken].elements for taken in chosen) >= ENOUGH * elements > 0
+            or sum(calls[number_chosen].elements for number_chosen in chosen)
+            >= ENOUGH * elements
+            > 0
         ):
             break
         chosen.append(number)

@@ -492,13 +492,13 @@ def _values(tensor: Mapping[str, Any], n: str, key: str = "") -> str:
     """Return the expression of a tensor of one dimension with ``n`` elements."""
     dtype = tensor["dtype"]
     elements = tensor["elements"]
-    on_device = "" if tensor["device"] == "cpu" else f'.to("{tensor["device"]}")'
+    to_device = "" if tensor["device"] == "cpu" else f'.to("{tensor["device"]}")'
     if "saved" in tensor:
         saved = tensor["saved"]["elements"]
         repeated = "" if saved == elements else f".repeat({-(-elements // saved)})[:{n}]"
-        return f'saved["{key}"]{repeated}{on_device}'
+        return f'saved["{key}"]{repeated}{to_device}'
     text, text_dtype = _distributed(tensor["values"], n, dtype)
-    return f"{text}{'' if text_dtype == dtype else f'.to(torch.{dtype})'}{on_device}"
+    return f"{text}{'' if text_dtype == dtype else f'.to(torch.{dtype})'}{to_device}"
 
 
 def _distributed(values: Mapping[str, Any], n: str, dtype: str) -> tuple[str, str]:

@@ -188,8 +188,8 @@ class PlainCase(SideCase):
 
     def outcome(self) -> Outcome:
         """Return the hash and the mean number of the result; constants if it cannot be compared."""
-        found = fingerprint(self.result())
-        return (found.digest, found.number) if not found.unread else ("", 0.0)
+        result = fingerprint(self.result())
+        return (result.digest, result.number) if not result.unread else ("", 0.0)
 
     def result(self) -> Any:
         """Return what the function returns, with freshly seeded generators."""
@@ -210,10 +210,10 @@ class PlainCase(SideCase):
         if "torch" not in sys.modules:
             return False, False
         with self._call.prepared() as run:
-            found: tuple[bool, bool] = self._load("mnistbench.measuring.profiling").operations_of(
+            seen: tuple[bool, bool] = self._load("mnistbench.measuring.profiling").operations_of(
                 run
             )
-        return found
+        return seen
 
     @property
     def has_operations(self) -> bool:
@@ -246,8 +246,8 @@ class PlainCase(SideCase):
                 self.finish()
 
         marked = contextlib.nullcontext() if self._seen[1] else marks.marked_calls()
-        found = profiled.profiled(run, marked, self.device, one_turn, turns, around=around)
-        columns: dict[str, Any] = profiled.columns(found.of_one_call(loops))
+        profile = profiled.profiled(run, marked, self.device, one_turn, turns, around=around)
+        columns: dict[str, Any] = profiled.columns(profile.of_one_call(loops))
         return columns
 
     @contextlib.contextmanager

@@ -578,15 +578,15 @@ def _fields(value: object) -> Sequence[object]:
     attributes = _instance_attributes(value)
     declared = SimpleNamespace(__dataclass_fields__=_class_attribute(kind, "__dataclass_fields__"))
     field_values = []
-    for name in [each.name for each in fields(declared) if each.compare]:  # type: ignore[arg-type]
-        of_class = _class_attribute(kind, name)
-        if type(of_class) is types.MemberDescriptorType:  # of __slots__
+    for name in [item.name for item in fields(declared) if item.compare]:  # type: ignore[arg-type]
+        class_value = _class_attribute(kind, name)
+        if type(class_value) is types.MemberDescriptorType:  # of __slots__
             with contextlib.suppress(AttributeError):  # not set
-                field_values.append(of_class.__get__(value))
+                field_values.append(class_value.__get__(value))
         elif name in attributes:
             field_values.append(attributes[name])
-        elif of_class is not None:
-            if _class_attribute(type(of_class), "__get__") is not None:
+        elif class_value is not None:
+            if _class_attribute(type(class_value), "__get__") is not None:
                 raise _ComputedError
-            field_values.append(of_class)  # a default
+            field_values.append(class_value)  # a default
     return field_values

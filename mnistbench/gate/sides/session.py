@@ -255,8 +255,8 @@ class Side:
         with os.fdopen(reading) as stream:
             text = stream.read()
         os.waitpid(child, 0)
-        found: list[str] | None = json.loads(text or "null")
-        return found
+        paths: list[str] | None = json.loads(text or "null")
+        return paths
 
     def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> str:
         """Run the side's pytest; return why it failed, else "".
@@ -502,10 +502,10 @@ class _Session:
 
         The latter measures nothing itself.
         """
-        of_test = fixturedef.scope == "function"
+        is_of_test = fixturedef.scope == "function"
         with (
             self.side.counted(SETUP, self.side.case_id(request.node.nodeid))
-            if of_test
+            if is_of_test
             else self.side.counted(FIXTURES)
         ):
             value: Any = yield
@@ -639,12 +639,12 @@ class _Session:
                 if isinstance(report.longrepr, tuple)
                 else ""
             )
-            what = (
+            words = (
                 ("is skipped", reason)
                 if expected is None
                 else ("xfails", expected.removeprefix("reason: "))
             )
-            self.side.left_out[node_id] = ": ".join(filter(None, what))
+            self.side.left_out[node_id] = ": ".join(filter(None, words))
         elif report.when == "call" and node_id not in self._taken:
             self.side.left_out[node_id] = "does not call its benchmark fixture"
 

@@ -307,19 +307,19 @@ class Lockstep:
         Return the effort that the number of pairs amounts to.
         """
         side_run = self._side_run
-        of_one_thread = all(self._turns.exchange(side_run.has_one_thread))
-        self.in_blocks = shares_core and of_one_thread
+        have_one_thread = all(self._turns.exchange(side_run.has_one_thread))
+        self.in_blocks = shares_core and have_one_thread
         allocation = FEW_PAIRS if self.in_blocks else TIMED_PAIRS
         pairs = number_of(iteration_ns, *allocation, effort=effort)
         began_with_children, ended_before_s = child_processes()
         for _ in self._turns.of(in_pairs(self._order, self._coin, pairs)):
-            sample = side_run.run_case(counts_queue=of_one_thread)
+            sample = side_run.run_case(counts_queue=have_one_thread)
             side_run.wall_ns.append(sample.wall_ns)
             if sample.device_ns is not None:
                 side_run.device_ns.append(sample.device_ns)
             elif side_run.has_one_thread:
                 side_run.cpu_ns.append(sample.cpu_ns)
-            if of_one_thread:
+            if have_one_thread:
                 side_run.queued_ns.append(sample.queued_ns)
         side_run.iterations += pairs
         has_children, ended_after_s = child_processes()

@@ -312,26 +312,26 @@ def refusal(imports: Mapping[str, Imports], *, is_same_code: bool) -> str:
     for name in sorted({*base.outside, *head.outside}):  # a package before its modules
         paths = base.path(name), head.path(name)
         if paths[0] == paths[1]:
-            what = f"both sides import {name} from {paths[0]}, not from their own copies"
+            fault = f"both sides import {name} from {paths[0]}, not from their own copies"
         elif (
             name in base.outside
             and base.outside[name].in_repository
             and not _are_equal(paths[0], base.copy(name))
         ):
-            what = f"the base imports {name} from {paths[0]}, which is not the base's code"
+            fault = f"the base imports {name} from {paths[0]}, which is not the base's code"
         elif (
             all(paths)
             and not is_same_code
             and _are_equal(*paths)
             and not _are_equal(base.copy(name), head.copy(name))
         ):
-            what = (
+            fault = (
                 f"the sides import {name} from {paths[0]} and from {paths[1]}, which have the "
                 "same code"
             )
         else:
             continue
-        return f"{what}; {_advice(name, imports)}"
+        return f"{fault}; {_advice(name, imports)}"
     return ""
 
 
@@ -361,9 +361,9 @@ def _shown(name: str, imports: Imports) -> str:
 def _advice(name: str, imports: Mapping[str, Imports]) -> str:
     """Return what makes the sides import their copies of a module."""
     folders = {
-        side: of_side.outside[name].folder
-        for side, of_side in imports.items()
-        if name in of_side.outside
+        side: side_imports.outside[name].folder
+        for side, side_imports in imports.items()
+        if name in side_imports.outside
     }
     if not all(folders.values()):
         return _OWN_ENVIRONMENTS

@@ -56,16 +56,16 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     ):
         side.import_torch()
         refuse_old_torch(side.name)
-    by_torch = sys.modules.keys() - before
+    torch_modules = sys.modules.keys() - before
     arguments = [*job.arguments]
     phases = [*job.phases]
     if job.selects:
         arguments, phases = selection(side, arguments, job.folder)
         say(selected=asdict(Selected(tuple(arguments), tuple(phases))))
-    taken = _Survey(side, phases, follower)
+    surveyed = _Survey(side, phases, follower)
 
     def selected(node_ids: list[str]) -> list[str]:
-        taken.loading_s = Clock.cpu_ns() / 1e9
+        surveyed.loading_s = Clock.cpu_ns() / 1e9
         kept = [node_id for node_id in node_ids if job.only is None or node_id in job.only]
         if not job.is_shard:
             return kept
@@ -74,7 +74,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         return [node_id for node_id in kept if node_id in own]
 
     try:
-        side.run(arguments, selected, taken.take)
+        side.run(arguments, selected, surveyed.take)
     except SideError as error:
         refuse_old_torch(side.name)
         if outside := side.outside():
@@ -83,23 +83,25 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
                 f"{error}; it imports {name} from {outside[name].path}, not from its own copy"
             ) from error
         raise
-    for node_id, case in taken.cases.items():
+    for node_id, case in surveyed.cases.items():
         case.sources = follower.sources[node_id]
         case.parameters = side.parameters[node_id]
     listing = Listing(
         cases={
-            node_id: case for node_id, case in taken.cases.items() if node_id not in side.left_out
+            node_id: case
+            for node_id, case in surveyed.cases.items()
+            if node_id not in side.left_out
         },
         packages=installed,
         torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
         threads=side.threads,
         left_out=side.left_out,
-        unmeasurable=taken.unmeasurable,
+        unmeasurable=surveyed.unmeasurable,
         resident=peak_resident_bytes(),
-        loading_s=taken.loading_s,
-        cpu=taken.cpu,
+        loading_s=surveyed.loading_s,
+        cpu=surveyed.cpu,
         missing=side.missing,
-        loaded=loaded_packages(by_torch | (sys.modules.keys() - follower.plugins)),
+        loaded=loaded_packages(torch_modules | (sys.modules.keys() - follower.plugins)),
         has_compiled_loops=has_compiled_loops(),
     )
     followed = follower.followed(listing.cases)
@@ -143,11 +145,11 @@ def packages() -> dict[str, str]:
 
     mnistbench has its own version where it is not installed, because its copy is used there.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         if distribution.name:
-            found.setdefault(distribution.name, distribution.version)
-    return {"mnistbench": __version__, **found}
+            versions.setdefault(distribution.name, distribution.version)
+    return {"mnistbench": __version__, **versions}
 
 
 def loaded_packages(modules: Collection[str]) -> tuple[str, ...]:
@@ -209,16 +211,16 @@ class _Survey:
         if not case.is_selected(self._phases):
             return
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
-        made = case.make()
+        side_case = case.make()
         try:
             if case.is_plain:
-                if why := self._call(made, listed):
+                if why := self._call(side_case, listed):
                     self.unmeasurable[case.node_id] = why
                     del self.cases[case.node_id]
                     return
             else:
-                self._measure_memory(made, listed)
-            self._find_paths(made, listed)
+                self._measure_memory(side_case, listed)
+            self._find_paths(side_case, listed)
         except SideError as error:
             listed.failed = str(error)
 
@@ -229,13 +231,13 @@ class _Survey:
         """
         with self._side.errors_named():
             case.build()
-            given = case.arguments()
+            before = case.arguments()
             first = case.result()
             first_ns = case.took_ns
             if why := only_created(first):
                 close_unrun(first)
                 return why
-            left = case.arguments()
+            after = case.arguments()
             # A call that is made once counts with what it costs to follow it, as the first one.
             with contextlib.nullcontext() if case.once else self._follower.paused():
                 second, listed.parallel = _with_parallelism(case.result)
@@ -247,8 +249,8 @@ class _Survey:
             if listed.parallel
             else []
         )
-        is_comparable = not (given.is_timed_out or left.is_timed_out)
-        if case.can_loop and is_comparable and given.digest != left.digest:
+        is_comparable = not (before.is_timed_out or after.is_timed_out)
+        if case.can_loop and is_comparable and before.digest != after.digest:
             notes.append(
                 "changes its arguments, so each call gets what the one before has left; "
                 "make them anew with benchmark.pedantic(setup=...)"
@@ -292,11 +294,11 @@ class _Survey:
         """Call a case on a CPU once more, to see what oneDNN runs in it."""
         if "torch" not in sys.modules or case.device != "cpu":
             return
-        found = self._side.load("mnistbench.measuring.environment")
-        self.cpu = self.cpu or found.cpu_paths()
+        environment = self._side.load("mnistbench.measuring.environment")
+        self.cpu = self.cpu or environment.cpu_paths()
         with self._side.errors_named():
             case.prepare()
-            listed.onednn = found.onednn_runs(found.onednn_report(case))
+            listed.onednn = environment.onednn_runs(environment.onednn_report(case))
             case.finish()
 
 
@@ -331,8 +333,8 @@ def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
         own_ns = Clock.thread_ns() - before_ns[1]
     finally:
         threading.Thread.start = start  # type: ignore[method-assign]
-    of_others = cpu_ns - own_ns > max(_OF_OTHER_THREADS * cpu_ns, _LEAST_NS)
-    return result, of_others or bool(started) or _work_of_children() != children
+    others_worked = cpu_ns - own_ns > max(_OF_OTHER_THREADS * cpu_ns, _LEAST_NS)
+    return result, others_worked or bool(started) or _work_of_children() != children
 
 
 def _work_of_children() -> tuple[float, dict[str, list[str]]]:
@@ -371,7 +373,7 @@ def capture(job: Job, say: Callable[..., None]) -> None:
     """
     side = Side.of(job)
     cases = {wanted["case"] for wanted in job.wanted}
-    found: dict[str, Any] = {}
+    captured: dict[str, Any] = {}
 
     def take(case: TakenCase) -> None:
         wanted = [script for script in job.wanted if script["case"] == case.node_id]
@@ -387,7 +389,7 @@ def capture(job: Job, say: Callable[..., None]) -> None:
             why_not = (
                 "" if stored else next((rows[tuple(key)].why_not for key in script["rows"]), "")
             )
-            found[script["script"]] = {
+            captured[script["script"]] = {
                 "rows": stored,
                 "why_not": why_not,
                 "threads": side.threads_of(case.params),
@@ -399,7 +401,7 @@ def capture(job: Job, say: Callable[..., None]) -> None:
         lambda node_ids: [node_id for node_id in node_ids if node_id in cases],
         take,
     )
-    say(captured=found)
+    say(captured=captured)
 
 
 def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
@@ -407,21 +409,21 @@ def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
 
     The case is built and warmed up.
     """
-    made = case.make()
+    side_case = case.make()
     with side.errors_named():
-        made.build()
+        side_case.build()
         for reset, number in (
             (lambda: None, WARMUP_ITERATIONS),
-            (made.reset, max(WARMUP_ITERATIONS, iterations)),
+            (side_case.reset, max(WARMUP_ITERATIONS, iterations)),
         ):
             reset()
             for _ in range(number):
-                made.prepare()
-                made()
-                made.finish()
-        with made.marked() as run:
+                side_case.prepare()
+                side_case()
+                side_case.finish()
+        with side_case.marked() as run:
             return side.load("mnistbench.gate.reproducers.capture").capture(
-                run, contextlib.nullcontext(), keys, made.device
+                run, contextlib.nullcontext(), keys, side_case.device
             )
 
 
@@ -430,20 +432,23 @@ def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
     ``aten::copy_`` may run in the call of ``aten::clone``.
     """
-    found: list[tuple[Any, Any]] = []
-    taken: dict[int, Any] = {}  # position of a call -> the call
+    chosen: list[tuple[Any, Any]] = []
+    taken_calls: dict[int, Any] = {}  # position of a call -> the call
     for key, row in sorted(
         (item for item in rows if item[1].calls), key=lambda item: (-item[1].elements, item[0])
     ):
-        others = row.without(taken)
-        if others.calls and len([one for _, one in found if one.calls]) == MOST_ROWS:
+        rest = row.without(taken_calls)
+        if (
+            rest.calls
+            and len([chosen_row for _, chosen_row in chosen if chosen_row.calls]) == MOST_ROWS
+        ):
             continue
         for call in row.calls:
-            if call.position in taken:
-                taken[call.position].self_ns += call.self_ns
-        found.append((key, others))
-        taken |= {call.position: call for call in others.calls}
-    return found
+            if call.position in taken_calls:
+                taken_calls[call.position].self_ns += call.self_ns
+        chosen.append((key, rest))
+        taken_calls |= {call.position: call for call in rest.calls}
+    return chosen
 
 
 def _save(rows: list[tuple[Any, Any]], path: Path) -> None:

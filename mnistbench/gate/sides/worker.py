@@ -142,10 +142,10 @@ class _Launch:
         """Return the tests of the job that both sides have, in an order that both draw."""
         wanted = node_ids if self._job.only is None else self._job.only
         known = {node_id: self._side.parameters[node_id] for node_id in node_ids}
-        own, of_other = self.turns.exchange(unstable(wanted, self._job.parameters, known))
-        self._unmeasurable = {**of_other, **own}
-        mine, others = self.turns.exchange(node_ids)
-        common = sorted({*mine}.intersection(others, wanted) - self._unmeasurable.keys())
+        own, other_unstable = self.turns.exchange(unstable(wanted, self._job.parameters, known))
+        self._unmeasurable = {**other_unstable, **own}
+        own_tests, other_tests = self.turns.exchange(node_ids)
+        common = sorted({*own_tests}.intersection(other_tests, wanted) - self._unmeasurable.keys())
         return self._coin.sample(common, len(common))
 
     def _why_nothing_is_measured(self) -> str:

@@ -82,21 +82,21 @@ class WorkloadCase(SideCase):
             case = self._built
             # Contains other objects for modules with get_extra_state.
             state = case.model.state_dict().values()
-            found = [
+            tensors = [
                 tensor.detach().cpu().contiguous()
                 for tensor in state
                 if isinstance(tensor, torch.Tensor)
             ]
-            number = sum(float(tensor.double().abs().sum()) for tensor in found)
+            number = sum(float(tensor.double().abs().sum()) for tensor in tensors)
             training = case.model.training
             if case.inputs is not None:
                 output = case.model.eval()(case.inputs)
                 case.model.train(training)
                 if isinstance(output, torch.Tensor):
-                    found.append(output.cpu().contiguous())
+                    tensors.append(output.cpu().contiguous())
                     number = float(output.double().mean())
             digest = hashlib.sha256()
-            for tensor in found:
+            for tensor in tensors:
                 content = tensor.reshape(-1).view(torch.uint8)
                 # tensor.numpy() needs numpy.
                 digest.update(ctypes.string_at(content.data_ptr(), content.numel()))
@@ -136,12 +136,12 @@ class WorkloadCase(SideCase):
         before = sum(live_storages().values())
         with allocations_profile(profile_memory=True) as profiler:
             self.build()
-            of_cpu = self.has_operations and torch.device(self.device).type == "cpu"
-            if of_cpu:
+            profiles_cpu = self.has_operations and torch.device(self.device).type == "cpu"
+            if profiles_cpu:
                 self._warm_up()
                 with gc_paused(), record_function(ITERATION):
                     self()
-        if of_cpu:
+        if profiles_cpu:
             return before + _peak_bytes(profiler)
         if not self.has_operations:
             self()
@@ -157,10 +157,10 @@ class WorkloadCase(SideCase):
         device = torch.device(self.device)
         if device.type not in {"cuda", "xpu"}:
             return None
-        of_device = torch.get_device_module(device)
-        of_device.reset_peak_memory_stats(device)
+        device_module = torch.get_device_module(device)
+        device_module.reset_peak_memory_stats(device)
         self()
-        return int(of_device.max_memory_allocated(device))
+        return int(device_module.max_memory_allocated(device))
 
 
 def live_storages() -> dict[int, int]:
@@ -169,7 +169,7 @@ def live_storages() -> dict[int, int]:
     Without those of objects frozen by ``gc.freeze``.
     """
     gc.collect()
-    found: dict[int, int] = {}
+    bytes_of_storage: dict[int, int] = {}
     # A subclass of Tensor may compute or raise.
     with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
         for thing in gc.get_objects():
@@ -178,10 +178,10 @@ def live_storages() -> dict[int, int]:
                     storage = torch.Tensor.untyped_storage(thing)
                     # A fake tensor has the device of a CPU tensor, its storage has not.
                     if storage.device.type == "cpu":
-                        found[storage.data_ptr()] = storage.nbytes()
+                        bytes_of_storage[storage.data_ptr()] = storage.nbytes()
                 except (NotImplementedError, RuntimeError):
                     continue  # sparse, or a wrapper without a storage
-    return found
+    return bytes_of_storage
 
 
 def _peak_bytes(profiler: allocations_profile) -> int:

@@ -206,10 +206,10 @@ def added_log(build: Build, keys: Collection[OpKey]) -> float:
         if key[1:] in places and key[0] not in NOT_OPERATIONS
     }
     alone = _log_added(build, keys)
-    in_place = _log_added(build, around)
-    if math.isnan(alone) or math.isnan(in_place):
+    with_places = _log_added(build, around)
+    if math.isnan(alone) or math.isnan(with_places):
         return math.nan
-    return min(alone, in_place, key=abs) if alone * in_place > 0 else 0.0
+    return min(alone, with_places, key=abs) if alone * with_places > 0 else 0.0
 
 
 def _log_added(build: Build, keys: Collection[OpKey]) -> float:

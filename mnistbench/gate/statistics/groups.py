@@ -82,10 +82,10 @@ def _one_sided_groups(
         {key[1:] for key in side.operations} for build in builds for side in build.values()
     ]
     places_everywhere = set.intersection(*places_of_sides)
-    by_place: dict[tuple[str, ...], list[OpKey]] = defaultdict(list)
+    keys_of_place: dict[tuple[str, ...], list[OpKey]] = defaultdict(list)
     for key in one_sided:
-        by_place[key[1:] if key[1:] in places_everywhere else ()].append(key)
-    for place, keys in sorted(by_place.items()):
+        keys_of_place[key[1:] if key[1:] in places_everywhere else ()].append(key)
+    for place, keys in sorted(keys_of_place.items()):
         where = place_name(*place) or "no module" if place else "new and gone modules"
         kind = REPLACED if _are_large(builds, keys) else ADDED
         yield OperationGroup(kind, f"new and gone operations, {where}", tuple(keys))

@@ -86,10 +86,10 @@ def directed_test(
     count = int((steps <= LEVEL).sum())  # significant ones
     p[order[:count]] = steps[:count]
     if len(rest := order[count:]):
-        found = _p_values(
+        rest_p = _p_values(
             limits[rest], _null(logs[rest], floor[rest], seed, most, two_sided=False), sampled
         )
-        p[rest] = np.maximum(found, steps[count - 1])
+        p[rest] = np.maximum(rest_p, steps[count - 1])
     return p
 
 
@@ -136,9 +136,9 @@ def simultaneous_bounds(
     largest = list[Array]()
     smallest = list[Array]()
     for drawn in _parts(_resampled(launches), len(logs)):
-        found = _statistic_of(drawn @ residuals.T / launches, drawn @ squares, launches, floor)
-        largest.append(found.max(axis=1))
-        smallest.append(found.min(axis=1))
+        statistics = _statistic_of(drawn @ residuals.T / launches, drawn @ squares, launches, floor)
+        largest.append(statistics.max(axis=1))
+        smallest.append(statistics.min(axis=1))
     tail = (1 - confidence) / 2
     below = np.quantile(np.concatenate(largest), 1 - tail)
     above = -np.quantile(np.concatenate(smallest), tail)
@@ -184,8 +184,8 @@ def _statistic_of(mean: Array, squares: Array, launches: int, floor: Array) -> A
     """Return mean / (se + s0) from means and sums of squares, [exchanges, quantities]."""
     variance = np.maximum(squares - launches * mean**2, 0) / (launches - 1)
     below = np.sqrt(variance / launches) + floor
-    found: Array = np.divide(mean, below, out=np.zeros_like(mean), where=below > 0)
-    return found
+    statistics: Array = np.divide(mean, below, out=np.zeros_like(mean), where=below > 0)
+    return statistics
 
 
 def _null(logs: Array, floor: Array, seed: int, most: int, *, two_sided: bool) -> Array:

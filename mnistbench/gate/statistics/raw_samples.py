@@ -360,7 +360,7 @@ class Recorded:
         """
         return {
             **self.header.sides.unmeasurable,
-            **{case: why for one in self.launches for case, why in one.unmeasurable.items()},
+            **{case: why for launch in self.launches for case, why in launch.unmeasurable.items()},
         }
 
     @property
@@ -376,8 +376,10 @@ class Recorded:
         has_unmeasurable = bool(self.shards and self.unmeasurable)
         sides = header.sides
         has_same = bool(header.reach.same)
-        of_base = sides.labels or sides.only_base or sides.changed or has_unmeasurable or has_same
-        return bool(is_whole and sides.only_head and not of_base)
+        concerns_base = (
+            sides.labels or sides.only_base or sides.changed or has_unmeasurable or has_same
+        )
+        return bool(is_whole and sides.only_head and not concerns_base)
 
     def measurable(self) -> Recorded:
         """Return the samples of the other cases."""
@@ -451,12 +453,12 @@ def _lines(path: Path) -> list[str]:
             part = member.decompress(data)
         except zlib.error:
             whole = len(text.splitlines())
-            what = (
+            fault = (
                 f"is spoiled after {whole} lines; measure again"
                 if whole
                 else f"is not gzip; {_NAME_ONE}"
             )
-            raise RecordError(what) from None
+            raise RecordError(fault) from None
         if not member.eof:
             break  # the last line is incomplete
         text += part

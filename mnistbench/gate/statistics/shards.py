@@ -58,9 +58,9 @@ def _difference(first: Recorded, other: Recorded) -> str:
             for name in sorted({*ours.sides.versions, *theirs.sides.versions}, key=str.lower)
         },
     }
-    for what, (of_first, of_other) in compared.items():
-        if of_first != of_other:
-            return f"{what} is {_shown(of_other)} instead of {_shown(of_first)}"
+    for name, (first_value, other_value) in compared.items():
+        if first_value != other_value:
+            return f"{name} is {_shown(other_value)} instead of {_shown(first_value)}"
     more, fewer = (
         sorted({*a.shard.tests} - {*b.shard.tests}) for a, b in ((theirs, ours), (ours, theirs))
     )
@@ -133,12 +133,12 @@ def is_judged(part: Recorded) -> bool:
 
 def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
     """Yield why tests of the shards of a gate were not measured, or not to the end."""
-    by_number = {part.header.shard.number: part for part in parts}
+    part_of_number = {part.header.shard.number: part for part in parts}
     for shard in [
         replace(parts[0].header.shard, number=number)
         for number in range(1, parts[0].header.shard.of + 1)
     ]:
-        part = by_number.get(shard.number)
+        part = part_of_number.get(shard.number)
         tests = shard.own()
         lost = f"so its tests are not judged: {len(tests)} ({units.and_so_on(tests)})"
         if part is None and tests:

@@ -138,11 +138,11 @@ def decide(
         reason = Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
         return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, shards=shards)
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
-    by_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
-    pooled = with_fresh(estimates, by_key, seed, shards)
+    fresh_of_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
+    pooled = with_fresh(estimates, fresh_of_key, seed, shards)
     findings = findings_of(
         flagged(estimates, thresholds),
-        by_key,
+        fresh_of_key,
         pooled,
         thresholds,
         seed,

@@ -47,11 +47,11 @@ def differences_of_cases(
     return {case: differences for case, differences in differences_of.items() if differences}
 
 
-def _more_memory(what: str, sizes: Mapping[str, int]) -> Iterator[str]:
+def _more_memory(memory: str, sizes: Mapping[str, int]) -> Iterator[str]:
     base = sizes.get(BASE, 0)
     new = sizes.get(HEAD, 0)
     if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
-        yield f"{what}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
+        yield f"{memory}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
 
 
 def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:

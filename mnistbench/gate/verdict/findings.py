@@ -72,8 +72,8 @@ class LaunchFinding(Finding):
         """
         quantity = self.quantity
         if quantity.is_case:
-            of_clock = replace(quantity, kind=ITERATION).title
-            return {quantity.name, ITERATION, quantity.title, of_clock}
+            clock_title = replace(quantity, kind=ITERATION).title
+            return {quantity.name, ITERATION, quantity.title, clock_title}
         if quantity.kind == OTHER:
             return {quantity.name}
         members = (name for key in quantity.members for name in (key[0], shortened(key[0]), key[2]))

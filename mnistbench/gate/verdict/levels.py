@@ -49,9 +49,9 @@ def product(shards: int) -> float:
     shards; c follows by iteration.
     """
     largest = PRODUCT
-    of_gate = PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
+    product_of_gate = PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
     for _ in range(100 if shards > 1 else 0):
-        largest = of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / largest))
+        largest = product_of_gate / shards / (1 + math.log(SCREENING * CONFIRMING / largest))
     return largest
 
 

@@ -30,11 +30,11 @@ def unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:
     """Yield a reason for each quantity that some launch has no difference of."""
     for quantity in quantities:
         if not is_usable(quantity):
-            what = f"{quantity.case}: too few usable samples of {quantity.title}"
+            fault = f"{quantity.case}: too few usable samples of {quantity.title}"
             yield Reason(
                 UNMEASURED,
                 (
-                    f"{what} (times of zero, or on one side only); measure again, or choose a "
+                    f"{fault} (times of zero, or on one side only); measure again, or choose a "
                     "longer case"
                 ),
             )

@@ -119,7 +119,7 @@ class Verdict:
         if self.options.require_reach and self.reach.gap:
             yield Reason(MISSING, f"{gap_text(self.reach)}; add a case that runs them")
         why_missing = self.header.sides.left_out.get(HEAD, {})
-        for cases, what in (
+        for cases, difference in (
             (self.header.sides.only_base, "not in the head"),
             (self.header.sides.changed, "other parameters in the head"),
         ):
@@ -131,7 +131,7 @@ class Verdict:
                 yield Reason(
                     MISSING,
                     (
-                        f"{what}, so not judged: {units.and_more(named)}; "
+                        f"{difference}, so not judged: {units.and_more(named)}; "
                         "add --allow-missing if this is intended"
                     ),
                 )
@@ -167,9 +167,9 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     launches = recorded.launches
     builds: dict[str, list[raw_samples.Build]] = {case: [] for case in header.labels}
     for launch in launches:
-        for case, of_launch in launch.cases.items():
-            builds[case] += of_launch
-    of_first_stage = [launch for launch in launches if launch.stage == 1]
+        for case, launch_builds in launch.cases.items():
+            builds[case] += launch_builds
+    first_stage = [launch for launch in launches if launch.stage == 1]
     unmeasured: list[str] = []
 
     def decided(part: Recorded) -> Decision:
@@ -180,12 +180,12 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         unmeasured.extend(
             header.name(case) for case in part.header.labels if first and case not in measured
         )
-        of_process = (
+        process_name = (
             f"{words.ALL_CASES} of shard {part.header.shard}"
             if recorded.shards
             else words.ALL_CASES
         )
-        named = {words.ALL_CASES: of_process}
+        named = {words.ALL_CASES: process_name}
         named_first, named_second = (
             [
                 replace(quantity, case=named.setdefault(quantity.case, header.name(quantity.case)))
@@ -199,7 +199,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
             options,
             part.header.seed,
             options.accept,
-            _case_names(header, of_process),
+            _case_names(header, process_name),
             header.shard.of,
         )
 
@@ -211,14 +211,14 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         case: tuple(
             side
             for side in (BASE, HEAD)
-            if any(build[side].outcome[1] is None for build in of_case)
+            if any(build[side].outcome[1] is None for build in case_builds)
         )
-        for case, of_case in builds.items()
+        for case, case_builds in builds.items()
     }
     profiled = {
         case: {
             bool(side.operations)
-            for launch in of_first_stage
+            for launch in first_stage
             for build in launch.cases.get(case, ())
             for side in build.values()
         }
@@ -228,7 +228,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         recorded=recorded,
         options=options,
         decision=decision,
-        exact_differences=differences_of_cases(header, of_first_stage),
+        exact_differences=differences_of_cases(header, first_stage),
         different=tuple(
             header.name(case)
             for case in header.labels
@@ -254,12 +254,12 @@ def gap_text(reach: Reach) -> str:
     return f"{counted} run by no case: {units.and_so_on(reach.gap)}"
 
 
-def _case_names(header: GateHeader, of_process: str) -> dict[str, tuple[str, ...]]:
+def _case_names(header: GateHeader, process_name: str) -> dict[str, tuple[str, ...]]:
     """Return the names that ``--accept`` may call a case by: name in reports -> all names.
 
     Args:
         header: with the labels of the cases.
-        of_process: what reports call the whole process, which is no case.
+        process_name: what reports call the whole process, which is no case.
     """
     names = {
         header.name(node_id): (
@@ -271,7 +271,7 @@ def _case_names(header: GateHeader, of_process: str) -> dict[str, tuple[str, ...
         )
         for node_id, label in header.labels.items()
     }
-    return {**names, of_process: (of_process, words.ALL_CASES)}
+    return {**names, process_name: (process_name, words.ALL_CASES)}
 
 
 def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:

@@ -57,7 +57,7 @@ class Settings:
     )
     format: str = options.output_format(("csv",))
     output: Path | None = options.output()
-    given: frozenset[str] = frozenset()  # fields whose options were given
+    given_fields: frozenset[str] = frozenset()  # fields whose options were given
 
     def __post_init__(self) -> None:
         if self.strong == self.weak:
@@ -68,7 +68,7 @@ class Settings:
             if self.strong
             else ("--batch-size", "--batch-size-per-rank")
         )
-        if unused.removeprefix("--").replace("-", "_") in self.given:
+        if unused.removeprefix("--").replace("-", "_") in self.given_fields:
             raise UsageError(f"{unused}: cannot be used with --{self.scaling}; give {size}")
         if self.strong and self.batch_size < max(self.ranks):
             most = max(self.ranks)

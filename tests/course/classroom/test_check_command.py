@@ -225,16 +225,16 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
     classroom50 = tmp_path / "result.json"
     assert check(lab, "--gradescope", gradescope, "--classroom50", classroom50) == 1
     tests = json.loads(gradescope.read_text(encoding="utf-8"))["tests"]
-    assert [set(each) for each in tests] == [{"name", "score", "max_score", "status", "output"}] * (
+    assert [set(test) for test in tests] == [{"name", "score", "max_score", "status", "output"}] * (
         len(CHECKS) + len(BANDS)
     )
-    assert [each["name"] for each in tests if each["status"] == "failed"] == [
+    assert [test["name"] for test in tests if test["status"] == "failed"] == [
         "explanations",
         "step at least 1.5 times as fast",
         "step at least 2 times as fast",
         "step at least 3 times as fast",
     ]
-    assert [each["score"] for each in tests] == [1, 1, 0, 1, 1, 1, 1, 0, 0, 0]
+    assert [test["score"] for test in tests] == [1, 1, 0, 1, 1, 1, 1, 0, 0, 0]
     result = json.loads(classroom50.read_text(encoding="utf-8"))
     assert (result["schema"], result["classroom"], result["score"], result["max-score"]) == (
         "classroom50/result/v1",
@@ -242,8 +242,8 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
         6,
         10,
     )
-    assert [(each["test-name"], each["passed"]) for each in result["tests"]] == [
-        (each["name"], each["status"] == "passed") for each in tests
+    assert [(test["test-name"], test["passed"]) for test in result["tests"]] == [
+        (test["name"], test["status"] == "passed") for test in tests
     ]
 
 
@@ -264,7 +264,7 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "LAB"),
         (["nowhere"], "nowhere: cannot be read (No such file or directory)"),
@@ -281,11 +281,11 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
         (["a.txt"], "a.txt: file: is not JSON"),
     ],
 )
-def test_a_mistake_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+def test_a_mistake_is_one_line(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").touch()
     for name in CLASSROOM50:
         monkeypatch.delenv(name, raising=False)
     assert check(*words) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line

@@ -58,13 +58,13 @@ def test_the_copies_are_found_and_no_others(entries):
 
 
 def test_machines_and_predictions_differ_and_some_speedups_are_ties(entries):
-    assert len({each.machine for each in entries.values() if each.machine}) == 3
+    assert len({submitted.machine for submitted in entries.values() if submitted.machine}) == 3
     assert entries["s007"].speedup["tie"]
     place = places(entries.values())
     assert len(set(place.values())) > 3
     overconfident, careful = (
-        [entries[f"s{number:03}"].judged for number in each]
-        for each in ((1, 4, 7, 10), (2, 3, 5, 8))
+        [entries[f"s{number:03}"].judged for number in numbers]
+        for numbers in ((1, 4, 7, 10), (2, 3, 5, 8))
     )
     assert sum(map(sum, overconfident)) < 0.5 * sum(map(len, overconfident))
     assert sum(map(sum, careful)) > 0.7 * sum(map(len, careful))

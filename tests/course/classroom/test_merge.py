@@ -39,8 +39,11 @@ from mnistbench.showing.table import Table
 
 
 def placed(*intervals):
-    entries = [entry(f"s{number}", found=speedup(*each)) for number, each in enumerate(intervals)]
-    return [places(entries).get(each.file) for each in entries]
+    entries = [
+        entry(f"s{number}", measured_speedup=speedup(*interval))
+        for number, interval in enumerate(intervals)
+    ]
+    return [places(entries).get(item.file) for item in entries]
 
 
 def test_students_whose_intervals_overlap_that_of_the_fastest_share_a_place():
@@ -75,14 +78,16 @@ TASKS = (
 def test_places_compare_only_equal_batch_sizes_and_number_formats():
     entries = [
         entry(
-            f"s{number}{at}", score=score(**task), found=speedup(ratio, ratio - 0.01, ratio + 0.01)
+            f"s{number}{at}",
+            score=score(**task),
+            measured_speedup=speedup(ratio, ratio - 0.01, ratio + 0.01),
         )
         for number, task in enumerate(TASKS)
         for at, ratio in enumerate((1.1 + number, 1.2 + number))
     ]
     assert list(places(entries).values()).count(1) == len(TASKS)
     assert {
-        each.file: place for each in entries if (place := places(entries)[each.file]) == 2
+        item.file: place for item in entries if (place := places(entries)[item.file]) == 2
     }.keys() == {f"s{number}0.json" for number in range(len(TASKS))}
 
 
@@ -91,7 +96,7 @@ def test_places_of_a_machine_compare_its_students_alone():
         entry(
             f"s{number}",
             machine=f"CPU {number % 2}",
-            found=speedup(2.0 - number / 4, 1.9 - number / 4, 2.1 - number / 4),
+            measured_speedup=speedup(2.0 - number / 4, 1.9 - number / 4, 2.1 - number / 4),
         )
         for number in range(4)
     ]
@@ -103,7 +108,7 @@ def test_places_of_a_machine_compare_its_students_alone():
     ("kind", "place"), [(INCOMPLETE, 1), (DOUBTFUL, None), (INCONSISTENT, None)]
 )
 def test_only_scores_that_count_have_a_place(kind, place):
-    entry_read = entry("s1", found=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
+    entry_read = entry("s1", measured_speedup=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
     assert places([entry_read, entry("s2")]).get("s1.json") == place
 
 
@@ -140,8 +145,8 @@ def test_own_work_is_no_copy():
 def test_equal_times_are_found_also_if_they_are_multiplied():
     times = noisy(20 * MS, 20, random.Random(0))
     for factor in (1, 1.3):
-        others = tuple(round(factor * ns) for ns in times)
-        assert found_copies(work("s1", 1, times=times), work("s2", 2, times=others)) == [
+        times_of_other = tuple(round(factor * ns) for ns in times)
+        assert found_copies(work("s1", 1, times=times), work("s2", 2, times=times_of_other)) == [
             (["s1", "s2"], 1)
         ]
 
@@ -193,17 +198,21 @@ def small_class():
             machine="CPU A",
             score=score(1.52, text="a = 1"),
             outcomes=right,
-            found=speedup(1.52, 1.48, 1.56),
+            measured_speedup=speedup(1.52, 1.48, 1.56),
         ),
         entry(
             "s002",
             machine="CPU A",
             score=score(1.49, text="a = 2"),
             outcomes=wrong,
-            found=speedup(1.49, 1.45, 1.53),
+            measured_speedup=speedup(1.49, 1.45, 1.53),
         ),
         entry(
-            "s003", machine="CPU B", score=SLOW, outcomes=wrong[:1], found=speedup(1.0, 0.98, 1.02)
+            "s003",
+            machine="CPU B",
+            score=SLOW,
+            outcomes=wrong[:1],
+            measured_speedup=speedup(1.0, 0.98, 1.02),
         ),
         entry(
             "s004",
@@ -214,7 +223,7 @@ def small_class():
         entry(
             "=s005|<b>",
             machine="CPU B",
-            found=speedup(9.0, 8.0, 10.0),
+            measured_speedup=speedup(9.0, 8.0, 10.0),
             problems=((INCONSISTENT, "lab.json was changed"),),
         ),
     ]
@@ -238,13 +247,15 @@ def test_both_languages_have_the_same_numbers(tmp_path):
         for document in pages
     ]
     assert lengths[0] == lengths[1] == [6, 2, 3]
-    assert all("<b>" not in html_document(each, tmp_path).replace("<b></b>", "") for each in pages)
+    assert all(
+        "<b>" not in html_document(document, tmp_path).replace("<b></b>", "") for document in pages
+    )
 
 
 def test_numbers_over_the_class_are_medians_and_quartiles():
     guesses = [outcome("image", (1, guess, 9), 4.0 + guess) for guess in (1, 2, 3, 4, 5)]
     document, _ = page(
-        [entry(f"s{number}", outcomes=(each,)) for number, each in enumerate(guesses)],
+        [entry(f"s{number}", outcomes=(result,)) for number, result in enumerate(guesses)],
         [],
         Texts("en"),
         (),
@@ -286,17 +297,17 @@ def test_files_of_the_folder_and_of_its_folders_are_read(tmp_path, handed_in):
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         submission.write(tmp_path / name, handed_in)
-    entries, others = gather(tmp_path)
-    assert [each.file for each in entries] == [
+    entries, unread = gather(tmp_path)
+    assert [item.file for item in entries] == [
         "a.json",
         "Name_1_assignsubmission_file_/b.JSON",
         "Name_2/report/c.json",
     ]
-    assert others == ["notes.txt"]
-    assert {each.student for each in entries} == {"s001"}
+    assert unread == ["notes.txt"]
+    assert {item.student for item in entries} == {"s001"}
     assert [
-        (DOUBTFUL, "s001 has 3 submissions; remove all but one") in each.problems
-        for each in entries
+        (DOUBTFUL, "s001 has 3 submissions; remove all but one") in item.problems
+        for item in entries
     ] == [True] * 3
 
 
@@ -367,7 +378,7 @@ def test_a_page_has_hostile_files_and_names_as_text(tmp_path, capsys):
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda each: st.lists(each) | st.dictionaries(st.text(), each),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
     max_leaves=5,
 )
 
@@ -377,11 +388,15 @@ VALUES = st.recursive(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_made_up_findings_never_end_the_merge(tmp_path, handed_in, value, seed):
-    def replaced(found):
-        if isinstance(found, dict | list) and found and draw.random() < 0.9:
-            key = draw.choice(list(found) if isinstance(found, dict) else range(len(found)))
-            found[key] = replaced(found[key])
-            return found
+    def replaced(value_of_file):
+        if isinstance(value_of_file, dict | list) and value_of_file and draw.random() < 0.9:
+            key = draw.choice(
+                list(value_of_file)
+                if isinstance(value_of_file, dict)
+                else range(len(value_of_file))
+            )
+            value_of_file[key] = replaced(value_of_file[key])
+            return value_of_file
         return value
 
     draw = random.Random(seed)
@@ -393,8 +408,8 @@ def test_made_up_findings_never_end_the_merge(tmp_path, handed_in, value, seed):
         )
     except ValueError:  # a value that JSON does not have
         return
-    [found] = gather(tmp_path)[0]
-    page([found], [], Texts("en"), ())
+    [item] = gather(tmp_path)[0]
+    page([item], [], Texts("en"), ())
 
 
 # ---- The command ---------------------------------------------------------------------------------

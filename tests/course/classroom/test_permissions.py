@@ -34,25 +34,25 @@ def folder(whole, monkeypatch):
 
     The test is not the administrator, who may read all.
     """
-    made = Path(tempfile.mkdtemp(prefix="mnistbench-"))  # pytest's directories are private
-    shutil.copytree(whole, made / "lab")
+    temporary = Path(tempfile.mkdtemp(prefix="mnistbench-"))  # pytest's directories are private
+    shutil.copytree(whole, temporary / "lab")
     for name in ("handed", "out"):
-        (made / name).mkdir()
-    write(made / "handed" / "a.json", pack(whole))
-    (made / "step.py").touch()
-    monkeypatch.chdir(made)
+        (temporary / name).mkdir()
+    write(temporary / "handed" / "a.json", pack(whole))
+    (temporary / "step.py").touch()
+    monkeypatch.chdir(temporary)
     monkeypatch.setattr(score_command, "this_machine", lambda: environment(threads=1))
     monkeypatch.setattr(score_command, "measure", None)  # what takes long comes after every check
     if is_administrator := os.geteuid() == 0:
-        for path in (made, *made.rglob("*")):
+        for path in (temporary, *temporary.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, 0)
-    yield made
+    yield temporary
     if is_administrator:
         os.setresuid(0, 0, 0)
-    for path in made.iterdir():
+    for path in temporary.iterdir():
         path.chmod(0o700)
-    shutil.rmtree(made)
+    shutil.rmtree(temporary)
 
 
 #: Mode of a file or directory that nobody may read.

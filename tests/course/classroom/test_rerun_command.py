@@ -26,7 +26,9 @@ CODE = "def make_step(model):\n    return \x1b[31mmodel\n"
 
 def scored(student, ratio, *, machine=HERE.cpu_model, problems=(), text=CODE, **changes):
     own = score(ratio, text=text, **changes)
-    return entry(student, machine=machine, problems=problems, score=own, found=own.speedup)
+    return entry(
+        student, machine=machine, problems=problems, score=own, measured_speedup=own.speedup
+    )
 
 
 @pytest.fixture
@@ -60,14 +62,17 @@ def result():
 
 
 def names(entries, **options):
-    return [each.student for each in chosen(entries, Settings(submissions=".", **options))]
+    return [
+        chosen_entry.student
+        for chosen_entry in chosen(entries, Settings(submissions=".", **options))
+    ]
 
 
 def test_the_best_by_lower_bound_are_measured():
     entries = [
-        entry("a", found=speedup(1.9, 1.1, 3.0)),
-        entry("b", found=speedup(1.5, 1.4, 1.6)),
-        entry("c", found=speedup(1.3, 1.2, 1.4)),
+        entry("a", measured_speedup=speedup(1.9, 1.1, 3.0)),
+        entry("b", measured_speedup=speedup(1.5, 1.4, 1.6)),
+        entry("c", measured_speedup=speedup(1.3, 1.2, 1.4)),
         entry("d"),
     ]
     assert names(entries, top=2) == ["b", "c"]
@@ -87,8 +92,8 @@ def test_the_best_of_each_batch_size_and_number_format_are_measured():
 @pytest.mark.parametrize("kind", [DOUBTFUL, INCONSISTENT])
 def test_doubtful_ones_are_left_out_unless_they_are_named(kind):
     entries = [
-        entry("a", found=speedup(2.0, 1.9, 2.1), problems=((kind, "why"),)),
-        entry("b", found=speedup(1.5, 1.4, 1.6), problems=((INCOMPLETE, "why"),)),
+        entry("a", measured_speedup=speedup(2.0, 1.9, 2.1), problems=((kind, "why"),)),
+        entry("b", measured_speedup=speedup(1.5, 1.4, 1.6), problems=((INCOMPLETE, "why"),)),
     ]
     assert names(entries) == ["b"]
     assert names(entries, student=("a",)) == ["a"]
@@ -97,7 +102,7 @@ def test_doubtful_ones_are_left_out_unless_they_are_named(kind):
 def test_a_student_without_a_score_and_a_class_without_scores_are_refused():
     with pytest.raises(UsageError, match=r"--student: 'b' has no score"):
         chosen(
-            [entry("b"), entry("a", found=speedup(2.0, 1.9, 2.1))],
+            [entry("b"), entry("a", measured_speedup=speedup(2.0, 1.9, 2.1))],
             Settings(submissions=".", student=("a", "b")),
         )
     with pytest.raises(UsageError, match="no score that counts"):
@@ -221,8 +226,8 @@ def test_an_interruption_keeps_what_was_measured(measuring):
     results = iter([score(1.3)])
 
     def measure(settings):
-        for found in results:
-            return found
+        for result_of_run in results:
+            return result_of_run
         raise KeyboardInterrupt
 
     measuring([scored("s1", 1.3), scored("s2", 1.2)], measure)

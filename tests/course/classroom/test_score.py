@@ -87,7 +87,7 @@ def with_cpu(student=1.0, idle=0.0, ratio=1.3):
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("refused", "reason"),
     [
         (score(accuracies=(0.9, 0.84)), "its accuracy after an epoch is 84.0 %, not 90.0 %"),
         (
@@ -101,13 +101,13 @@ def with_cpu(student=1.0, idle=0.0, ratio=1.3):
         (with_cpu(idle=0.08), "it computed during 8.0 % of the reference's time"),
     ],
 )
-def test_a_score_is_refused(made, said):
-    with pytest.raises(RefusedError, match=re.escape(said)):
-        made.check()
+def test_a_score_is_refused(refused, reason):
+    with pytest.raises(RefusedError, match=re.escape(reason)):
+        refused.check()
 
 
 @pytest.mark.parametrize(
-    "made",
+    "accepted",
     [
         score(),
         score(0.5),
@@ -117,8 +117,8 @@ def test_a_score_is_refused(made, said):
         score(launches=tuple(launch(1.3, cpu_ns=None) for _ in LAUNCHES)),
     ],
 )
-def test_a_score_is_accepted(made):
-    made.check()
+def test_a_score_is_accepted(accepted):
+    accepted.check()
 
 
 # ---- A turn --------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_the_error_of_a_turn_is_the_largest_of_losses_and_changes(changes, error
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reason"),
     [
         ({"losses": (0.5, 0.2)}, "the loss of step 2 differs from the reference's by 50.0 %"),
         (
@@ -167,8 +167,8 @@ def test_the_error_of_a_turn_is_the_largest_of_losses_and_changes(changes, error
         ),
     ],
 )
-def test_a_wrong_turn_is_refused(changes, said):
-    with pytest.raises(RefusedError, match=re.escape(said)):
+def test_a_wrong_turn_is_refused(changes, reason):
+    with pytest.raises(RefusedError, match=re.escape(reason)):
         error_of(dataclasses.replace(REFERENCE, **changes), REFERENCE, 0.4)
 
 
@@ -193,11 +193,11 @@ def read(folder, content, machine=None):
 
 
 def test_a_score_is_read_as_it_was_written(tmp_path):
-    for made in (score(), score(launches=tuple(launch(1.0, cpu_ns=None) for _ in LAUNCHES))):
-        write_file(tmp_path / SCORE, made.content)
-        assert read_score(tmp_path / SCORE, environment()) == made
+    for written in (score(), score(launches=tuple(launch(1.0, cpu_ns=None) for _ in LAUNCHES))):
+        write_file(tmp_path / SCORE, written.content)
+        assert read_score(tmp_path / SCORE, environment()) == written
     content = json.loads((tmp_path / SCORE).read_text(encoding="utf-8"))
-    assert content["sha256"] == hashlib.sha256(made.text.encode()).hexdigest()
+    assert content["sha256"] == hashlib.sha256(written.text.encode()).hexdigest()
     assert len(content["launches"][0]["student_ns"]) == len(TURNS)
 
 
@@ -236,8 +236,8 @@ def test_a_score_of_another_machine_is_refused(tmp_path):
         match=r"measured on another machine or .* \(cpu model .* -> Other CPU\); measure it here",
     ):
         read(tmp_path, WRITTEN, environment(cpu_model="Other CPU"))
-    of_process = environment(threads=7, allocator={"MALLOC_TRIM_THRESHOLD_": "1"})
-    assert read(tmp_path, WRITTEN, of_process) == score()
+    process_environment = environment(threads=7, allocator={"MALLOC_TRIM_THRESHOLD_": "1"})
+    assert read(tmp_path, WRITTEN, process_environment) == score()
 
 
 def test_a_file_is_checked_again(tmp_path):
@@ -246,7 +246,7 @@ def test_a_file_is_checked_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "fault"),
     [
         (
             {"launches": [{**WRITTEN["launches"][0], "student_ns": [0, 0, 0, 0]}]},
@@ -257,8 +257,8 @@ def test_a_file_is_checked_again(tmp_path):
         ({"schema": 2}, "schema: needs 1"),
     ],
 )
-def test_a_wrong_field_is_named(tmp_path, changes, said):
-    with pytest.raises(RecordError, match=re.escape(said)):
+def test_a_wrong_field_is_named(tmp_path, changes, fault):
+    with pytest.raises(RecordError, match=re.escape(fault)):
         read(tmp_path, {**WRITTEN, **changes})
 
 

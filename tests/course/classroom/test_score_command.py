@@ -357,7 +357,7 @@ def test_the_lab_beside_a_score_is_of_the_same_machine(measured, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["nowhere.py"], "FILE: nowhere.py is not a file"),
         (
@@ -372,10 +372,10 @@ def test_the_lab_beside_a_score_is_of_the_same_machine(measured, tmp_path, capsy
         (["step.py", "--loud"], "'--loud' is not known; see: mnistbench lab score --help"),
     ],
 )
-def test_a_mistake_is_one_line(words, said, capsys):
+def test_a_mistake_is_one_line(words, message, capsys):
     assert cli.main(["lab", "score", *words]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
 
 
 def test_a_command_with_options_may_have_a_subcommand(capsys):

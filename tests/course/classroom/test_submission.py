@@ -260,7 +260,7 @@ def document(files, student="s001"):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "fault"),
     [
         (b"", "is not JSON"),
         (b"\xff\xfe", "is not UTF-8 text"),
@@ -282,13 +282,13 @@ def document(files, student="s001"):
         (document({}, "s" * 201), "student: needs"),
     ],
 )
-def test_a_file_that_is_no_submission_is_one_line(tmp_path, content, said):
+def test_a_file_that_is_no_submission_is_one_line(tmp_path, content, fault):
     path = tmp_path / SUBMISSION
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     with pytest.raises(RecordError) as error:
         read(path)
     assert str(error.value).startswith(f"{path}: ")
-    assert said in str(error.value)
+    assert fault in str(error.value)
     assert str(error.value).isprintable()
 
 
@@ -343,13 +343,13 @@ def test_a_spoiled_submission_is_read_or_one_line(data, packed, folder):
     _, content = data.draw(spoiled(document(small)))
     path = folder / SUBMISSION
     path.write_text(json.dumps(content), encoding="utf-8")
-    said = f"{path}: "
+    message = f"{path}: "
     flaws = ()
     try:
         flaws = problems(read(path))
     except RecordError as error:
-        said = str(error)
-    assert said.startswith(f"{path}: ")
+        message = str(error)
+    assert message.startswith(f"{path}: ")
     assert all(flaw.kind in (INCOMPLETE, INCONSISTENT, DOUBTFUL) for flaw in flaws)
 
 

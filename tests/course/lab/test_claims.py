@@ -190,8 +190,11 @@ def test_times_over_batch_sizes_by_first_iterations():
 
 
 def test_one_batch_size_gives_no_verdict_over_batch_sizes():
-    one = laptop(settings=dataclasses.replace(laptop().settings, batch_sizes=(16,)))
-    assert (claim(one, "batch_grows").verdict, claim(one, "batch_grows").reason) == (
+    single_size = laptop(settings=dataclasses.replace(laptop().settings, batch_sizes=(16,)))
+    assert (
+        claim(single_size, "batch_grows").verdict,
+        claim(single_size, "batch_grows").reason,
+    ) == (
         UNKNOWN,
         "not_measured",
     )

@@ -71,10 +71,10 @@ def measured(tmp_path_factory):
         key: ("convolution",) if kind == predictions.OPERATION else (0, 50, 100)
         for key, kind in ASKED.items()
     }
-    made = predictions.Predictions("s123", "2026-11-25T07:00:00+00:00", "digits", 2, answers)
+    predicted = predictions.Predictions("s123", "2026-11-25T07:00:00+00:00", "digits", 2, answers)
     directory.mkdir()
     (directory / predictions.PREDICTIONS).write_text(
-        predictions.toml(made, ASKED), encoding="utf-8"
+        predictions.toml(predicted, ASKED), encoding="utf-8"
     )
     settings = LabSettings("digits", (64,), ("cpu",), 1, "lenet5", 1)
     threads = torch.get_num_threads()
@@ -142,7 +142,9 @@ def test_a_real_lab_has_all_measurements(measured):
         if "convolution" in key[0]
     ]
     assert any(counted), "no FLOPs were counted for a convolution"
-    [untrained] = [found for found in findings.first_iterations if found.weights == "untrained"]
+    [untrained] = [
+        iteration for iteration in findings.first_iterations if iteration.weights == "untrained"
+    ]
     assert untrained.cold.ns > 0
     assert untrained.warm_ns > 0
     assert untrained.warm.table.rows
@@ -158,14 +160,14 @@ def test_a_real_lab_has_all_measurements(measured):
 def test_a_real_lab_answers_the_questions(measured):
     directory, findings = measured
     with (directory / "tables" / "predictions.csv").open(encoding="utf-8", newline="") as stream:
-        found = {row["question"]: row["measured"] for row in csv.DictReader(stream)}
-    assert set(found) == set(ASKED)
-    not_measured = {key for key, value in found.items() if not value}
+        measured_of = {row["question"]: row["measured"] for row in csv.DictReader(stream)}
+    assert set(measured_of) == set(ASKED)
+    not_measured = {key for key, value in measured_of.items() if not value}
     # Batch size 1; one thread.
     assert {"operation_small", "image"} <= not_measured <= {"operation_small", "image", "threads"}
-    assert 0 < float(found["layer_drawn"]) < 100
-    assert found["operation_large"].startswith("aten::")
-    assert float(found["accuracy"]) == findings.trainings[0].epochs[0].test_accuracy
+    assert 0 < float(measured_of["layer_drawn"]) < 100
+    assert measured_of["operation_large"].startswith("aten::")
+    assert float(measured_of["accuracy"]) == findings.trainings[0].epochs[0].test_accuracy
 
 
 def test_the_report_in_chinese_and_two_labs_side_by_side(measured, tmp_path, monkeypatch, capsys):
@@ -198,7 +200,7 @@ def write(directory, findings):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["one"], "DIR: 'one' is a lab to merge; add --merge, or name it by --output"),
         (["-o", "file"], "--output: {here}/file is not a directory; name another directory"),
@@ -234,7 +236,9 @@ def write(directory, findings):
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_an_option_that_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
+def test_an_option_that_cannot_be_used_is_one_line(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "taken").mkdir()
@@ -243,7 +247,7 @@ def test_an_option_that_cannot_be_used_is_one_line(tmp_path, monkeypatch, capsys
     write(tmp_path / "two", cluster())
     before = sorted(tmp_path.rglob("*"))
     assert cli.main(["lab", *arguments]) == 2
-    assert capsys.readouterr().err == f"mnistbench: {said.format(here=tmp_path)}\n"
+    assert capsys.readouterr().err == f"mnistbench: {message.format(here=tmp_path)}\n"
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -287,12 +291,12 @@ def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys):
     interrupted(monkeypatch)
     arguments = ["lab", "--batch-size", "64", "--device", "cpu", "-o", "mine"]
     assert cli.main([*arguments, "--epochs", "1"]) == 130
-    said = capsys.readouterr()
-    assert said.out == ""
+    captured = capsys.readouterr()
+    assert captured.out == ""
     assert re.fullmatch(
-        r"\[ 1/\d+\] training, cpu, batch size 64, about .* left", said.err.splitlines()[0]
+        r"\[ 1/\d+\] training, cpu, batch size 64, about .* left", captured.err.splitlines()[0]
     )
-    assert said.err.splitlines()[-1] == INTERRUPTED
+    assert captured.err.splitlines()[-1] == INTERRUPTED
     assert (tmp_path / "mine" / STEPS / "training-cpu-b64.json").exists()
     assert cli.main([*arguments, "--epochs", "2"]) == 2
     assert capsys.readouterr().err.startswith(

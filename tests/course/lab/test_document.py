@@ -294,7 +294,10 @@ def machine(**settings):
 )
 def test_operations_are_compared_at_the_batch_size_that_most_machines_have(sizes, compared):
     _, sheets = merged(
-        **{str(number): machine(batch_sizes=each) for number, each in enumerate(sizes)}
+        **{
+            str(number): machine(batch_sizes=batch_sizes)
+            for number, batch_sizes in enumerate(sizes)
+        }
     )
     assert {sheet.file for sheet in sheets if "operations" in sheet.file} == {
         f"tables/operations-{phase}-b{compared}.csv" for phase in ("forward", "step")
@@ -303,24 +306,24 @@ def test_operations_are_compared_at_the_batch_size_that_most_machines_have(sizes
 
 def test_datasets_and_epochs_that_differ_are_named():
     alike = markdown_document(merged(a=machine(epochs=3), b=machine(epochs=3))[0])
-    others = markdown_document(
+    different = markdown_document(
         merged(a=machine(dataset="digits", epochs=1), b=machine(dataset="mnist", epochs=3))[0]
     )
-    for said in (
+    for difference in (
         "different datasets (digits, mnist)",
         "trained for different numbers of epochs (1, 3)",
     ):
-        assert said not in alike
-        assert said in others
+        assert difference not in alike
+        assert difference in different
 
 
 def test_machines_with_other_batch_sizes_and_devices_have_gaps():
-    other = dataclasses.replace(laptop().settings, batch_sizes=(1, 8))
+    settings = dataclasses.replace(laptop().settings, batch_sizes=(1, 8))
     times = tuple(
-        dataclasses.replace(each, batch_size=min(each.batch_size, 8))
-        for each in laptop().iteration_times[::2]
+        dataclasses.replace(iteration_time, batch_size=min(iteration_time.batch_size, 8))
+        for iteration_time in laptop().iteration_times[::2]
     )
-    document, sheets = merged(a=laptop(settings=other, iteration_times=times), b=cluster())
+    document, sheets = merged(a=laptop(settings=settings, iteration_times=times), b=cluster())
     times = next(sheet for sheet in sheets if sheet.file == "tables/time-per-batch-step.csv")
     assert [column.key for column in times.columns] == ["device", "batch_size", "a", "b"]
     assert [row[:2] for row in times.rows] == [
@@ -374,14 +377,22 @@ def test_both_languages_have_the_same_keys_and_places():
         for key in texts
         if key not in chinese[section]
     ] == []
-    of_keys = {
+    sections_with_own_keys = {
         section
         for section, texts in english.items()
         for key in texts
         if key not in file.get(section, {})
     }
     # Words, no sentences.
-    assert of_keys <= {"column", "field", "label", "noun", "class", "predictions", "verdict"}
+    assert sections_with_own_keys <= {
+        "column",
+        "field",
+        "label",
+        "noun",
+        "class",
+        "predictions",
+        "verdict",
+    }
     for section, wordings in english.items():
         for key, text in wordings.items():
             assert places(text) == places(chinese[section][key]), f"{section}.{key}"
@@ -405,8 +416,8 @@ def test_no_two_wordings_are_the_same():
 
 
 def test_a_space_separates_chinese_and_latin_text():
-    said = Texts("zh").plain("explain", "operations_missing", place=DevicePlace("cpu", 2))
-    assert said.startswith("没有记录各算子在 2 线程 CPU 上自身时间")
+    text = Texts("zh").plain("explain", "operations_missing", place=DevicePlace("cpu", 2))
+    assert text.startswith("没有记录各算子在 2 线程 CPU 上自身时间")
     assert Texts("zh").text("explain", "no_cpu", device=Code("cuda"))[1] == Code("cuda")
 
 

@@ -23,7 +23,7 @@ def test_a_lab_is_read_as_it_was_written(tmp_path, machine):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "fault"),
     [
         (lambda data: data.pop("cases"), "cases: is missing"),
         (
@@ -54,7 +54,7 @@ def test_a_lab_is_read_as_it_was_written(tmp_path, machine):
         ),
     ],
 )
-def test_a_wrong_field_is_named_with_its_file(tmp_path, change, said):
+def test_a_wrong_field_is_named_with_its_file(tmp_path, change, fault):
     path = tmp_path / FILE
     write(tmp_path, laptop())
     data = json.loads(path.read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def test_a_wrong_field_is_named_with_its_file(tmp_path, change, said):
     path.write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(RecordError) as error:
         Findings.from_directory(tmp_path)
-    assert str(error.value).startswith(f"{path}: {said}")
+    assert str(error.value).startswith(f"{path}: {fault}")
     assert str(error.value).endswith(f"run mnistbench lab -o {tmp_path} again")
 
 
@@ -80,10 +80,10 @@ def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
 
 def test_ceilings_are_the_medians_of_those_measured_with_the_cases():
     """One lucky measurement of a lab that was resumed does not count."""
-    [first, *others] = laptop().cases
+    [first, *rest] = laptop().cases
     lucky = dataclasses.replace(first, ceilings=Ceilings(9e11, 3e10, "float32"))
     assert (
-        laptop(cases=(lucky, *others)).ceilings
+        laptop(cases=(lucky, *rest)).ceilings
         == laptop().ceilings
         == {"cpu": Ceilings(2e11, 2e10, "float32")}
     )

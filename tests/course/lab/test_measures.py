@@ -26,9 +26,9 @@ SETTINGS = LabSettings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
 @pytest.mark.parametrize(
     "part",
     [
-        lambda found: found.epoch("train", "cpu", 1, 64),
+        lambda measuring: measuring.epoch("train", "cpu", 1, 64),
         # Held all at once.
-        lambda found: found.iterations(
+        lambda measuring: measuring.iterations(
             [("step", "cpu", 1, 1), ("step", "cpu", 1, 64)], lambda _: None
         ),
     ],

@@ -67,7 +67,9 @@ def test_a_lab_measures_every_part_once(tmp_path):
     )
     assert [run.batch_size for run in findings.trainings] == [4, 16]
     pairs = set(itertools.product(("forward", "step"), (4, 16)))
-    assert {(each.params.phase, each.params.batch_size) for each in findings.cases} == pairs
+    assert {
+        (profiled.params.phase, profiled.params.batch_size) for profiled in findings.cases
+    } == pairs
     for threads in (1, 2):
         assert {
             (time.phase, time.batch_size)
@@ -150,9 +152,9 @@ TINY = ("--model", "lenet5", "--batch-size", "1", "--phase", "forward")
 
 def test_the_table_of_a_study_is_that_of_the_command(monkeypatch):
     monkeypatch.setitem(STUDIES, "memory", TINY)
-    [found], notes = study("memory", 120)
-    assert (notes, found.name) == ((), "memory")
-    assert dict(zip(found.columns, found.rows[-1], strict=True))["layer"] == "all layers"
+    [table], notes = study("memory", 120)
+    assert (notes, table.name) == ((), "memory")
+    assert dict(zip(table.columns, table.rows[-1], strict=True))["layer"] == "all layers"
 
 
 def test_columns_that_the_report_shows_are_those_of_the_studies():
@@ -179,9 +181,9 @@ def test_columns_that_the_report_shows_are_those_of_the_studies():
 )
 def test_a_study_that_fails_or_takes_too_long_has_a_note(arguments, limit_s, note, monkeypatch):
     monkeypatch.setitem(STUDIES, "memory", arguments)
-    found, [said] = study("memory", limit_s)
-    assert found == ()
-    assert said.startswith(f"the study of memory {note}")
+    tables, [reported] = study("memory", limit_s)
+    assert tables == ()
+    assert reported.startswith(f"the study of memory {note}")
 
 
 def test_a_step_that_is_interrupted_while_it_is_measured_again_is_not_done(tmp_path):
@@ -220,10 +222,10 @@ def test_a_damaged_step_is_measured_again_and_named(tmp_path, content):
     damaged = tmp_path / STEPS / "training-cpu-b4.json"
     damaged.write_text(content, encoding="utf-8")
     measuring = Counting()
-    [first, *others] = lines_of(tmp_path, measuring)
+    [first, *rest] = lines_of(tmp_path, measuring)
     assert measuring.asked == [("training", "cpu", 4)]
     assert first.startswith(f"mnistbench: {damaged} is damaged (")
-    assert not [line for line in others if "damaged" in line]
+    assert not [line for line in rest if "damaged" in line]
 
 
 def test_a_case_whose_trace_is_missing_is_measured_again(tmp_path):
@@ -247,7 +249,7 @@ def test_another_batch_size_measures_only_what_is_new(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "machine", "said"),
+    ("change", "machine", "reason"),
     [
         (
             {"dataset": "mnist"},
@@ -263,10 +265,10 @@ def test_another_batch_size_measures_only_what_is_new(tmp_path):
     ],
 )
 def test_a_lab_with_other_settings_or_of_another_machine_is_refused(
-    tmp_path, change, machine, said
+    tmp_path, change, machine, reason
 ):
     lab(tmp_path, Counting())
-    with pytest.raises(UsageError, match=re.escape(said)):
+    with pytest.raises(UsageError, match=re.escape(reason)):
         lab(tmp_path, Counting(), dataclasses.replace(SETTINGS, **change), **machine)
 
 
@@ -300,18 +302,18 @@ def test_a_damaged_beginning_is_one_line(tmp_path, content):
 def predict(directory, **changes):
     """Write predictions into the directory of a lab."""
     directory.mkdir(exist_ok=True)
-    made = dataclasses.replace(PREDICTED, **changes)
+    predictions = dataclasses.replace(PREDICTED, **changes)
     (directory / PREDICTIONS).write_text(
-        toml(made, dict.fromkeys(made.answers, "?")), encoding="utf-8"
+        toml(predictions, dict.fromkeys(predictions.answers, "?")), encoding="utf-8"
     )
-    return made
+    return predictions
 
 
 def test_a_lab_measures_the_batch_size_of_its_predictions_and_keeps_them(tmp_path):
-    made = predict(tmp_path)
+    predictions = predict(tmp_path)
     measuring = Counting()
     findings = lab(tmp_path, measuring).run(None)
-    assert findings.predictions == made
+    assert findings.predictions == predictions
     assert findings.settings.batch_sizes == (4, 16, 41)
     assert {("profiled", "forward", "cpu", 41), ("profiled", "step", "cpu", 41)} <= set(
         measuring.asked
@@ -321,12 +323,12 @@ def test_a_lab_measures_the_batch_size_of_its_predictions_and_keeps_them(tmp_pat
 
 
 def test_predictions_that_change_after_the_lab_has_begun_have_no_effect(tmp_path):
-    made = predict(tmp_path)
+    predictions = predict(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         lab(tmp_path, Counting(stop_at=("iterations",))).run(None)
     predict(tmp_path, student="another", answers={"image": (4.9, 5, 5.1)})
     findings = lab(tmp_path, Counting()).run(None)
-    assert (findings.predictions, findings.settings.batch_sizes) == (made, (4, 16, 41))
+    assert (findings.predictions, findings.settings.batch_sizes) == (predictions, (4, 16, 41))
 
 
 def test_predictions_that_come_after_the_lab_has_begun_have_no_effect(tmp_path):

@@ -44,7 +44,7 @@ def keys(findings, section):
     return [sentence.key for sentence in sentences(findings, section)]
 
 
-def said(findings, section, key):
+def sentence_of(findings, section, key):
     matching = [sentence for sentence in sentences(findings, section) if sentence.key == key]
     assert matching, f"{key} is not among {keys(findings, section)}"
     return matching[0]
@@ -70,7 +70,7 @@ def with_settings(findings, **changes):
 
 @pytest.mark.parametrize(("addmm_us", "key"), [(39, "dominates"), (40, "leads")])
 def test_an_operation_with_half_of_the_time_dominates_and_a_smaller_one_leads(addmm_us, key):
-    sentence = said(one_table(100 * US, addmm_us * US, small_ns=20 * US), "operations", key)
+    sentence = sentence_of(one_table(100 * US, addmm_us * US, small_ns=20 * US), "operations", key)
     assert sentence.words["operation"] == Code("aten::mkldnn_convolution")
     assert sentence.numbers["share"].value == pytest.approx(100 / (100 + 1 + addmm_us + 3 * 20))
 
@@ -81,7 +81,7 @@ def test_time_outside_operations_never_dominates():
         90 * US,
         change=lambda row, _: taking(row, row.self_ns("cpu") * 50) if row.name == OUTSIDE else row,
     )
-    assert said(findings, "operations", "leads").words["operation"] == Code(
+    assert sentence_of(findings, "operations", "leads").words["operation"] == Code(
         "aten::mkldnn_convolution"
     )
 
@@ -94,7 +94,9 @@ def test_the_larger_of_convolution_and_addmm_is_named_first():
         Word("convolution"),
     )
     assert sentence.numbers["time"].value == pytest.approx(1000 / 101)
-    assert said(findings, "operations", "dominates").words["operation"] == Code("aten::addmm")
+    assert sentence_of(findings, "operations", "dominates").words["operation"] == Code(
+        "aten::addmm"
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_the_larger_of_convolution_and_addmm_is_named_first():
     ],
 )
 def test_the_ratio_of_times_is_compared_with_those_of_flops_and_bytes(conv_us, key):
-    sentence = said(one_table(conv_us * US, 100 * US), "operations", key)
+    sentence = sentence_of(one_table(conv_us * US, 100 * US), "operations", key)
     assert sentence.numbers["time"].value == pytest.approx(conv_us * 1.01 / 100)
     assert sentence.numbers["flops"].value == pytest.approx(9)
     assert sentence.numbers["bytes"].value == pytest.approx(
@@ -135,7 +137,7 @@ def test_a_ratio_can_match_flops_and_bytes():
     findings = with_costs(
         one_table(900 * US, 100 * US), lambda name, cost, _: Cost(cost.flops, moved[name])
     )
-    assert said(findings, "operations", "ratio_follows_both")
+    assert sentence_of(findings, "operations", "ratio_follows_both")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_a_ratio_can_match_flops_and_bytes():
 )
 def test_without_counted_work_only_times_are_compared(change):
     findings = with_cases(one_table(900 * US, 100 * US), **change)
-    sentence = said(findings, "operations", "ratio_uncounted")
+    sentence = sentence_of(findings, "operations", "ratio_uncounted")
     assert set(sentence.numbers) == {"time"}
     assert not [key for key in keys(findings, "operations") if key.startswith("ceiling")]
 
@@ -153,7 +155,7 @@ def test_a_missing_operation_is_named(name, noun):
     findings = one_table(
         900 * US, 100 * US, change=lambda row, _: None if name in row.name else row
     )
-    assert said(findings, "operations", "not_in_table").words["what"] == Word(noun)
+    assert sentence_of(findings, "operations", "not_in_table").words["what"] == Word(noun)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_rates_are_compared_with_the_ceilings(ceilings, key):
 
 
 def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
-    rising = said(laptop(), "operations", "ratio_over_batches_rises").numbers
+    rising = sentence_of(laptop(), "operations", "ratio_over_batches_rises").numbers
     assert (
         rising["first"].value,
         rising["convolution"].value,
@@ -197,7 +199,7 @@ def test_the_ratio_over_batch_sizes_rises_falls_or_stays():
 
 
 def test_bytes_are_named_as_a_cause_only_where_they_grow_like_the_times():
-    bytes_ = said(laptop(), "operations", "bytes_over_batches").numbers
+    bytes_ = sentence_of(laptop(), "operations", "bytes_over_batches").numbers
     assert (bytes_["convolution"].value, bytes_["addmm"].value) == pytest.approx(
         (64, (4_800_000 + 37_000 * 64) / 4_837_000)
     )
@@ -208,13 +210,16 @@ def test_bytes_are_named_as_a_cause_only_where_they_grow_like_the_times():
 
 
 def test_operations_of_an_accelerator_are_compared_by_its_own_clock():
-    on_cuda = [
+    cuda_sentences = [
         s
         for s in sentences(cluster(), "operations")
         if s.words.get("place") == DevicePlace("cuda", 8)
     ]
-    assert on_cuda[0].numbers["share"].over.file == "tables/operations-forward-cuda-device-b64.csv"
-    assert next(s for s in on_cuda if s.key.startswith("ratio_")).numbers[
+    assert (
+        cuda_sentences[0].numbers["share"].over.file
+        == "tables/operations-forward-cuda-device-b64.csv"
+    )
+    assert next(s for s in cuda_sentences if s.key.startswith("ratio_")).numbers[
         "time"
     ].value == pytest.approx(151.5 / 20)
 
@@ -259,29 +264,32 @@ def stepping(*times, sizes=(1, 16, 64, 256)):
     ],
 )
 def test_changes_of_time_per_batch_and_per_sample_are_named(times, batch, stops):
-    of_step = [
+    step_sentences = [
         s for s in sentences(stepping(*times), "batches") if s.words.get("phase") == Word("step")
     ]
-    assert [sentence.key for sentence in of_step] == [batch, stops]
-    assert of_step[0].numbers["batch_ratio"].value == pytest.approx(times[2] / times[0])
-    assert of_step[0].numbers["last"].value == round(times[2] / 64)
+    assert [sentence.key for sentence in step_sentences] == [batch, stops]
+    assert step_sentences[0].numbers["batch_ratio"].value == pytest.approx(times[2] / times[0])
+    assert step_sentences[0].numbers["last"].value == round(times[2] / 64)
 
 
 def test_time_per_sample_stops_improving_at_the_smallest_size_near_the_best():
     assert (
-        said(stepping(5 * MS, 20 * MS, 79 * MS, 310 * MS), "batches", "stops_improving").words[
-            "enough"
-        ]
+        sentence_of(
+            stepping(5 * MS, 20 * MS, 79 * MS, 310 * MS), "batches", "stops_improving"
+        ).words["enough"]
         == 16
     )
     assert (
-        said(stepping(5 * MS, 80 * MS, 320 * MS, 1280 * MS), "batches", "stops_improving").words[
-            "enough"
-        ]
+        sentence_of(
+            stepping(5 * MS, 80 * MS, 320 * MS, 1280 * MS), "batches", "stops_improving"
+        ).words["enough"]
         == 1
     )
     assert (
-        said(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words["best"] == 16
+        sentence_of(stepping(1 * MS, 14 * MS, 70 * MS, 250 * MS), "batches", "best_at").words[
+            "best"
+        ]
+        == 16
     )
 
 
@@ -305,7 +313,7 @@ def test_the_gain_is_that_from_the_first_size_that_is_near_the_best(
     times = [
         round(size * sample_us * US) for size, sample_us in zip(sizes, per_sample, strict=True)
     ]
-    sentence = said(stepping(*times, sizes=sizes), "batches", "stops_improving")
+    sentence = sentence_of(stepping(*times, sizes=sizes), "batches", "stops_improving")
     assert (sentence.words["enough"], sentence.words["large"]) == (enough, sizes[-1])
     assert sentence.numbers["gain"].value == pytest.approx(gain, rel=1e-3)
 
@@ -321,16 +329,16 @@ def test_any_two_times_at_any_two_batch_sizes_have_a_sentence():
 
 def test_a_wide_spread_of_times_is_a_warning():
     def spread(*iqrs):
-        each = [(10 * MS,) if iqr is None else times(10 * MS, iqr, 100) for iqr in iqrs]
+        times_of_sizes = [(10 * MS,) if iqr is None else times(10 * MS, iqr, 100) for iqr in iqrs]
         return laptop(
             iteration_times=tuple(
                 iteration_time("step", size, 0, times_ns=sentence)
-                for size, sentence in zip(SIZES, each, strict=True)
+                for size, sentence in zip(SIZES, times_of_sizes, strict=True)
             )
         )
 
     assert "disturbed" not in keys(spread(1 * MS, None, 4_999 * US), "batches")
-    sentence = said(spread(5 * MS, 30 * MS, 20 * MS), "batches", "disturbed")
+    sentence = sentence_of(spread(5 * MS, 30 * MS, 20 * MS), "batches", "disturbed")
     assert sentence.words == {"place": DevicePlace("cpu", 2), "phase": Word("step"), "size": 16}
     assert (sentence.numbers["iqr"].value, sentence.numbers["median"].value) == (30 * MS, 10 * MS)
 
@@ -352,12 +360,12 @@ def test_times_of_epochs_are_compared_over_batch_sizes(at_64, key):
 def test_the_time_of_a_part_of_an_epoch_is_extrapolated():
     eighth = dataclasses.replace(epoch_time("train", 1, 1 * S), samples=180, whole_set=1440)
     findings = laptop(epoch_times=(eighth, epoch_time("train", 64, 1 * S)))
-    assert said(findings, "batches", "epoch_falls").numbers["first"].value == 8 * S
+    assert sentence_of(findings, "batches", "epoch_falls").numbers["first"].value == 8 * S
 
 
 def test_calls_of_operations_are_compared_over_batch_sizes():
     assert (
-        said(laptop(), "batches", "calls_same").numbers["last"].value
+        sentence_of(laptop(), "batches", "calls_same").numbers["last"].value
         == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 2 + 16
     )
     more_calls = with_operations(
@@ -401,7 +409,7 @@ def test_without_an_accelerator_threads_are_compared(one_thread, key):
     ],
 )
 def test_an_accelerator_is_faster_at_all_some_or_no_batch_sizes(factors, key):
-    sentence = said(faster_gpu(*factors), "devices", key)
+    sentence = sentence_of(faster_gpu(*factors), "devices", key)
     assert sentence.numbers["first"].value == pytest.approx(factors[0])
     assert sentence.numbers["last"].value == pytest.approx(factors[2])
     assert keys(faster_gpu(*factors), "devices").count(key) == 2  # training and testing
@@ -429,7 +437,7 @@ def test_the_largest_share_may_move_to_another_operation():
             taking(old, 9 * S) if old.name == "aten::add" and old.self_ns("cpu") < 5 * US else old
         ),
     )  # only on the accelerator is it that quick
-    sentence = said(moved, "devices", "other_top")
+    sentence = sentence_of(moved, "devices", "other_top")
     assert (sentence.words["first"], sentence.words["second"]) == (
         Code("aten::convolution_backward"),
         Code("aten::add"),
@@ -446,8 +454,8 @@ def starting(**times):
 def test_the_operation_with_most_of_the_extra_time_of_a_first_iteration_is_named():
     findings = starting(first=20 * MS, warm=1 * MS, trained=21 * MS)
     assert keys(findings, "first_iterations") == ["first_costs", "spent_on", "trained_same"]
-    assert said(findings, "first_iterations", "first_costs").numbers["times"].value == 20
-    spent = said(findings, "first_iterations", "spent_on")
+    assert sentence_of(findings, "first_iterations", "first_costs").numbers["times"].value == 20
+    spent = sentence_of(findings, "first_iterations", "spent_on")
     assert spent.words["operation"] == Code("aten::mkldnn_convolution")
     assert spent.numbers["cost"].value == 13_500 * US
     assert spent.numbers["extra"].value == 19 * MS
@@ -473,7 +481,7 @@ def test_the_extra_time_of_an_operation_is_a_time_and_no_share():
     findings = starting_with(
         {"aten::conv": 14 * MS, "aten::addmm": 0}, {"aten::conv": 1 * MS, "aten::addmm": 3 * MS}
     )
-    spent = said(findings, "first_iterations", "spent_on")
+    spent = sentence_of(findings, "first_iterations", "spent_on")
     assert (spent.numbers["cost"].value, spent.numbers["extra"].value) == (13 * MS, 10 * MS)
     assert {number.kind for number in spent.numbers.values()} == {"time"}
 
@@ -494,7 +502,7 @@ def test_first_iterations_with_untrained_and_trained_weights_are_compared():
             )[-1]
             == key
         )
-    same = said(
+    same = sentence_of(
         starting(first=16 * MS, warm=10 * MS, trained=15 * MS), "first_iterations", "trained_same"
     )
     assert [same.numbers[name].value for name in ("first", "after", "warm")] == [
@@ -588,7 +596,7 @@ def test_accuracies_of_the_batch_sizes_are_compared(accuracies, key, best, worst
         training("cpu", size, accuracy) for size, accuracy in zip(SIZES, accuracies, strict=True)
     )
     for order in (runs, runs[::-1]):
-        sentence = said(laptop(trainings=order), "training", key)
+        sentence = sentence_of(laptop(trainings=order), "training", key)
         assert (sentence.words["best"], sentence.words["worst"]) == (best, worst)
         reached = [sentence.numbers[name].value for name in ("best_accuracy", "worst_accuracy")]
         assert reached == [max(accuracies), min(accuracies)]

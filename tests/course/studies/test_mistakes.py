@@ -8,7 +8,7 @@ OWN = "--images 1x2x6x6 --filters 3x3x3"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         *(
             (f"{study} --output /nowhere/x", "--output: /nowhere/x cannot be written")
@@ -65,7 +65,7 @@ OWN = "--images 1x2x6x6 --filters 3x3x3"
         ),
     ],
 )
-def test_a_mistake_is_one_line(words, said, capsys):
+def test_a_mistake_is_one_line(words, message, capsys):
     assert cli.main(["study", *words.split()]) == 2
     [error] = capsys.readouterr().err.strip().splitlines()
-    assert said in error
+    assert message in error

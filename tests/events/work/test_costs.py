@@ -25,25 +25,25 @@ def costs(tmp_path, *events):
     return analyse(build.trace_file(tmp_path, events), counts_work=True).costs
 
 
-def by_name(found):
-    return {name: value for (name, _, _), value in found.items()}
+def by_name(rows):
+    return {name: value for (name, _, _), value in rows.items()}
 
 
 def test_the_operation_that_launched_the_kernel_has_the_work(tmp_path):
-    found = costs(
+    result = costs(
         tmp_path,
         op("aten::linear", 0, 100, Of((4, 8)), Of((2, 8)), Of((2,)), external=1),
         op("aten::addmm", 10, 80, Of((2,)), Of((4, 8)), Of((8, 2)), 1, 1, external=2),
         *build.run(20, 2, "gemm", "splitKreduce"),  # several kernels of a call are one call
     )
-    assert by_name(found.work) == {
+    assert by_name(result.work) == {
         "aten::addmm": Work({"bfloat16": 2 * 4 * 8 * 2}, 2 * (2 + 32 + 16 + 8))
     }
-    assert found.uncounted == {}
+    assert result.uncounted == {}
 
 
 def test_calls_of_different_shapes_are_added(tmp_path):
-    found = costs(
+    result = costs(
         tmp_path,
         op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1),
         *build.run(20, 1, "gemm"),
@@ -51,24 +51,24 @@ def test_calls_of_different_shapes_are_added(tmp_path):
         *build.run(120, 2, "gemm"),
     )
     expected = Work({"bfloat16": 2 * (4 * 8 * 2 + 3 * 5 * 7)}, 2 * (32 + 16 + 8 + 15 + 35 + 21))
-    assert by_name(found.work) == {"aten::mm": expected}
+    assert by_name(result.work) == {"aten::mm": expected}
 
 
 def test_one_call_that_cannot_be_counted_leaves_the_row_without_work(tmp_path):
     counted = [op("aten::mm", 0, 80, Of((4, 8)), Of((8, 2)), external=1), *build.run(20, 1, "gemm")]
-    found = costs(
+    result = costs(
         tmp_path, *counted, op("aten::mm", 100, 80, external=2), *build.run(120, 2, "gemm")
     )
-    assert (found.work, by_name(found.uncounted)) == ({}, {"aten::mm": NOT_RECORDED})
+    assert (result.work, by_name(result.uncounted)) == ({}, {"aten::mm": NOT_RECORDED})
     # Which has no kernel.
-    found = costs(tmp_path, *counted, op("aten::mm", 100, 80, Of((4, 8)), Of((8, 2)), external=2))
-    assert by_name(found.work)["aten::mm"].flops == {"bfloat16": 2 * 4 * 8 * 2}
+    result = costs(tmp_path, *counted, op("aten::mm", 100, 80, Of((4, 8)), Of((8, 2)), external=2))
+    assert by_name(result.work)["aten::mm"].flops == {"bfloat16": 2 * 4 * 8 * 2}
 
 
 def test_a_product_within_a_product_counts_once(tmp_path):
     query = Of((2, 4, 16, 8))
     transposed = Of((2, 16, 4, 8))
-    found = costs(
+    result = costs(
         tmp_path,
         op(
             "aten::_scaled_dot_product_flash_attention",
@@ -99,13 +99,13 @@ def test_a_product_within_a_product_counts_once(tmp_path):
         ),
         *build.run(30, 2, "flash_fwd"),
     )
-    assert by_name(found.work)["aten::_flash_attention_forward"].flops == {
+    assert by_name(result.work)["aten::_flash_attention_forward"].flops == {
         "bfloat16": 4 * 2 * 4 * 16 * 16 * 8
     }
-    assert by_name(found.uncounted) == {
+    assert by_name(result.uncounted) == {
         "aten::_scaled_dot_product_flash_attention": reasons.OTHERS_WORK
     }
-    assert [name for (name, _, _), work in found.work.items() if work.is_bound] == [
+    assert [name for (name, _, _), work in result.work.items() if work.is_bound] == [
         "aten::_flash_attention_forward"
     ]
 
@@ -119,14 +119,14 @@ def test_work_is_that_of_all_steps(tmp_path):
             op("aten::mm", start + 10, 80, Of((rows, 8)), Of((8, 2)), external=number + 1),
             *build.run(start + 20, number + 1, "gemm"),
         ]
-    found = costs(tmp_path, *events)
-    assert by_name(found.work)["aten::mm"] == Work(
+    result = costs(tmp_path, *events)
+    assert by_name(result.work)["aten::mm"] == Work(
         {"bfloat16": 2 * 408 * 8 * 2}, 2 * (408 * 8 + 3 * 16 + 408 * 2)
     )
 
 
 @pytest.mark.parametrize(
-    ("of_factors", "kernel", "dtype"),
+    ("factor_dtype", "kernel", "dtype"),
     [
         ("float32", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn", "tf32"),
         (
@@ -139,22 +139,22 @@ def test_work_is_that_of_all_steps(tmp_path):
         ("float16", "turing_s1688gemm", "float16"),  # whatever the kernel is called
     ],
 )
-def test_the_name_of_the_kernel_tells_tf32_from_float32(tmp_path, of_factors, kernel, dtype):
-    factors = (Of((4, 8), of_factors), Of((8, 2), of_factors))
-    found = costs(tmp_path, op("aten::mm", 0, 80, *factors, external=1), *build.run(20, 1, kernel))
-    assert list(by_name(found.work)["aten::mm"].flops) == [dtype]
+def test_the_name_of_the_kernel_tells_tf32_from_float32(tmp_path, factor_dtype, kernel, dtype):
+    factors = (Of((4, 8), factor_dtype), Of((8, 2), factor_dtype))
+    result = costs(tmp_path, op("aten::mm", 0, 80, *factors, external=1), *build.run(20, 1, kernel))
+    assert list(by_name(result.work)["aten::mm"].flops) == [dtype]
 
 
 def test_copies_within_the_accelerator_have_bytes_and_others_have_none(tmp_path):
     copy = op("aten::copy_", 0, 80, Of((4, 8)), Of((4, 8)), False, external=1)
-    found = costs(
+    result = costs(
         tmp_path, copy, *build.run(20, 1, "Memcpy DtoD (Device -> Device)", category="gpu_memcpy")
     )
-    assert by_name(found.work) == {"aten::copy_": Work({}, 2 * 2 * 32)}
-    found = costs(
+    assert by_name(result.work) == {"aten::copy_": Work({}, 2 * 2 * 32)}
+    result = costs(
         tmp_path, copy, *build.run(20, 1, "Memcpy HtoD (Pinned -> Device)", category="gpu_memcpy")
     )
-    assert by_name(found.uncounted) == {"aten::copy_": reasons.FOREIGN_COPY}
+    assert by_name(result.uncounted) == {"aten::copy_": reasons.FOREIGN_COPY}
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,13 @@ def test_copies_within_the_accelerator_have_bytes_and_others_have_none(tmp_path)
     ],
 )
 def test_why_an_operation_is_not_counted(tmp_path, name, kernel, arguments, reason):
-    found = costs(tmp_path, op(name, 0, 80, *arguments, external=1), *build.run(20, 1, kernel))
-    assert by_name(found.uncounted) == {name: reason}
+    result = costs(tmp_path, op(name, 0, 80, *arguments, external=1), *build.run(20, 1, kernel))
+    assert by_name(result.uncounted) == {name: reason}
 
 
 def test_kernels_of_no_operation(tmp_path):
-    found = costs(tmp_path, *build.network(linked=False))
-    assert by_name(found.uncounted) == {UNATTRIBUTED: reasons.NO_OPERATION}
+    result = costs(tmp_path, *build.network(linked=False))
+    assert by_name(result.uncounted) == {UNATTRIBUTED: reasons.NO_OPERATION}
 
 
 class Attending(nn.Module):
@@ -191,11 +191,11 @@ class Attending(nn.Module):
         self.out = nn.Linear(8, 5)
 
     def forward(self, images):
-        found = self.norm(self.convolution(images)).relu().flatten(2).transpose(1, 2)
-        found = nn.functional.scaled_dot_product_attention(
-            found[:, None], found[:, None], found[:, None]
+        features = self.norm(self.convolution(images)).relu().flatten(2).transpose(1, 2)
+        features = nn.functional.scaled_dot_product_attention(
+            features[:, None], features[:, None], features[:, None]
         )[:, 0]
-        return self.out(found).log_softmax(-1)
+        return self.out(features).log_softmax(-1)
 
 
 def test_a_trace_of_torch_without_an_accelerator_has_the_flops_that_torch_counts(tmp_path):
@@ -207,9 +207,9 @@ def test_a_trace_of_torch_without_an_accelerator_has_the_flops_that_torch_counts
         model(images).sum().backward()
     path = tmp_path / "trace.json"
     profiler.export_chrome_trace(str(path))
-    found = analyse(path, counts_work=True).costs
+    result = analyse(path, counts_work=True).costs
     assert (
-        sum(sum(work.flops.values()) for work in found.work.values()) == counter.get_total_flops()
+        sum(sum(work.flops.values()) for work in result.work.values()) == counter.get_total_flops()
     )
 
 
@@ -222,10 +222,10 @@ def analysed(name):
 
 
 def work_of(name):
-    found = defaultdict(int)
+    flops = defaultdict(int)
     for (operation, _, _), work in analysed(name).costs.work.items():
-        found[operation] += sum(work.flops.values())
-    return found
+        flops[operation] += sum(work.flops.values())
+    return flops
 
 
 @needs_traces
@@ -238,11 +238,11 @@ def test_a_small_bert(machine):
     layers = 4
     heads = 8
     # Query, key, value, output; two of the feed-forward network.
-    of_layer = 4 * hidden * hidden + 2 * hidden * inner
+    layer_flops = 4 * hidden * hidden + 2 * hidden * inner
     head = hidden * hidden + hidden * vocabulary
-    found = work_of(f"{machine}_bert_small")
-    assert found["aten::addmm"] == 2 * tokens * (layers * of_layer + head)
-    assert found["aten::_flash_attention_forward"] == layers * 4 * tokens * tokens * heads * (
+    flops = work_of(f"{machine}_bert_small")
+    assert flops["aten::addmm"] == 2 * tokens * (layers * layer_flops + head)
+    assert flops["aten::_flash_attention_forward"] == layers * 4 * tokens * tokens * heads * (
         hidden // heads
     )
 
@@ -256,21 +256,21 @@ def test_a_qwen_of_half_a_billion_parameters(machine):
     inner = 2816
     layers = 24
     tokens = batch * length
-    found = work_of(f"{machine}_qwen_0.5b")
+    flops = work_of(f"{machine}_qwen_0.5b")
     # Query, key and value, which have a bias.
-    assert found["aten::addmm"] == layers * 3 * 2 * tokens * hidden * hidden
+    assert flops["aten::addmm"] == layers * 3 * 2 * tokens * hidden * hidden
     # Output; gate, up and down.
-    assert found["aten::mm"] == layers * 2 * tokens * (hidden * hidden + 3 * hidden * inner)
-    assert found["aten::_flash_attention_forward"] == layers * 4 * batch * length * length * hidden
+    assert flops["aten::mm"] == layers * 2 * tokens * (hidden * hidden + 3 * hidden * inner)
+    assert flops["aten::_flash_attention_forward"] == layers * 4 * batch * length * length * hidden
 
 
 @needs_traces
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_every_row_with_device_time_has_work_or_a_reason(name):
-    found = analysed(name).costs
-    assert not found.work.keys() & found.uncounted.keys()
+    result = analysed(name).costs
+    assert not result.work.keys() & result.uncounted.keys()
     timed = {row.key for row in analysed(name).table.rows if row.self_ns("device") > 0}
-    assert timed <= found.work.keys() | found.uncounted.keys()
+    assert timed <= result.work.keys() | result.uncounted.keys()
 
 
 # ---- Peaks ---------------------------------------------------------------------------------------
@@ -292,10 +292,10 @@ def test_every_row_with_device_time_has_work_or_a_reason(name):
     ],
 )
 def test_peaks_by_name_and_memory(name, gigabytes, dtype, teraflops, bandwidth):
-    found = peaks_of([(name, int(gigabytes * 1e9))])
-    assert (found.of(dtype), found.bytes_per_s) == (teraflops * 1e12, bandwidth * 1e9)
-    assert found.source
-    assert found.of("float8") is None
+    peaks = peaks_of([(name, int(gigabytes * 1e9))])
+    assert (peaks.of(dtype), peaks.bytes_per_s) == (teraflops * 1e12, bandwidth * 1e9)
+    assert peaks.source
+    assert peaks.of("float8") is None
 
 
 @pytest.mark.parametrize(

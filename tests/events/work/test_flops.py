@@ -41,7 +41,7 @@ def counted_by_torch(name, *arguments):
     with FlopCounterMode(display=False) as counter:
         out = getattr(aten, name.removeprefix("aten::"))(*arguments)
     outs = out if isinstance(out, list | tuple) else [out]
-    tensors = [one for one in (*arguments, *outs) if isinstance(one, torch.Tensor)]
+    tensors = [value for value in (*arguments, *outs) if isinstance(value, torch.Tensor)]
     return counter.get_total_flops(), sum(tensor.nbytes for tensor in tensors)
 
 
@@ -53,8 +53,8 @@ def test_the_arguments_are_where_torch_has_them():
     }
     for name, names in with_arguments.items():
         schema = getattr(aten, name.removeprefix("aten::")).default._schema
-        found = [argument.name for argument in schema.arguments][: len(names)]
-        assert [name.replace("self", "input") for name in found] == list(names), name
+        schema_names = [argument.name for argument in schema.arguments][: len(names)]
+        assert [name.replace("self", "input") for name in schema_names] == list(names), name
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_gradients_of_convolutions(case, mask):
 )
 def test_a_library_s_convolution_counts_as_the_general_one(name, order):
     transposed = name.endswith("transpose")
-    given = {
+    argument_values = {
         "bias": None,
         "stride": [2, 2],
         "padding": [1, 1],
@@ -154,8 +154,10 @@ def test_a_library_s_convolution_counts_as_the_general_one(name, order):
     images = meta(2, 6, 12, 10)
     weight = meta(6, 4, 3, 3) if transposed else meta(8, 3, 3, 3)
     general = (None, [2, 2], [1, 1], [1, 1], transposed, [0, 0], 2)
-    found = count(f"aten::{name}", images, weight, *(given[argument] for argument in order.split()))
-    assert found == count("aten::convolution", images, weight, *general)
+    work = count(
+        f"aten::{name}", images, weight, *(argument_values[argument] for argument in order.split())
+    )
+    assert work == count("aten::convolution", images, weight, *general)
 
 
 #: batch, heads, heads of key and value, queries, keys, features, features of the value
@@ -179,18 +181,18 @@ def of_attention(sizes, *, heads_first):
 def test_attention(name, sizes):
     layout, names = ATTENTION[name]
     query, key, value, out = of_attention(sizes, heads_first=layout == (1, 2))
-    given = {
+    argument_values = {
         "query": query,
         "key": key,
         "value": value,
         "compute_log_sumexp": False,
         "is_causal": True,
     }
-    of_sums = 0 if "compute_log_sumexp" in names else 4 * prod(sizes[:2]) * sizes[3]
-    n_bytes = 2 * sum(prod(one.shape) for one in (query, key, value, out)) + of_sums
-    flops = sdpa_flop_count(*(one.shape for one in of_attention(sizes, heads_first=True)[:3]))
-    found = count(name, *(given.get(argument) for argument in names))
-    assert found == Work({"bfloat16": flops}, n_bytes, "is_causal" in names)
+    sum_bytes = 0 if "compute_log_sumexp" in names else 4 * prod(sizes[:2]) * sizes[3]
+    n_bytes = 2 * sum(prod(tensor.shape) for tensor in (query, key, value, out)) + sum_bytes
+    flops = sdpa_flop_count(*(tensor.shape for tensor in of_attention(sizes, heads_first=True)[:3]))
+    work = count(name, *(argument_values.get(argument) for argument in names))
+    assert work == Work({"bfloat16": flops}, n_bytes, "is_causal" in names)
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -198,7 +200,7 @@ def test_attention(name, sizes):
 def test_gradients_of_attention(name, sizes):
     layout, names = ATTENTION_BACKWARD[name]
     query, key, value, out = of_attention(sizes, heads_first=layout == (1, 2))
-    given = {
+    argument_values = {
         "grad_out": out,
         "grad_out_": out,
         "query": query,
@@ -206,10 +208,12 @@ def test_gradients_of_attention(name, sizes):
         "value": value,
         "out": out,
     }
-    n_bytes = 2 * sum(prod(one.shape) for one in (out, out, query, key, value, query, key, value))
-    query, key, value, out = (one.shape for one in of_attention(sizes, heads_first=True))
-    found = count(name, *(given.get(argument) for argument in names))
-    assert found == Work({"bfloat16": sdpa_backward_flop_count(out, query, key, value)}, n_bytes)
+    n_bytes = 2 * sum(
+        prod(tensor.shape) for tensor in (out, out, query, key, value, query, key, value)
+    )
+    query, key, value, out = (tensor.shape for tensor in of_attention(sizes, heads_first=True))
+    work = count(name, *(argument_values.get(argument) for argument in names))
+    assert work == Work({"bfloat16": sdpa_backward_flop_count(out, query, key, value)}, n_bytes)
 
 
 # ---- Bytes alone ---------------------------------------------------------------------------------
@@ -266,8 +270,8 @@ MOVED = {
 def test_bytes_are_those_that_a_profiled_case_counts(name):
     arguments = MOVED[name]
     typed = [
-        torch.float32 if (name, at) == ("_softmax_backward_data", 3) else one
-        for at, one in enumerate(arguments)
+        torch.float32 if (name, at) == ("_softmax_backward_data", 3) else argument
+        for at, argument in enumerate(arguments)
     ]
     expected = moved_bytes(lambda: getattr(aten, name)(*typed))
     if name == "max_pool2d_with_indices_backward":
@@ -290,10 +294,30 @@ def test_a_lookup_reads_the_chosen_rows_alone():
 
 def test_batch_norm_writes_its_statistics_in_training_alone():
     images = Of((2, 3, 4, 4))
-    each = Of((3,), "float32")
+    statistic = Of((3,), "float32")
     image_bytes = 2 * 2 * 3 * 4 * 4
-    training = count("aten::native_batch_norm", images, each, each, each, each, True, 0.1, 1e-5)
-    inference = count("aten::native_batch_norm", images, each, each, each, each, False, 0.1, 1e-5)
+    training = count(
+        "aten::native_batch_norm",
+        images,
+        statistic,
+        statistic,
+        statistic,
+        statistic,
+        True,
+        0.1,
+        1e-5,
+    )
+    inference = count(
+        "aten::native_batch_norm",
+        images,
+        statistic,
+        statistic,
+        statistic,
+        statistic,
+        False,
+        0.1,
+        1e-5,
+    )
     assert (training.n_bytes, inference.n_bytes) == (
         2 * image_bytes + 8 * 12,
         2 * image_bytes + 4 * 12,
@@ -354,16 +378,18 @@ def test_damaged_arguments_are_not_counted_or_harmless(data):
     name = data.draw(st.sampled_from(sorted({**PRODUCTS, **MOVES})))
     images = Of((2, 4, 8, 8))
     weight = Of((4, 4, 3, 3))
-    of_op = recorded(images, weight, images, *[[1, 1]] * 3, False, [0, 0], 1, [True, True, True], 0)
-    for field in data.draw(st.lists(st.sampled_from(sorted(of_op)), max_size=2)):
-        column = of_op[field]
+    operation = recorded(
+        images, weight, images, *[[1, 1]] * 3, False, [0, 0], 1, [True, True, True], 0
+    )
+    for field in data.draw(st.lists(st.sampled_from(sorted(operation)), max_size=2)):
+        column = operation[field]
         if isinstance(column, list) and column and data.draw(st.booleans()):
             column[data.draw(st.integers(0, len(column) - 1))] = data.draw(JUNK)
         else:
-            of_op[field] = data.draw(JUNK)
+            operation[field] = data.draw(JUNK)
     rule = PRODUCTS.get(name) or MOVES[name]
     try:
-        found = rule(Arguments(of_op))
+        work = rule(Arguments(operation))
     except UncountedError:
         return
-    assert min(found.n_bytes, *found.flops.values(), 0) == 0
+    assert min(work.n_bytes, *work.flops.values(), 0) == 0

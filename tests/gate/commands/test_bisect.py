@@ -50,12 +50,12 @@ def gate(tmp_path, monkeypatch):
             case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS
         }
         launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
-        of_header = {
+        header = {
             "labels": {case: LABELS[case] for case in cases},
             "packages": {"pillow": (base, head)},
         }
-        found = recorded(launches, end=raw_samples.End(elapsed_s=seen.elapsed_s), **of_header)
-        return conclude(replace(found, path=tmp_path / f"{head}.jsonl.gz"), request)
+        recorded_gate = recorded(launches, end=raw_samples.End(elapsed_s=seen.elapsed_s), **header)
+        return conclude(replace(recorded_gate, path=tmp_path / f"{head}.jsonl.gz"), request)
 
     seen.run = lambda *arguments: cli.main(["bisect", *arguments])
     monkeypatch.chdir(tmp_path)
@@ -79,13 +79,17 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
         "fresh launches: "
     )
     assert gate.wanted == [("pillow", "4.64.0", "4.68.0")]
-    assert [(str(one.base_with[0]), str(one.head_with[0]), one.only) for one in gate.requests] == [
+    assert [
+        (str(request.base_with[0]), str(request.head_with[0]), request.only)
+        for request in gate.requests
+    ] == [
         ("pillow==4.64.0", f"pillow=={head}", only)
         for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
     ]
-    assert {(one.base, one.base_dir, one.launches, one.pytest) for one in gate.requests} == {
-        (None, None, 9, ("bench", "-x"))
-    }
+    assert {
+        (request.base, request.base_dir, request.launches, request.pytest)
+        for request in gate.requests
+    } == {(None, None, 9, ("bench", "-x"))}
     assert shown.err.splitlines()[0] == (
         "5 releases of pillow: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
         "at most 3 gates, and one more for each that cannot judge its release"
@@ -196,8 +200,8 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
         if not (folder / release).exists():
             venv.create(folder / release, symlinks=True)
             [site] = (folder / release).glob("lib/python*/site-packages")
-            others = [path for path in sys.path if path.endswith("site-packages")]
-            (site / "others.pth").write_text("\n".join(others), encoding="utf-8")
+            packages = [path for path in sys.path if path.endswith("site-packages")]
+            (site / "others.pth").write_text("\n".join(packages), encoding="utf-8")
             (site / "part.py").write_text(
                 PART.format(products={"1.0": 4, "1.1": 8, "1.2": 8}[release]), encoding="utf-8"
             )

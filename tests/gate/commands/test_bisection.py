@@ -43,11 +43,11 @@ def searched(results, count=None):
 
     Return the search and the releases measured.
     """
-    found = Bisection("torch", tuple(map(str, range(count or len(results)))))
-    while (release := found.next) is not None:
+    search = Bisection("torch", tuple(map(str, range(count or len(results)))))
+    while (release := search.next) is not None:
         gate = Gate(release, results[int(release)])
-        found = Bisection(found.package, found.releases, (*found.gates, gate))
-    return found, [int(gate.release) for gate in found.gates]
+        search = Bisection(search.package, search.releases, (*search.gates, gate))
+    return search, [int(gate.release) for gate in search.gates]
 
 
 # ---- The search ----------------------------------------------------------------------------------
@@ -57,15 +57,15 @@ def searched(results, count=None):
 @given(count=st.integers(2, 70), data=st.data())
 def test_any_first_slower_release_is_found_with_the_fewest_gates(count, data):
     first = data.draw(st.integers(1, count - 1))
-    found, measured = searched(
+    search, measured = searched(
         [SLOWER if number >= first else NOT_SLOWER for number in range(count)]
     )
-    assert (found.outcome, found.candidates, found.not_slower) == (
+    assert (search.outcome, search.candidates, search.not_slower) == (
         REGRESSED,
         (str(first),),
         str(first - 1),
     )
-    assert len(measured) <= found.most_gates == 1 + math.ceil(math.log2(count - 1))
+    assert len(measured) <= search.most_gates == 1 + math.ceil(math.log2(count - 1))
     assert len(set(measured)) == len(measured)
 
 
@@ -78,30 +78,30 @@ def test_the_first_slower_release_is_among_the_candidates_whatever_cannot_be_jud
         NOT_JUDGED if number in gone else SLOWER if number >= first else NOT_SLOWER
         for number in range(count)
     ]
-    found, measured = searched(results)
-    assert str(first) in found.candidates
+    search, measured = searched(results)
+    assert str(first) in search.candidates
     # Each other one is measured and could not be judged.
-    assert set(map(int, found.candidates[:-1])) <= gone
-    assert found.outcome == (REGRESSED if len(found.candidates) == 1 else INCONCLUSIVE)
+    assert set(map(int, search.candidates[:-1])) <= gone
+    assert search.outcome == (REGRESSED if len(search.candidates) == 1 else INCONCLUSIVE)
     assert len(set(measured)) == len(measured)
 
 
 def test_nothing_more_is_measured_if_the_last_release_is_not_slower():
-    found, measured = searched([NOT_SLOWER] * 9)
-    assert (found.outcome, found.candidates, measured) == (PASSED, (), [8])
+    search, measured = searched([NOT_SLOWER] * 9)
+    assert (search.outcome, search.candidates, measured) == (PASSED, (), [8])
 
 
 def test_nothing_more_is_measured_if_the_last_release_cannot_be_judged():
-    found, measured = searched([NOT_SLOWER] * 8 + [NOT_JUDGED])
-    assert (found.outcome, found.candidates, measured) == (INCONCLUSIVE, (), [8])
+    search, measured = searched([NOT_SLOWER] * 8 + [NOT_JUDGED])
+    assert (search.outcome, search.candidates, measured) == (INCONCLUSIVE, (), [8])
 
 
 def test_the_neighbors_of_a_release_that_cannot_be_judged_are_measured():
     results = [NOT_SLOWER] * 3 + [SLOWER] * 6
     results[4] = results[3] = NOT_JUDGED
-    found, measured = searched(results)
+    search, measured = searched(results)
     assert measured == [8, 4, 3, 5, 2]
-    assert (found.outcome, found.candidates, found.not_slower) == (
+    assert (search.outcome, search.candidates, search.not_slower) == (
         INCONCLUSIVE,
         ("3", "4", "5"),
         "2",
@@ -171,14 +171,14 @@ class Gates:
 
 def test_the_gates_after_the_first_measure_only_the_cases_that_are_slower(verdicts):
     gates = Gates(verdicts.slower, verdicts.same, verdicts.slower)
-    found = gates.bisect("1", "2", "3", "4")
+    search = gates.bisect("1", "2", "3", "4")
     assert gates.calls == [("4", (), math.inf), ("2", (CASE,), math.inf), ("3", (CASE,), math.inf)]
-    assert [(gate.release, gate.result, gate.raw, gate.seconds) for gate in found.gates] == [
+    assert [(gate.release, gate.result, gate.raw, gate.seconds) for gate in search.gates] == [
         ("4", SLOWER, "4.jsonl.gz", 100.0),
         ("2", NOT_SLOWER, "2.jsonl.gz", 100.0),
         ("3", SLOWER, "3.jsonl.gz", 100.0),
     ]
-    assert (found.outcome, found.candidates, found.not_slower) == (REGRESSED, ("3",), "2")
+    assert (search.outcome, search.candidates, search.not_slower) == (REGRESSED, ("3",), "2")
     assert gates.said == [
         "gate 1: torch 1 -> 4",
         "torch 4: slower",
@@ -191,17 +191,17 @@ def test_the_gates_after_the_first_measure_only_the_cases_that_are_slower(verdic
 
 def test_a_release_that_cannot_be_measured_is_not_judged(verdicts):
     error = UsageError("no environment with torch==3: uv: Because of something")
-    found = Gates(verdicts.slower, LaunchError("head: boom"), error).bisect("1", "2", "3", "4")
-    assert [(gate.result, gate.reason) for gate in found.gates[1:]] == [
+    search = Gates(verdicts.slower, LaunchError("head: boom"), error).bisect("1", "2", "3", "4")
+    assert [(gate.result, gate.reason) for gate in search.gates[1:]] == [
         (NOT_JUDGED, "head: boom"),
         (NOT_JUDGED, str(error)),
     ]
-    assert (found.outcome, found.candidates, found.is_excusable) == (
+    assert (search.outcome, search.candidates, search.is_excusable) == (
         INCONCLUSIVE,
         ("2", "3", "4"),
         False,
     )
-    assert [(gate.verdict, gate.seconds) for gate in found.gates[1:]] == [(None, 7.0)] * 2
+    assert [(gate.verdict, gate.seconds) for gate in search.gates[1:]] == [(None, 7.0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -213,47 +213,47 @@ def test_what_the_first_gate_raises_is_raised(error):
 
 
 def test_a_gate_that_breaks_off_does_not_judge_its_release(verdicts):
-    found = Gates(verdicts.slower, verdicts.broken, verdicts.same).bisect("1", "2", "3", "4")
-    assert [gate.result for gate in found.gates] == [SLOWER, NOT_JUDGED, NOT_SLOWER]
-    assert (found.candidates, found.stopped) == (("4",), "")
+    search = Gates(verdicts.slower, verdicts.broken, verdicts.same).bisect("1", "2", "3", "4")
+    assert [gate.result for gate in search.gates] == [SLOWER, NOT_JUDGED, NOT_SLOWER]
+    assert (search.candidates, search.stopped) == (("4",), "")
 
 
 @pytest.mark.parametrize("how", ["raised", "in a launch"])
 def test_an_interrupt_ends_the_search(verdicts, how):
     last = KeyboardInterrupt() if how == "raised" else verdicts.interrupted
-    found = Gates(verdicts.slower, verdicts.same, last).bisect("1", "2", "3", "4", "5", "6")
-    assert (found.stopped, found.outcome) == ("interrupted", INCONCLUSIVE)
-    assert (found.not_slower, found.candidates) == ("3", ("4", "5", "6"))
+    search = Gates(verdicts.slower, verdicts.same, last).bisect("1", "2", "3", "4", "5", "6")
+    assert (search.stopped, search.outcome) == ("interrupted", INCONCLUSIVE)
+    assert (search.not_slower, search.candidates) == ("3", ("4", "5", "6"))
 
 
 def test_all_gates_together_take_the_budget(verdicts):
     gates = Gates(verdicts.slower, verdicts.same)
-    found = gates.bisect("1", "2", "3", "4", "5", "6", budget_s=200.0)
+    search = gates.bisect("1", "2", "3", "4", "5", "6", budget_s=200.0)
     assert [budget_s for _, _, budget_s in gates.calls] == [200.0, 100.0]
-    assert (found.stopped, found.candidates) == (USED_UP, ("4", "5", "6"))
+    assert (search.stopped, search.candidates) == (USED_UP, ("4", "5", "6"))
 
 
 def test_a_gate_that_the_budget_cut_short_ends_the_search(verdicts):
-    found = Gates(verdicts.slower, verdicts.used_up).bisect("1", "2", "3", "4", budget_s=150.0)
-    assert (found.stopped, found.candidates) == (USED_UP, ("2", "3", "4"))
-    found = Gates(verdicts.used_up).bisect("1", "2", "3", "4", budget_s=150.0)
-    assert (found.stopped, found.candidates, found.is_excusable) == (USED_UP, (), True)
+    search = Gates(verdicts.slower, verdicts.used_up).bisect("1", "2", "3", "4", budget_s=150.0)
+    assert (search.stopped, search.candidates) == (USED_UP, ("2", "3", "4"))
+    search = Gates(verdicts.used_up).bisect("1", "2", "3", "4", budget_s=150.0)
+    assert (search.stopped, search.candidates, search.is_excusable) == (USED_UP, (), True)
 
 
 # ---- What a gate says ----------------------------------------------------------------------------
 
 
 def test_a_release_is_slower_if_its_gate_confirms_a_regression(verdicts):
-    found = largest_regressions(verdicts.slower)
-    assert list(found) == [CASE]
-    assert judged(verdicts.slower, {}) == judged(verdicts.slower, found) == (SLOWER, "")
+    regressions = largest_regressions(verdicts.slower)
+    assert list(regressions) == [CASE]
+    assert judged(verdicts.slower, {}) == judged(verdicts.slower, regressions) == (SLOWER, "")
 
 
 def test_the_largest_regression_of_each_case_is_found():
     measured = {CASE: Measured(factor=1.1), OTHER: Measured(factor=1.2)}
-    found = largest_regressions(verdict(measured, fresh=8))
-    assert set(found) == {CASE, OTHER}
-    assert all(finding.quantity.is_case for finding in found.values())
+    regressions = largest_regressions(verdict(measured, fresh=8))
+    assert set(regressions) == {CASE, OTHER}
+    assert all(finding.quantity.is_case for finding in regressions.values())
 
 
 def test_a_release_is_not_slower_if_its_gate_rules_out_what_was_found(verdicts):
@@ -264,14 +264,14 @@ def test_a_release_is_not_slower_if_its_gate_rules_out_what_was_found(verdicts):
 def test_noise_does_not_matter_if_the_gate_rules_out_what_was_found(verdicts):
     assert {reason.kind for reason in verdicts.noisy.reasons} == {NOISE}
     assert judged(verdicts.noisy, {}) == (NOT_JUDGED, verdicts.noisy.reasons[0].text)
-    found = largest_regressions(verdicts.slower)
-    assert judged(verdicts.noisy, found) == (NOT_SLOWER, "")
+    regressions = largest_regressions(verdicts.slower)
+    assert judged(verdicts.noisy, regressions) == (NOT_SLOWER, "")
 
 
 @pytest.mark.parametrize("end", ["broken", "used_up"])
 def test_any_other_reason_leaves_the_release_open(verdicts, end):
-    one = getattr(verdicts, end)
-    assert judged(one, largest_regressions(verdicts.slower)) == (NOT_JUDGED, one.end.cut_short)
+    later = getattr(verdicts, end)
+    assert judged(later, largest_regressions(verdicts.slower)) == (NOT_JUDGED, later.end.cut_short)
 
 
 def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its_release(verdicts):
@@ -292,25 +292,27 @@ def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its
 def test_replaced_operations_that_are_small_in_a_later_gate_have_their_bound_there(change, result):
     operations = {**Measured().operations, GEMM: (12_000, 1.0)}  # 0.3 % of the case
     later = verdict(operations=operations, only_new=[GEMM])
-    [added] = [one for one in later.decision.operations if one.quantity.kind == ADDED]
+    [added] = [
+        estimate for estimate in later.decision.operations if estimate.quantity.kind == ADDED
+    ]
     assert 0.0025 < added.high < 0.005
-    of_the_first = gate_builders.estimate(  # 5 % of the case
+    estimate = gate_builders.estimate(  # 5 % of the case
         change, 0.0, 1.0, case=LABEL, kind=REPLACED, name=added.quantity.name, share=0.05
     )
-    finding = LaunchFinding(of_the_first, of_the_first, verdict=REGRESSED)
-    found, reason = judged(later, {CASE: finding})
-    assert (found, "may be up to" in reason) == (result, result == NOT_JUDGED)
+    finding = LaunchFinding(estimate, estimate, verdict=REGRESSED)
+    judged_result, reason = judged(later, {CASE: finding})
+    assert (judged_result, "may be up to" in reason) == (result, result == NOT_JUDGED)
 
 
 @pytest.mark.parametrize(("again", "result"), [(1.0, NOT_SLOWER), (1.6, SLOWER)])
 def test_a_cost_of_the_process_is_searched_with_all_cases(again, result):
     costs = {factor: {("import", ALL_CASES): (50_000_000, factor)} for factor in (1.0, 1.6)}
     gates = Gates(verdict(once=costs[1.6], fresh=8), verdict(once=costs[again], fresh=8))
-    found = gates.bisect("1", "2", "3")
+    search = gates.bisect("1", "2", "3")
     assert [only for _, only, _ in gates.calls] == [(), ()]
-    assert [gate.result for gate in found.gates] == [SLOWER, result]
-    assert list(largest_regressions(found.gates[0].verdict)) == [ALL_CASES]
-    assert judged(verdict(once=costs[1.0]), largest_regressions(found.gates[0].verdict)) == (
+    assert [gate.result for gate in search.gates] == [SLOWER, result]
+    assert list(largest_regressions(search.gates[0].verdict)) == [ALL_CASES]
+    assert judged(verdict(once=costs[1.0]), largest_regressions(search.gates[0].verdict)) == (
         NOT_SLOWER,
         "",
     )
@@ -322,14 +324,14 @@ def test_the_memory_of_the_process_does_not_hide_the_release_in_which_a_case_bec
     # Measured: torch 2.12.1 needed 13 % more memory than 2.9.1, and 2.14.0 seven times as long for
     # sinh.
     more = {("resident memory", ALL_CASES): (1_000_000_000, 1.3)}
-    of_memory = verdict(once=more, fresh=8)
-    assert of_memory.outcome == REGRESSED
+    memory_verdict = verdict(once=more, fresh=8)
+    assert memory_verdict.outcome == REGRESSED
     gates = Gates(
-        verdict(factor=1.1, operation=1.4, once=more, fresh=8), of_memory, verdicts.slower
+        verdict(factor=1.1, operation=1.4, once=more, fresh=8), memory_verdict, verdicts.slower
     )
-    found = gates.bisect("1", "2", "3", "4")
+    search = gates.bisect("1", "2", "3", "4")
     assert [only for _, only, _ in gates.calls] == [(), (CASE,), (CASE,)]
-    assert (found.outcome, found.candidates, found.not_slower) == (REGRESSED, ("3",), "2")
+    assert (search.outcome, search.candidates, search.not_slower) == (REGRESSED, ("3",), "2")
 
 
 def test_a_small_slowdown_of_the_same_case_is_another_one(verdicts):

@@ -30,7 +30,7 @@ RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")
 def verdict(release, measured, fresh=0):
     launches = [*series(measured, seed=3), *(series(measured, stage=2, seed=4) if fresh else [])]
     differ = {"torch": f"2.11.0 -> {release}", "packages": {"torch": ("2.11.0", release)}}
-    found = recorded(
+    measured_gate = recorded(
         launches,
         base="1a2b3c4",
         head="1a2b3c4",
@@ -38,7 +38,7 @@ def verdict(release, measured, fresh=0):
         end=End(elapsed_s=200.0),
         **differ,
     )
-    return conclude(found, JudgeOptions(top=3))
+    return conclude(measured_gate, JudgeOptions(top=3))
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,8 @@ def gates():
         }
 
 
-def bisection(*found, stopped=""):
-    return Bisection("torch", RELEASES, found, stopped)
+def bisection(*gates_of_search, stopped=""):
+    return Bisection("torch", RELEASES, gates_of_search, stopped)
 
 
 def failed(release):
@@ -87,7 +87,7 @@ def failed(release):
 
 
 @pytest.fixture(scope="module")
-def found(gates):
+def search(gates):
     return bisection(gates["2.14.0"], gates["2.12.1"], gates["2.13.0"])
 
 
@@ -98,8 +98,8 @@ def left(gates):
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown"])
-def test_a_search_is_reported(golden, found, form):
-    golden(render(report(found), form), f"bisection.{'txt' if form == 'terminal' else form}")
+def test_a_search_is_reported(golden, search, form):
+    golden(render(report(search), form), f"bisection.{'txt' if form == 'terminal' else form}")
 
 
 def test_releases_that_are_not_judged_are_reported_with_their_reason(left):
@@ -158,16 +158,16 @@ def test_json_has_the_search_and_the_report_of_each_gate(left):
 
 
 @pytest.mark.parametrize(
-    ("kind", "of_case"), [(ADDED, " (change as a share of the case)"), (REPLACED, "")]
+    ("kind", "suffix"), [(ADDED, " (change as a share of the case)"), (REPLACED, "")]
 )
-def test_the_change_of_added_operations_is_a_share_of_the_case(gates, monkeypatch, kind, of_case):
+def test_the_change_of_added_operations_is_a_share_of_the_case(gates, monkeypatch, kind, suffix):
     gate = gates["2.14.0"]
     finding = gate.verdict.regressions[0]
-    found = replace(
+    added = replace(
         finding,
         screened=replace(finding.screened, quantity=replace(finding.quantity, kind=kind, name="x")),
     )
-    monkeypatch.setattr(bisect_command, "largest_regressions", lambda _: {CASE: found})
+    monkeypatch.setattr(bisect_command, "largest_regressions", lambda _: {CASE: added})
     assert [row[3] for row in bisect_command._releases(bisection(gate)).tables[0].cells] == [
-        f"x{of_case}"
+        f"x{suffix}"
     ]

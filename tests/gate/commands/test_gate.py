@@ -442,7 +442,7 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             [],
@@ -502,9 +502,11 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_is_one_line_before_anything_is_started(repository, temporary, arguments, said):
+def test_wrong_usage_is_one_line_before_anything_is_started(
+    repository, temporary, arguments, message
+):
     line = refused(repository, *arguments, "--", "test_bench.py")
-    assert line == f"mnistbench: {said}"
+    assert line == f"mnistbench: {message}"
     assert copies(temporary) == []
 
 

@@ -101,9 +101,9 @@ def test_bisecting_finds_the_commit_that_slowed_an_operation(tmp_path):
         git(repository, "commit", "--quiet", "--message", f"commit {number}")
     good = git(repository, "rev-list", "--max-parents=0", "HEAD").strip()
     git(repository, "bisect", "start", "HEAD", good)
-    found = git(
+    printed = git(
         repository, "bisect", "run", sys.executable, str(script), "gate", "--bisect", "--base", good
     )
-    assert "is the first bad commit" in found
-    assert "commit 4" in found.split("is the first bad commit", 1)[1]
-    assert "regressed: 2 confirmed by fresh launches" in found
+    assert "is the first bad commit" in printed
+    assert "commit 4" in printed.split("is the first bad commit", 1)[1]
+    assert "regressed: 2 confirmed by fresh launches" in printed

@@ -15,9 +15,9 @@ from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.options import SideOptions
 
 
-def options(**given):
+def options(**texts):
     """Read the options as they are on the command line: field -> text or texts."""
-    return read(SideOptions, given)
+    return read(SideOptions, texts)
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_without_options_both_sides_have_this_interpreter(environments):
 
 
 def test_each_side_has_an_environment_of_its_own_while_it_is_used(environments):
-    said = []
+    messages = []
     sides = options(base_with=["werkzeug==4.66.2"], head_with=["werkzeug==4.67", "numpy==2.0"])
-    with interpreters(sides, said.append) as pythons:
+    with interpreters(sides, messages.append) as pythons:
         assert pythons == {
             "base": "/environments/1/bin/python",
             "head": "/environments/2/bin/python",
@@ -72,7 +72,7 @@ def test_each_side_has_an_environment_of_its_own_while_it_is_used(environments):
         ("numpy==2.0", "werkzeug==4.67"),
         ("numpy==2.0", "torch==2.15.0", "werkzeug==4.67"),
     )
-    assert said == ["making ('werkzeug==4.66.2',)", "making ('numpy==2.0', 'werkzeug==4.67')"]
+    assert messages == ["making ('werkzeug==4.66.2',)", "making ('numpy==2.0', 'werkzeug==4.67')"]
 
 
 def test_one_side_may_have_an_environment_and_the_other_an_interpreter(environments):

@@ -110,13 +110,13 @@ def left(home):
 
 
 def test_an_environment_is_announced_and_made(uv, home):
-    said = []
-    with held(TQDM, said.append) as environment:
+    messages = []
+    with held(TQDM, messages.append) as environment:
         assert subprocess.run([environment.python, "-c", ""], check=True)
     folder = Path(environment.folder)
     assert re.fullmatch(r"[0-9a-f]{16}", folder.name)
     place = f"~/.cache/mnistbench/environments/{folder.name}"
-    assert said == [
+    assert messages == [
         (
             f"making an environment with tqdm==4.66.2 in {place}: about 3.00 MiB, less what uv "
             "has in its cache"
@@ -356,13 +356,13 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(uv, home, monkeypatch):
 
 def test_two_gates_make_one_environment(uv, monkeypatch):
     monkeypatch.setenv("FAKE_UV", "slow")
-    said = []
+    messages = []
     folders = []
     errors = []
 
     def gate():
         try:
-            with held(TQDM, said.append) as environment:
+            with held(TQDM, messages.append) as environment:
                 folders.append(environment.folder)
                 time.sleep(0.05)
         except BaseException as error:  # noqa: BLE001  # shown by the test
@@ -377,7 +377,7 @@ def test_two_gates_make_one_environment(uv, monkeypatch):
     assert len(set(folders)) == 1
     assert len(folders) == 4
     assert len(uv.calls) == 2
-    assert sum(text.startswith("making ") for text in said) == 1
+    assert sum(text.startswith("making ") for text in messages) == 1
 
 
 def test_two_gates_use_one_environment_at_the_same_time(uv):
@@ -428,8 +428,8 @@ def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
         removed = remove_all()
     assert removed.keys() == {first, incomplete, held_folder}
     assert (removed[incomplete], removed[held_folder]) == ((0, 0), None)
-    of_all, of_own = removed[first]
-    assert of_all - of_own == 1000
+    all_bytes, own_bytes = removed[first]
+    assert all_bytes - own_bytes == 1000
     assert left(home) == [held_folder]
     assert remove_all().keys() == {held_folder}
     assert left(home) == []
@@ -442,11 +442,11 @@ def test_removing_leaves_what_is_used_and_nothing_else(uv, home):
 
 def test_the_command_lists_and_removes(uv, home, capsys, monkeypatch):
     assert cli.main(["environments"]) == 0
-    said = (
+    printed = (
         "no environments; mnistbench gate and bisect make them, for --base-with, --head-with and "
         "releases\n"
     )
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == printed
     assert cli.main(["environments", "--prune"]) == 0
     assert capsys.readouterr().out == "no environments to remove\n"
 

@@ -62,9 +62,9 @@ def test_calls_of_forward_and_backward_are_tied_to_their_module(step):
     }
     assert shapes["aten::addmm", "forward", "hidden"] == [[[8], [4, 16], [16, 8]]]
     assert shapes["aten::addmm", "forward", "out"] == [[[3], [4, 8], [8, 3]]]
-    of_input = [[4, 3], [3, 8]]
-    of_weight = [[3, 4], [4, 8]]
-    assert sorted(shapes["aten::mm", "backward", "out"]) == sorted([of_input, of_weight])
+    input_shapes = [[4, 3], [3, 8]]
+    weight_shapes = [[3, 4], [4, 8]]
+    assert sorted(shapes["aten::mm", "backward", "out"]) == sorted([input_shapes, weight_shapes])
 
 
 def test_every_row_of_operations_of_the_table_is_found_or_has_a_reason(step):

@@ -108,7 +108,7 @@ def test_each_side_has_its_variables_and_pinned_thresholds(run):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (
             'raise ValueError("boom")',
@@ -126,8 +126,8 @@ def test_each_side_has_its_variables_and_pinned_thresholds(run):
         ),
     ],
 )
-def test_a_script_that_fails_is_one_line(run, body, said):
-    with pytest.raises(MnistbenchError, match=said):
+def test_a_script_that_fails_is_one_line(run, body, message):
+    with pytest.raises(MnistbenchError, match=message):
         run(body)
 
 
@@ -194,7 +194,7 @@ LARGER = "; the surroundings hide a part of it (cache, other operations of the p
 
 
 @pytest.mark.parametrize(
-    ("change", "low", "high", "said"),
+    ("change", "low", "high", "expected"),
     [
         (0.12, 0.05, 0.15, "reproduced: +12.0 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
         (0.199, 0.05, 0.15, "reproduced: +19.9 % (the gate: +11.1 %, +5.0 % to +15.0 %)"),
@@ -243,8 +243,8 @@ LARGER = "; the surroundings hide a part of it (cache, other operations of the p
         ),
     ],
 )
-def test_what_is_said(change, low, high, said):
-    assert sentence([change] * 10, builders.header(low=low, high=high)) == said
+def test_what_is_said(change, low, high, expected):
+    assert sentence([change] * 10, builders.header(low=low, high=high)) == expected
 
 
 @pytest.mark.parametrize("change", [-0.01, 0.06, 0.3])
@@ -261,12 +261,12 @@ def test_a_script_that_makes_few_of_the_calls_says_so(change):
 @pytest.mark.parametrize("slower", range(1, 11))
 def test_a_change_is_reproduced_if_a_sign_test_over_the_launches_shows_it(slower):
     changes = [0.1] * slower + [-1e-4] * (10 - slower)
-    said = sentence(changes, builders.header(low=-0.001, high=0.15, change=0.05))
-    assert said.startswith("reproduced: ") == (
+    text = sentence(changes, builders.header(low=-0.001, high=0.15, change=0.05))
+    assert text.startswith("reproduced: ") == (
         scipy.stats.binomtest(slower, 10, alternative="greater").pvalue <= LEVEL
     )
     if slower == 7:
-        assert said.endswith("; the head is slower in 7 of 10 launches; give more --launches")
+        assert text.endswith("; the head is slower in 7 of 10 launches; give more --launches")
 
 
 @pytest.mark.parametrize(
@@ -282,9 +282,9 @@ def test_a_change_is_reproduced_if_a_sign_test_over_the_launches_shows_it(slower
 )
 def test_a_share_of_the_case_is_compared_with_the_width_of_its_own_change(change, is_shown):
     origin = builders.header(change=0.012, low=0.0121, high=0.0139, case_ns=1e8)
-    said = sentence([change] * 10, origin)
-    assert said.startswith("reproduced: ") == is_shown
-    assert " of the case (the gate: +1.2 %, +1.2 % to +1.4 %)" in said
+    text = sentence([change] * 10, origin)
+    assert text.startswith("reproduced: ") == is_shown
+    assert " of the case (the gate: +1.2 %, +1.2 % to +1.4 %)" in text
 
 
 def test_the_change_of_calls_that_only_the_head_makes_is_a_share_of_the_case(run):

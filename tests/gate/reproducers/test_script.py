@@ -81,7 +81,7 @@ NO_SCRIPT = "is not a reproducer; name a script that mnistbench gate has written
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "fault"),
     [
         (b"import torch\n", NO_SCRIPT),
         (b"# mnistbench: {\n", r"file: is not JSON \(.*\)"),
@@ -90,11 +90,11 @@ NO_SCRIPT = "is not a reproducer; name a script that mnistbench gate has written
         (None, r"cannot be read \(No such file or directory\)"),
     ],
 )
-def test_another_file_is_one_line(tmp_path, content, said):
+def test_another_file_is_one_line(tmp_path, content, fault):
     path = tmp_path / "x.py"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(RecordError, match=f"^{path}: {said}$"):
+    with pytest.raises(RecordError, match=f"^{path}: {fault}$"):
         read(path)
 
 
@@ -400,8 +400,8 @@ def test_what_prepares_a_call_does_not_count_as_the_call(run, monkeypatch):
 
 
 def test_on_an_accelerator_calls_are_repeated():
-    on_device = builders.call("aten::sin", builders.tensor(4, since=20_000_000, device="cuda"))
-    text = script(builders.header(), [builders.row(on_device, row="aten::sin", self_share=0.5)])
+    device_call = builders.call("aten::sin", builders.tensor(4, since=20_000_000, device="cuda"))
+    text = script(builders.header(), [builders.row(device_call, row="aten::sin", self_share=0.5)])
     assert "timer.blocked_autorange" in text
     assert '.to("cuda")' in text
     assert "prepare" not in text
@@ -530,12 +530,12 @@ def test_memory_of_a_result_is_as_cold_as_in_the_program(reproduced):
     names, _, row = reproduced(lambda: large @ large, "aten::mm")
     # All that the iterations of both sides use.
     assert row.calls[0].since[0] == 2 * 2 * large.nbytes
-    in_hot = {
+    hot_call = {
         **row.calls[0].stored(),
         "since_ns": 0,
         "args": [builders.tensor(300, 300), {"same": 0}],
     }
-    text = script(builders.header(), [builders.row(in_hot)])
+    text = script(builders.header(), [builders.row(hot_call)])
     assert "[(None, 1440000, 0), (x1, 0, 0)]" in text
     assert names["used"][0][1] == 2 * 2 * large.nbytes
 

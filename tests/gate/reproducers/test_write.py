@@ -120,8 +120,8 @@ def test_iterations_precede_the_captured_calls_as_in_a_launch_but_few_of_a_short
     tmp_path, iterations, before
 ):
     describe = Described()
-    of_case = gate_builders.build(gate_builders.side(iterations=iterations))
-    launches = [gate_builders.launch(cases={}), gate_builders.launch(of_case)]
+    case_build = gate_builders.build(gate_builders.side(iterations=iterations))
+    launches = [gate_builders.launch(cases={}), gate_builders.launch(case_build)]
     written(tmp_path, finding(), describe=describe, launches=launches)
     assert [describe.wanted[side][0]["iterations"] for side in (BASE, HEAD)] == [before] * 2
 
@@ -222,7 +222,7 @@ def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "said"),
+    ("base", "head", "reason"),
     [
         (
             described([], "aten::mm is sparse"),
@@ -233,28 +233,28 @@ def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
         (described([], "was not called"), described(), "was not called in the base"),
     ],
 )
-def test_without_calls_on_both_sides_there_is_a_reason(tmp_path, base, head, said):
+def test_without_calls_on_both_sides_there_is_a_reason(tmp_path, base, head, reason):
     name = "aten_mm-forward-fc1"
     [reproducer] = written(
         tmp_path, finding(), describe=Described(base={name: base}, head={name: head})
     )
-    assert (reproducer.script, reproducer.why_not) == ("", said)
+    assert (reproducer.script, reproducer.why_not) == ("", reason)
     assert list(tmp_path.glob("*.py")) == []
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "reason"),
     [
         (LaunchError("a launch ended"), "its calls could not be captured: a launch ended"),
         (KeyboardInterrupt(), "interrupted"),
     ],
 )
-def test_an_error_while_calls_are_described_is_the_reason(tmp_path, error, said):
+def test_an_error_while_calls_are_described_is_the_reason(tmp_path, error, reason):
     def describe(wanted, folder):
         raise error
 
     [reproducer] = written(tmp_path, finding(), describe=describe)
-    assert (reproducer.script, reproducer.why_not) == ("", said)
+    assert (reproducer.script, reproducer.why_not) == ("", reason)
 
 
 def test_a_folder_that_cannot_be_written_is_the_reason(tmp_path):

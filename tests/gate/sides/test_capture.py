@@ -24,23 +24,26 @@ def row(**elements):
 
 
 def test_a_call_is_made_once_and_has_the_time_of_all_rows_that_run_in_it():
-    found = _largest(
+    chosen = _largest(
         [
             ("inner", row(at1=7)),
             ("none", CapturedRow((), why_not="was not called")),
             ("outer", row(at1=7, at2=3)),
         ]
     )
-    assert [(key, [(call.elements, call.self_ns) for call in one.calls]) for key, one in found] == [
+    assert [
+        (key, [(call.elements, call.self_ns) for call in captured.calls])
+        for key, captured in chosen
+    ] == [
         ("outer", [(7, 14), (3, 3)]),
         ("inner", []),
     ]
 
 
 def test_rows_with_few_elements_are_left_out():
-    found = _largest(
+    chosen = _largest(
         [(str(number), row(**{f"at{number}": number + 1})) for number in range(MOST_ROWS + 3)]
     )
-    assert [key for key, _ in found] == [
+    assert [key for key, _ in chosen] == [
         str(number) for number in reversed(range(3, MOST_ROWS + 3))
     ]

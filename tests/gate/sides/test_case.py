@@ -25,36 +25,36 @@ def never(name):
 
 
 def case(function, *args, load=never, **more):
-    made = PlainCase(Call(function, args, **more), threads=1, load=load)
-    made.build()
-    return made
+    plain_case = PlainCase(Call(function, args, **more), threads=1, load=load)
+    plain_case.build()
+    return plain_case
 
 
-def iteration(made):
-    made.prepare()
-    sample = made.clocked()
-    made.finish()
+def iteration(plain_case):
+    plain_case.prepare()
+    sample = plain_case.clocked()
+    plain_case.finish()
     return sample
 
 
 class TestCalls:
     def test_an_iteration_repeats_the_call(self):
         seen = []
-        made = case(seen.append, 3)
-        made.loops = 5
-        iteration(made)
+        plain_case = case(seen.append, 3)
+        plain_case.loops = 5
+        iteration(plain_case)
         assert seen == [3] * 5
 
     def test_setup_makes_the_arguments_of_each_iteration_and_teardown_gets_them(self):
         seen = []
         setups = iter(range(10))
-        made = case(
+        plain_case = case(
             lambda *args, **kwargs: seen.append(("call", args, kwargs)),
             setup=lambda: ((next(setups),), {"key": 1}),
             teardown=lambda *args, **kwargs: seen.append(("teardown", args, kwargs)),
         )
-        iteration(made)
-        iteration(made)
+        iteration(plain_case)
+        iteration(plain_case)
         assert seen == [
             (what, (number,), {"key": 1}) for number in (0, 1) for what in ("call", "teardown")
         ]
@@ -89,8 +89,8 @@ class TestCalls:
     @pytest.mark.parametrize("collects", [True, False])
     def test_garbage_is_collected_unless_the_test_says_otherwise(self, collects):
         seen = []
-        made = case(lambda: seen.append(gc.isenabled()), collects_garbage=collects)
-        iteration(made)
+        plain_case = case(lambda: seen.append(gc.isenabled()), collects_garbage=collects)
+        iteration(plain_case)
         assert seen == [collects]
         assert gc.isenabled()
 
@@ -108,9 +108,9 @@ class TestCalls:
 
 class TestResults:
     def test_generators_are_seeded_before_each_result(self):
-        made = case(random.random)
-        assert made.result() == made.result()
-        assert made.outcome() == made.outcome() != ("", 0.0)
+        plain_case = case(random.random)
+        assert plain_case.result() == plain_case.result()
+        assert plain_case.outcome() == plain_case.outcome() != ("", 0.0)
 
     def test_what_cannot_be_compared_never_differs(self):
         assert case(object).outcome() == case(lambda: [object()]).outcome() == ("", 0.0)
@@ -123,9 +123,12 @@ class TestResults:
             case(lambda: data.sort() or 1),
             case(functools.partial(sorted, data)),
         ]
-        before = [made.arguments() for made in calls]
+        before = [plain_case.arguments() for plain_case in calls]
         data.sort()
-        assert all(made.arguments() != earlier for made, earlier in zip(calls, before, strict=True))
+        assert all(
+            plain_case.arguments() != earlier
+            for plain_case, earlier in zip(calls, before, strict=True)
+        )
 
     def test_arguments_are_read_without_code_of_the_user(self):
         class Computing:
@@ -152,9 +155,9 @@ class TestOperations:
             loaded.append(name)
             return sys.modules.setdefault(name, __import__(name, fromlist=["x"]))
 
-        made = case(torch.ones, 3, load=load)
-        assert made.has_operations
-        assert made.has_operations
+        plain_case = case(torch.ones, 3, load=load)
+        assert plain_case.has_operations
+        assert plain_case.has_operations
         assert loaded == ["mnistbench.measuring.profiling"]
         assert not case(int, load=load).has_operations
 
@@ -169,30 +172,30 @@ def test_numerical_libraries_have_one_thread_unless_the_environment_says_otherwi
 
 class TestFixture:
     @pytest.fixture
-    def taken(self, benchmark):
+    def calls(self, benchmark):
         """The calls that the fixture hands over."""
-        found = []
+        handed_over = []
         benchmark.disabled = True
-        intercept(benchmark, before=found.append)
+        intercept(benchmark, before=handed_over.append)
         refuse_weave(benchmark)
-        return found
+        return handed_over
 
-    def test_a_call_is_handed_over_and_its_result_is_returned(self, benchmark, taken):
+    def test_a_call_is_handed_over_and_its_result_is_returned(self, benchmark, calls):
         assert benchmark(max, 1, 2, key=lambda number: -number) == 1
-        [call] = taken
+        [call] = calls
         assert (call.function, call.args, list(call.kwargs)) == (max, (1, 2), ["key"])
         assert call.collects_garbage
 
-    def test_a_decorated_function_is_a_call(self, benchmark, taken):
+    def test_a_decorated_function_is_a_call(self, benchmark, calls):
         @benchmark
         def result():
             return 5
 
         assert result == 5
-        assert len(taken) == 1
+        assert len(calls) == 1
 
     @pytest.mark.parametrize("positional", [False, True])
-    def test_pedantic_hands_over_all_its_parts(self, benchmark, taken, positional):
+    def test_pedantic_hands_over_all_its_parts(self, benchmark, calls, positional):
         def setup():
             return (1,), {}
 
@@ -202,7 +205,7 @@ class TestFixture:
             assert (
                 benchmark.pedantic(abs, setup=setup, teardown=abs, rounds=3, warmup_rounds=4) == 1
             )
-        [call] = taken
+        [call] = calls
         assert (call.function, call.setup, call.teardown, call.warmup_rounds) == (
             abs,
             setup,
@@ -211,24 +214,24 @@ class TestFixture:
         )
 
     @pytest.mark.benchmark(disable_gc=True)
-    def test_a_mark_that_disables_the_garbage_collector_is_part_of_the_call(self, benchmark, taken):
+    def test_a_mark_that_disables_the_garbage_collector_is_part_of_the_call(self, benchmark, calls):
         benchmark(int)
-        assert not taken[0].collects_garbage
+        assert not calls[0].collects_garbage
 
     def test_a_second_call_is_refused_by_pytest_benchmark_and_not_handed_over(
-        self, benchmark, taken
+        self, benchmark, calls
     ):
         benchmark(int)
         with pytest.raises(FixtureAlreadyUsed):
             benchmark(int)
-        assert len(taken) == 1
+        assert len(calls) == 1
 
-    def test_two_interceptions_see_a_call_once_each(self, benchmark, taken):
+    def test_two_interceptions_see_a_call_once_each(self, benchmark, calls):
         after = []
         intercept(benchmark, after=lambda *call_and_result: after.append(call_and_result))
         assert benchmark(max, 1, 2) == 2
-        assert len(taken) == 1
-        assert after == [(taken[0], 2)]
+        assert len(calls) == 1
+        assert after == [(calls[0], 2)]
 
     @pytest.mark.parametrize("disabled", [True, False])
     @pytest.mark.parametrize("makes_arguments", [True, False])
@@ -267,11 +270,11 @@ class TestFixture:
         assert own(int) == 0
 
     @pytest.mark.parametrize("name", ["weave", "patch"])
-    def test_weave_is_refused_by_name(self, benchmark, taken, name):
+    def test_weave_is_refused_by_name(self, benchmark, calls, name):
         with pytest.raises(pytest.skip.Exception, match=r"benchmark\.weave cannot be measured"):
             getattr(benchmark, name)("module.function")
         benchmark(int)
-        assert len(taken) == 1
+        assert len(calls) == 1
 
 
 class Alone:
@@ -327,13 +330,15 @@ class TestShortFunctions:
         assert calls_before_the_outcome == str(WARMUP_ITERATIONS + more)
 
     def test_a_disturbed_sample_does_not_end_the_calibration(self, run, monkeypatch):
-        one = run(int)
+        side_run = run(int)
         # Another program had the core in the first of each three.
         samples = itertools.cycle([SAMPLE_NS * 2, 100, 200])
-        monkeypatch.setattr(one.case, "clocked", lambda: Sample(next(samples) * one.case.loops, 0))
-        lockstep = steps.Lockstep(one, Alone(), (BASE, HEAD), random.Random(1))
+        monkeypatch.setattr(
+            side_run.case, "clocked", lambda: Sample(next(samples) * side_run.case.loops, 0)
+        )
+        lockstep = steps.Lockstep(side_run, Alone(), (BASE, HEAD), random.Random(1))
         iteration_ns = lockstep.calibrate(own_call_ns=100, effort=1.0)
-        assert one.case.loops == SAMPLE_NS // 100
+        assert side_run.case.loops == SAMPLE_NS // 100
         assert iteration_ns == SAMPLE_NS
 
     @pytest.mark.parametrize(
@@ -345,8 +350,10 @@ class TestShortFunctions:
 
         def work(turns, name):
             case = FakeCase(ns[name == HEAD], now)
-            one = steps.SideRun(Side(name, Path(), Path(), ""), case)
-            measured = steps.measure(one, turns, (BASE, HEAD), random.Random(1), shares_core=True)
+            side_run = steps.SideRun(Side(name, Path(), Path(), ""), case)
+            measured = steps.measure(
+                side_run, turns, (BASE, HEAD), random.Random(1), shares_core=True
+            )
             return measured.columns["loops"], measured.columns["outcome"], case.calls
 
         base, head = both(work)

@@ -450,12 +450,12 @@ def folder(tmp_path_factory, elsewhere):
 @pytest.mark.versions
 @pytest.mark.parametrize("name", TREES)
 def test_the_reason_is_one_line_with_the_place_and_what_pytest_printed(folder, elsewhere, name):
-    said = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    reason = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     expected = [text.replace("ELSEWHERE", str(elsewhere)) for text in TREES[name][1:]]
-    assert any(text in said for text in expected)
-    assert bool(said) == any(expected)
-    assert "\n" not in said
-    assert str(folder) not in said
+    assert any(text in reason for text in expected)
+    assert bool(reason) == any(expected)
+    assert "\n" not in reason
+    assert str(folder) not in reason
 
 
 def test_os_exit_in_a_hook_is_written_to_the_log_and_that_of_a_fork_is_not(tmp_path):

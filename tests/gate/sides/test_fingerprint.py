@@ -79,16 +79,16 @@ def test_equal_values_have_equal_fingerprints(name):
 
 
 def test_all_values_of_the_table_have_different_fingerprints():
-    found = {
+    digests = {
         name: fingerprint(make()).digest
         for name, make in EQUAL.items()
         if name != "array in another order"
     }
-    assert len(set(found.values())) == len(found)
+    assert len(set(digests.values())) == len(digests)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (1, 1.0),
         (1, True),
@@ -108,14 +108,14 @@ def test_all_values_of_the_table_have_different_fingerprints():
         (torch.zeros(2), torch.zeros(2).double()),
     ],
 )
-def test_different_values_have_different_fingerprints(one, other):
-    assert fingerprint(one).digest != fingerprint(other).digest
+def test_different_values_have_different_fingerprints(first, second):
+    assert fingerprint(first).digest != fingerprint(second).digest
 
 
 @many(300)
 @given(json_values(), json_values())
-def test_fingerprints_of_json_are_equal_exactly_if_the_values_are(one, other):
-    assert (fingerprint(one) == fingerprint(other)) == (repr(one) == repr(other))
+def test_fingerprints_of_json_are_equal_exactly_if_the_values_are(first, second):
+    assert (fingerprint(first) == fingerprint(second)) == (repr(first) == repr(second))
 
 
 @many(100)
@@ -173,9 +173,9 @@ def tree(*names, breadth=10, depth=1):
 
 
 def ring(*values):
-    found = list(values)
-    found += [found, found]
-    return found
+    items = list(values)
+    items += [items, items]
+    return items
 
 
 def linked(length):
@@ -188,16 +188,16 @@ def linked(length):
 
 
 def in_dict():
-    found = {"a": 1}
-    found["self"] = [found, {"again": found}]
-    return found
+    value = {"a": 1}
+    value["self"] = [value, {"again": value}]
+    return value
 
 
 def in_tuple():
     inner = []
-    found = (1, inner)
-    inner.append(found)
-    return found
+    value = (1, inner)
+    inner.append(value)
+    return value
 
 
 def in_set():
@@ -239,19 +239,19 @@ CYCLIC = {
 
 @pytest.mark.parametrize("name", CYCLIC)
 def test_a_value_with_cycles_or_shared_parts_is_read_to_its_end(name):
-    found = fingerprint(CYCLIC[name]())
-    assert found == fingerprint(CYCLIC[name]())
-    assert found.unread == ()
+    result = fingerprint(CYCLIC[name]())
+    assert result == fingerprint(CYCLIC[name]())
+    assert result.unread == ()
 
 
 def test_values_with_cycles_differ_if_a_part_of_them_does():
-    found = {name: fingerprint(make()).digest for name, make in CYCLIC.items()}
-    assert len(set(found.values())) == len(found)
+    digests = {name: fingerprint(make()).digest for name, make in CYCLIC.items()}
+    assert len(set(digests.values())) == len(digests)
     assert fingerprint(ring(1)).digest != fingerprint(ring(2)).digest
     assert fingerprint(linked(100)).digest != fingerprint(linked(101)).digest
-    other = tree()
-    other.children[7].children = [other]  # another reference
-    assert fingerprint(tree()).digest != fingerprint(other).digest
+    changed = tree()
+    changed.children[7].children = [changed]  # another reference
+    assert fingerprint(tree()).digest != fingerprint(changed).digest
 
 
 def test_a_shared_part_has_the_hash_of_an_equal_copy():
@@ -270,11 +270,11 @@ def test_the_order_of_a_set_does_not_matter_even_if_its_elements_refer_to_each_o
     outer = Node("outer")
     for number, node in nodes.items():
         node.parent = outer
-        node.children = [nodes[other] for other in range(6) if other != number]
+        node.children = [nodes[sibling] for sibling in range(6) if sibling != number]
     value = [outer, {*nodes.values()}, {frozenset({node, outer}) for node in nodes.values()}]
     in_order = [Node(str(number), outer) for number in range(6)]
     for number, node in enumerate(in_order):
-        node.children = [other for position, other in enumerate(in_order) if position != number]
+        node.children = [sibling for position, sibling in enumerate(in_order) if position != number]
     expected = [outer, {*in_order}, {frozenset({node, outer}) for node in in_order}]
     assert fingerprint(value) == fingerprint(expected)
     in_order[3].name = "another"
@@ -284,7 +284,7 @@ def test_the_order_of_a_set_does_not_matter_even_if_its_elements_refer_to_each_o
 @many(200)
 @given(json_values(), st.randoms(use_true_random=False))
 def test_the_hash_is_that_of_the_value_whatever_is_shared(value, coin):
-    made = {}
+    objects = {}
 
     def rebuilt(part):
         """Return an equal value, some of whose equal parts are one object."""
@@ -294,7 +294,7 @@ def test_the_hash_is_that_of_the_value_whatever_is_shared(value, coin):
             again = {name: rebuilt(item) for name, item in part.items()}
         else:
             return part
-        return made.setdefault(repr(again), again) if coin.random() < 0.7 else again
+        return objects.setdefault(repr(again), again) if coin.random() < 0.7 else again
 
     assert fingerprint(rebuilt(value)) == fingerprint(value)
 
@@ -335,9 +335,9 @@ def hostile(base, *values):
 
 
 def hostile_counter():
-    made = collections.Counter.__new__(HostileMeta("Hostile", (collections.Counter,), HOSTILE))
-    dict.update(made, a=1)  # its own constructor calls update
-    return made
+    counter = collections.Counter.__new__(HostileMeta("Hostile", (collections.Counter,), HOSTILE))
+    dict.update(counter, a=1)  # its own constructor calls update
+    return counter
 
 
 def hostile_array():
@@ -383,10 +383,10 @@ HOSTILE_VALUES = {
 @pytest.mark.parametrize("name", HOSTILE_VALUES)
 def test_a_subclass_is_read_by_the_methods_of_its_builtin_type(name):
     make = HOSTILE_VALUES[name]
-    found = fingerprint(make())
-    assert found == fingerprint(make())
-    assert found.unread == ()
-    assert found.digest != fingerprint(type("Hostile", (), {})()).digest
+    result = fingerprint(make())
+    assert result == fingerprint(make())
+    assert result.unread == ()
+    assert result.digest != fingerprint(type("Hostile", (), {})()).digest
 
 
 def test_a_tensor_of_a_subclass_is_read_without_its_code():
@@ -454,10 +454,10 @@ OPAQUE = {
 
 @pytest.mark.parametrize("name", OPAQUE)
 def test_what_cannot_be_read_without_code_of_the_user_is_named(name):
-    found = fingerprint([1, OPAQUE[name]()])
-    assert len(found.unread) == 1
-    assert found.number == 1
-    assert not found.limit
+    result = fingerprint([1, OPAQUE[name]()])
+    assert len(result.unread) == 1
+    assert result.number == 1
+    assert not result.limit
 
 
 @pytest.mark.parametrize("name", ["torch", "numpy"])
@@ -494,11 +494,13 @@ def test_texts_and_numbers_of_any_kind_are_read():
 
 
 def test_a_limit_of_objects_ends_the_reading_at_the_same_place_each_time():
-    found = fingerprint([1, [2, Opaque(), 3], 4], limits=Limits(5, 100, 1.0))
-    assert found.unread == (f"{__name__}.Opaque", "more than 5 objects")
-    assert found == fingerprint([1, [2, Opaque(), 30], 40], limits=Limits(5, 100, 1.0))
-    assert found.digest != fingerprint([1, [20, Opaque(), 3], 4], limits=Limits(5, 100, 1.0)).digest
-    assert not found.is_timed_out
+    result = fingerprint([1, [2, Opaque(), 3], 4], limits=Limits(5, 100, 1.0))
+    assert result.unread == (f"{__name__}.Opaque", "more than 5 objects")
+    assert result == fingerprint([1, [2, Opaque(), 30], 40], limits=Limits(5, 100, 1.0))
+    assert (
+        result.digest != fingerprint([1, [20, Opaque(), 3], 4], limits=Limits(5, 100, 1.0)).digest
+    )
+    assert not result.is_timed_out
 
 
 @pytest.mark.parametrize(
@@ -514,9 +516,9 @@ def test_a_limit_of_objects_ends_the_reading_at_the_same_place_each_time():
     ],
 )
 def test_a_limit_of_bytes_ends_the_reading(value):
-    found = fingerprint([7, value], limits=Limits(10, 100, 1.0))
-    assert found.unread == ("more than 100 B",)
-    assert not found.is_timed_out
+    result = fingerprint([7, value], limits=Limits(10, 100, 1.0))
+    assert result.unread == ("more than 100 B",)
+    assert not result.is_timed_out
 
 
 def test_a_large_array_is_not_copied_as_a_whole():
@@ -533,6 +535,6 @@ def test_a_large_array_is_not_copied_as_a_whole():
 def test_a_limit_of_time_ends_the_reading(monkeypatch, value):
     now = itertools.count(0, 3_000_000_000)
     monkeypatch.setattr(Clock, "wall_ns", lambda: next(now))
-    found = fingerprint(value, limits=Limits(10_000, 10_000, 1.0))
-    assert found.unread == ("what takes more than 1 s to read",)
-    assert found.is_timed_out
+    result = fingerprint(value, limits=Limits(10_000, 10_000, 1.0))
+    assert result.unread == ("what takes more than 1 s to read",)
+    assert result.is_timed_out

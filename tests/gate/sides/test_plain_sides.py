@@ -141,34 +141,35 @@ def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
     assert sorted(listings[HEAD].cases) == [f"test_own.py::{name}" for name in names]
     own = {"resident": listings[BASE].resident, "loading_s": listings[BASE].loading_s}
     assert listings[BASE].loading_s > 0
-    seconds = {case: found.seconds for case, found in listings[BASE].cases.items()}
+    seconds = {case: listed.seconds for case, listed in listings[BASE].cases.items()}
     own["cases"] = {
-        case: replace(found, seconds=seconds[case]) for case, found in listings[HEAD].cases.items()
+        case: replace(listed, seconds=seconds[case])
+        for case, listed in listings[HEAD].cases.items()
     }
     assert listings[BASE] == replace(listings[HEAD], **own)
     assert listings[HEAD].torch == ""
     assert not plan.with_torch
     assert listings[HEAD].left_out == {}
-    for case, found in listings[HEAD].cases.items():
+    for case, listed in listings[HEAD].cases.items():
         params = asdict(params_of_call(case, "cpu", 1))
-        assert found.seconds > 0
+        assert listed.seconds > 0
         measured = {
-            "returns": found.returns,
-            "seconds": found.seconds,
-            "parameters": found.parameters,
-            "result": found.result,
+            "returns": listed.returns,
+            "seconds": listed.seconds,
+            "parameters": listed.parameters,
+            "result": listed.result,
         }
-        assert found.result
-        assert found == ListedCase(case, params, sources=("test_own.py",), **measured)
+        assert listed.result
+        assert listed == ListedCase(case, params, sources=("test_own.py",), **measured)
     returned = {
-        case.partition("::")[2]: found.returns for case, found in listings[HEAD].cases.items()
+        case.partition("::")[2]: listed.returns for case, listed in listings[HEAD].cases.items()
     }
     assert returned == dict(zip(sorted(names), ("NoneType", "dict", "int", "int"), strict=True))
     with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
         launch.ready()
-        found = launch.measure()
-    assert sorted(found.cases) == sorted(listings[HEAD].cases)
-    for case, builds in found.cases.items():
+        result = launch.measure()
+    assert sorted(result.cases) == sorted(listings[HEAD].cases)
+    for case, builds in result.cases.items():
         assert len(builds) == 1
         for build in builds:
             base = build[BASE]
@@ -304,11 +305,12 @@ def test_results_and_arguments_are_read_without_code_of_the_user(plan, tmp_path)
     _, listings = surveyed(plan, tmp_path)
     for listing in (listings.base, listings.head):
         uncompared = {
-            case.partition("::test_")[2]: found.uncompared for case, found in listing.cases.items()
+            case.partition("::test_")[2]: listed.uncompared
+            for case, listed in listing.cases.items()
         }
         expected = dict.fromkeys(("tree", "cycle", "lazy", "rows", "function"), "")
         assert uncompared == {**expected, "query": "returns test_own.Query"}
-        assert not any(found.note or found.failed for found in listing.cases.values())
+        assert not any(listed.note or listed.failed for listed in listing.cases.values())
 
 
 LAZY = """
@@ -582,12 +584,12 @@ def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_pa
     for side in (BASE, HEAD):
         (tmp_path / side / "pytest.ini").write_text("[pytest]\npythonpath = . bench\n")
     _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
-    found = {
+    sources = {
         case.partition("::test_")[2]: listed.sources
         for case, listed in listings[HEAD].cases.items()
     }
     # Those read while tests are collected are for all.
-    of_all = ("bench/conftest.py", "bench/module.json", "bench/shared.json")
+    shared = ("bench/conftest.py", "bench/module.json", "bench/shared.json")
     more = {
         "plain": (),
         "reads": ("bench/call.json",),
@@ -597,12 +599,12 @@ def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_pa
         "each[b.json]": ("bench/b.json",),
         "far": ("parts/fixtures.py",),
     }
-    assert found == {
+    assert sources == {
         **{
-            name: tuple(sorted((*of_all, "bench/test_one.py", *files)))
+            name: tuple(sorted((*shared, "bench/test_one.py", *files)))
             for name, files in more.items()
         },
-        "other": (*of_all, "bench/test_two.py"),
+        "other": (*shared, "bench/test_two.py"),
     }
     assert listings[BASE].cases.keys() == {
         case for case in listings[HEAD].cases if "test_one" in case
@@ -821,29 +823,29 @@ def test_setup(benchmark):
 
 
 def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
-    for side, of_import in ((BASE, 50), (HEAD, 80)):
+    for side, import_ms in ((BASE, 50), (HEAD, 80)):
         (tmp_path / side / "spinning_clock.py").write_text(CLOCK)
         (tmp_path / side / "own.py").write_text(
-            f"from spinning_clock import spin\n\nspin({of_import})\n"
+            f"from spinning_clock import spin\n\nspin({import_ms})\n"
         )
         (tmp_path / side / "test_own.py").write_text(COSTS)
         (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = -p spinning_clock\n")
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
-        found = launch.measure().once
+        costs = launch.measure().once
     body = "test_own.py::test_body"
     setup = "test_own.py::test_setup"
-    for side, of_import in ((BASE, 50), (HEAD, 80)):
-        memory = found[side].pop("resident memory")
+    for side, import_ms in ((BASE, 50), (HEAD, 80)):
+        memory = costs[side].pop("resident memory")
         assert 10 * 2**20 < memory["all cases"] < 200 * 2**20  # before the heap is touched
-        assert {name: set(cases) for name, cases in found[side].items()} == {
+        assert {name: set(cases) for name, cases in costs[side].items()} == {
             "import": {"all cases"},
             "shared fixtures": {"all cases"},
             "setup": {body, setup},
             "first iteration": {body, setup},
         }
         expected = {
-            ("import", "all cases"): of_import + 15,
+            ("import", "all cases"): import_ms + 15,
             ("shared fixtures", "all cases"): 20,
             ("setup", body): 25,
             ("setup", setup): 30,
@@ -851,7 +853,7 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
             ("first iteration", setup): 0,
         }
         for (name, case), ms in expected.items():
-            assert found[side][name][case] == ms * 1_000_000, (side, name, case)
+            assert costs[side][name][case] == ms * 1_000_000, (side, name, case)
 
 
 def test_the_side_that_loads_first_is_drawn(plan, tmp_path, monkeypatch):
@@ -1018,15 +1020,15 @@ def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
         launch.ready()
         with pytest.raises(LaunchError) as raised:
             launch.measure()
-    said = "was stopped because it printed nothing for 5 s; select smaller cases with -- -k"
-    assert str(raised.value) == f"head: test_own.py::test_sums, its calls: {said}"
+    reason = "was stopped because it printed nothing for 5 s; select smaller cases with -- -k"
+    assert str(raised.value) == f"head: test_own.py::test_sums, its calls: {reason}"
 
 
 def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
     (plan.trees[HEAD].root / "test_own.py").write_text(
         TESTS + "\n\ndef test_new(benchmark):\n    benchmark(sum, [1])\n"
     )
-    of_shards = []
+    tests_of_shards = []
     for number in (1, 2):
         chosen, listings = surveyed(replace(plan, shard=Shard(number, 2)), tmp_path)
         own = {*chosen.shard.own()}
@@ -1034,10 +1036,10 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
             assert {*listings[side].cases, *listings[side].left_out} == own - (
                 {"test_own.py::test_new"} if side == BASE else set()
             )
-        of_shards.append(own)
+        tests_of_shards.append(own)
     whole = surveyed(plan, tmp_path)[1][HEAD]
-    assert set.union(*of_shards) == {*whole.cases, *whole.left_out}
-    assert not set.intersection(*of_shards)
+    assert set.union(*tests_of_shards) == {*whole.cases, *whole.left_out}
+    assert not set.intersection(*tests_of_shards)
 
 
 def test_options_of_other_plugins_do_not_matter(plan, tmp_path):
@@ -1172,10 +1174,10 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     assert {case.uncompared for case in listings[HEAD].cases.values()} == {""}
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
-        found = launch.measure().cases
+        builds_of_case = launch.measure().cases
     keys = {
         case.partition("::test_")[2]: builds[0][HEAD].get("keys", [])
-        for case, builds in found.items()
+        for case, builds in builds_of_case.items()
     }
     assert ["aten::addmm", "forward", "Sequential.0"] in keys["model"]
     assert ["aten::clamp_min", "forward", "Sequential.1"] in keys["model"]
@@ -1184,7 +1186,7 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
     assert ["aten::mm", "forward", ""] in keys["function"]
     assert keys["marked"] == keys["function"]
     assert keys["without_torch"] == []
-    for case, builds in found.items():
+    for case, builds in builds_of_case.items():
         for build in builds:
             base = build[BASE]
             head = build[HEAD]

@@ -73,8 +73,10 @@ def test_what_a_side_lacks_is_left_out_and_named(requested, tmp_path, arguments,
 def test_the_tests_of_a_file_are_selected_as_by_pytest(requested, tmp_path, argument, selected):
     requested.existing([argument])
     names = ["::test", "::test[1]", "::test[2]", "::test_other", "::TestClass::test"]
-    found = [name for name in names if requested.selects(item(tmp_path, f"bench/test_a.py{name}"))]
-    assert found == selected
+    selected_names = [
+        name for name in names if requested.selects(item(tmp_path, f"bench/test_a.py{name}"))
+    ]
+    assert selected_names == selected
 
 
 @pytest.mark.parametrize("folder", ["bench", "bench/test_a.py", "."])

@@ -298,9 +298,9 @@ def read(folder, name):
 
 @pytest.mark.parametrize("tree", ["base", "head"])
 def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree):
-    found = read(folder, tree)
+    result = read(folder, tree)
     place = [str(folder / tree)] * 2
-    assert found["taken"] == [
+    assert result["taken"] == [
         # Its fixtures are set up; it has no timeout.
         ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True, False],
         *(
@@ -313,15 +313,15 @@ def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree)
             for phase in ("step", "forward")
         ),
     ]
-    assert not found["ran"]
-    assert found["statistics"] == "3"  # a hook at the end finds those of each case
+    assert not result["ran"]
+    assert result["statistics"] == "3"  # a hook at the end finds those of each case
 
 
 def test_a_side_imports_its_own_modules(folder):
     for tree, version in (("base", "old"), ("head", "new")):
-        found = read(folder, tree)
-        assert found["seen"] == [version, [version, version, version]] * 2
-        assert found["own"]
+        result = read(folder, tree)
+        assert result["seen"] == [version, [version, version, version]] * 2
+        assert result["own"]
 
 
 def test_files_name_where_each_module_came_from(folder):
@@ -338,7 +338,7 @@ def test_files_name_where_each_module_came_from(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         (
             "file",
@@ -381,9 +381,9 @@ def test_files_name_where_each_module_came_from(folder):
     ],
 )
 def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_case(
-    folder, name, said
+    folder, name, expected
 ):
-    assert read(folder, name) == said
+    assert read(folder, name) == expected
 
 
 # ---- Plug-ins ------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def side(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ValueError("a reason"), "base: ValueError: a reason"),
         (ValueError("\nfirst\nsecond"), "base: ValueError: first"),
@@ -454,10 +454,10 @@ def side(tmp_path):
     ],
     ids=["one line", "lines", "no message"],
 )
-def test_what_a_sides_code_raises_is_one_line_with_its_name(side, error, said):
+def test_what_a_sides_code_raises_is_one_line_with_its_name(side, error, message):
     with pytest.raises(SideError) as raised, side.errors_named():
         raise error
-    assert str(raised.value) == said
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -467,9 +467,9 @@ def test_an_interrupt_goes_on(side, error):
 
 
 def test_a_tree_whose_name_begins_like_the_sides_is_another(side, monkeypatch):
-    other = ModuleType("gate_test_other")
-    other.__file__ = str(side.tree.with_name("tree2") / "other.py")
-    monkeypatch.setitem(sys.modules, "gate_test_other", other)
+    foreign = ModuleType("gate_test_other")
+    foreign.__file__ = str(side.tree.with_name("tree2") / "other.py")
+    monkeypatch.setitem(sys.modules, "gate_test_other", foreign)
     assert side.imports().files == {}
 
 
@@ -498,8 +498,8 @@ def test_each_loader_counts_the_modules_of_the_tree_and_an_import_inside_another
             loader.exec_module(None, inner)
             spent[0] += 5
 
-    for each in LOADERS:
-        monkeypatch.setattr(each, "exec_module", execute if each is loader else each.exec_module)
+    for kind in LOADERS:
+        monkeypatch.setattr(kind, "exec_module", execute if kind is loader else kind.exec_module)
     side = Side("head", tmp_path, tmp_path, "")
     side_module._count_imports(side)
     for module in (outer, foreign):

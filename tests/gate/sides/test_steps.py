@@ -118,13 +118,13 @@ class TestTurns:
 class TestSides:
     def test_the_same_code_computes_the_same_numbers_whichever_side_it_is(self):
         spies = LossSpy(), LossSpy()
-        found = [
+        columns = [
             measure(side_run(spy), Alone(name))
             for spy, name in zip(spies, (BASE, HEAD), strict=True)
         ]
         assert spies[0].values == spies[1].values
         assert len(set(spies[0].values)) > 10  # dropout draws anew in every step
-        assert found[0]["outcome"] == found[1]["outcome"]
+        assert columns[0]["outcome"] == columns[1]["outcome"]
 
     def test_another_seed_computes_other_numbers(self):
         assert measure(side_run())["outcome"] != measure(side_run(seed=2))["outcome"]
@@ -151,8 +151,8 @@ class TestSides:
         base = Alone(BASE)
         head = Alone(HEAD)
         coins = coin(), coin()
-        for turns, each in zip((base, head), coins, strict=True):
-            steps.measure(side_run(), turns, (HEAD, BASE), each, shares_core=True)
+        for turns, own_coin in zip((base, head), coins, strict=True):
+            steps.measure(side_run(), turns, (HEAD, BASE), own_coin, shares_core=True)
         assert base.turns == head.turns
         assert base.firsts == head.firsts
         in_twos = list(zip(base.firsts[::2], base.firsts[1::2], strict=False))
@@ -173,12 +173,15 @@ class TestSides:
         assert measure(side_run(threads=2))["cpu_ns"] == []
 
     @pytest.mark.parametrize(
-        ("of_case", "of_side", "threads"), [(1, 0, 1), (2, 0, 2), (1, 2, 2), (2, 1, 1)]
+        ("threads_of_case", "threads_of_side", "threads"),
+        [(1, 0, 1), (2, 0, 2), (1, 2, 2), (2, 1, 1)],
     )
-    def test_a_case_runs_with_the_threads_of_its_side(self, of_case, of_side, threads):
-        found = measure(side_run(threads=of_case, threads_of_side=of_side))
+    def test_a_case_runs_with_the_threads_of_its_side(
+        self, threads_of_case, threads_of_side, threads
+    ):
+        columns = measure(side_run(threads=threads_of_case, threads_of_side=threads_of_side))
         assert torch.get_num_threads() == threads
-        assert bool(found["cpu_ns"]) == (threads == 1)
+        assert bool(columns["cpu_ns"]) == (threads == 1)
 
     @pytest.mark.parametrize(
         ("effort", "pairs", "blocks", "calls_of_block", "used"),
@@ -213,8 +216,8 @@ class TestSides:
 
     @pytest.mark.parametrize(("threads", "shares_core"), [(1, False), (2, True)])
     def test_there_are_no_blocks_of_several_threads_or_on_several_cores(self, threads, shares_core):
-        found = measure(side_run(threads=threads), shares_core=shares_core)
-        assert (found["block_ns"], len(found["wall_ns"])) == ([], 16)
+        columns = measure(side_run(threads=threads), shares_core=shares_core)
+        assert (columns["block_ns"], len(columns["wall_ns"])) == ([], 16)
 
     @pytest.mark.parametrize(
         "after", [(True, 0.5), (False, 0.501)], ids=["one runs", "one has ended"]
@@ -222,8 +225,8 @@ class TestSides:
     def test_a_case_that_starts_processes_may_have_waited_for_them(self, monkeypatch, after):
         children = iter([(False, 0.5), after])
         monkeypatch.setattr(steps, "child_processes", lambda: next(children))
-        found = measure(side_run())
-        assert (found["queued_ns"], len(found["wall_ns"])) == ([], 16)
+        columns = measure(side_run())
+        assert (columns["queued_ns"], len(columns["wall_ns"])) == ([], 16)
 
     def test_a_process_from_before_may_be_one_of_the_case(self, monkeypatch):
         children = iter([(True, 0.5), (False, 0.5)])
@@ -246,7 +249,7 @@ class TestSides:
     def test_the_system_tells_how_long_another_process_had_the_core(self):
         cores = os.sched_getaffinity(0)
         code = f"import os; os.sched_setaffinity(0, [{min(cores)}])\nwhile True: pass"
-        others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+        programs = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
         try:
             os.sched_setaffinity(0, [min(cores)])
             queued = Clock.queued_ns()
@@ -258,9 +261,9 @@ class TestSides:
             queued = Clock.queued_ns() - queued
         finally:
             os.sched_setaffinity(0, cores)
-            for other in others:
-                other.kill()
-                other.wait()
+            for program in programs:
+                program.kill()
+                program.wait()
         # Most of the time others have the core.
         assert elapsed / 2 < queued < elapsed
 
@@ -443,8 +446,8 @@ class Clocked(SideCase):
         return "", 0.0
 
     def read(self, clock):
-        for each in self.now:
-            self.now[each] += 1_000  # of a loop that reads a clock
+        for name in self.now:
+            self.now[name] += 1_000  # of a loop that reads a clock
         return self.now[clock]
 
 
@@ -531,9 +534,9 @@ def queueing(monkeypatch):
 
 
 def test_only_time_in_which_the_function_itself_waits_for_its_core_is_subtracted(queueing):
-    found = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
-    assert set(found["queued_ns"]) == {queueing.call_ns}
-    assert set(found["wall_ns"]) == {queueing.cpu_ns + queueing.waits_ns + queueing.call_ns}
+    columns = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
+    assert set(columns["queued_ns"]) == {queueing.call_ns}
+    assert set(columns["wall_ns"]) == {queueing.cpu_ns + queueing.waits_ns + queueing.call_ns}
 
 
 def test_time_that_is_added_to_an_iteration_may_wait_for_the_core_too(queueing, monkeypatch):
@@ -558,8 +561,8 @@ def test_a_core_that_is_lost_between_the_readings_leaves_no_time_below_that_of_t
         return Sample(30_000_000, 10_000_000)
 
     queueing.clocked = clocked
-    found = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
-    assert set(found["queued_ns"]) == {20_000_000}
+    columns = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
+    assert set(columns["queued_ns"]) == {20_000_000}
 
 
 def test_an_iteration_on_an_accelerator_is_longer_by_its_events_too(clocks):

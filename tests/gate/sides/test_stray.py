@@ -45,13 +45,13 @@ def repository(tmp_path):
 def outside(tree, repository, monkeypatch):
     """The modules outside of a tree if one with this name has been imported from this path."""
 
-    def found(path, name=NAME, *, earlier=()):
+    def outside_of(path, name=NAME, *, earlier=()):
         module = ModuleType(name)
         module.__file__ = os.path.normpath(path)
         monkeypatch.setitem(sys.modules, name, module)
         return outside_modules(tree, tree, Path("/nowhere"), repository, earlier)
 
-    return found
+    return outside_of
 
 
 def write(*files):
@@ -91,8 +91,8 @@ def test_a_namespace_package_is_outside_if_none_of_its_folders_is_in_the_tree(
     package = ModuleType(NAME)
     monkeypatch.setitem(sys.modules, NAME, package)
     package.__path__ = [str(repository / "package")]
-    found = outside_modules(tree, tree, Path("/nowhere"), repository, ())
-    assert found == {NAME: Outside(str(repository / "package"), in_repository=True)}
+    modules = outside_modules(tree, tree, Path("/nowhere"), repository, ())
+    assert modules == {NAME: Outside(str(repository / "package"), in_repository=True)}
     package.__path__ = [str(repository / "package"), str(tree / "package")]
     assert outside_modules(tree, tree, Path("/nowhere"), repository, ()) == {}
 
@@ -228,9 +228,9 @@ def test_what_pytest_needs_is_outside_if_the_tree_has_a_package_of_the_same_modu
     installed = tmp_path / "site-packages" / "packaging"
     write(*(installed / name for name in ("__init__.py", "version.py", "tags.py")))
     write(*(tree / "packaging" / name for name in ("__init__.py", *modules.split())))
-    found = outside(installed / "__init__.py", "packaging", earlier=["packaging"])
-    assert bool(found) is is_outside
-    assert all(module.folder == "." for module in found.values())
+    imported_outside = outside(installed / "__init__.py", "packaging", earlier=["packaging"])
+    assert bool(imported_outside) is is_outside
+    assert all(module.folder == "." for module in imported_outside.values())
 
 
 @pytest.mark.parametrize(
@@ -279,26 +279,26 @@ def test_folders_of_the_repository_on_the_path_come_after_their_copies(
 def sides(tmp_path):
     """What the sides have imported, each from a tree whose file m.py has this text."""
 
-    def made(base, head, *, copies=("old", "new")):
-        found = {}
+    def imports(base, head, *, copies=("old", "new")):
+        imported = {}
         for side, outside, text in zip((BASE, HEAD), (base, head), copies, strict=True):
             (tmp_path / side).mkdir()
             if text is not None:
                 (tmp_path / side / "m.py").write_text(text)
             if outside is None:
-                found[side] = Imports(tmp_path / side, {}, {"m": "m.py"})
+                imported[side] = Imports(tmp_path / side, {}, {"m": "m.py"})
                 continue
             path = tmp_path / outside[0]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(outside[1])
             copy = "" if text is None else str(tmp_path / side / "m.py")
-            found[side] = Imports(
+            imported[side] = Imports(
                 tmp_path / side,
                 {"m": Outside(str(path), copy, "lib", outside[0].startswith("repository"))},
             )
-        return found
+        return imported
 
-    return made
+    return imports
 
 
 @pytest.mark.parametrize(
@@ -339,9 +339,9 @@ def sides(tmp_path):
     ],
 )
 def test_the_same_code_is_refused_and_two_copies_are_compared(sides, base, head, copies, reason):
-    found = refusal(sides(base, head, copies=copies), is_same_code=False)
-    assert reason in found
-    assert bool(found) == bool(reason)
+    reason_given = refusal(sides(base, head, copies=copies), is_same_code=False)
+    assert reason in reason_given
+    assert bool(reason_given) == bool(reason)
 
 
 def test_where_both_sides_are_to_have_the_same_code_two_equal_files_are_two_copies(sides):
@@ -350,9 +350,9 @@ def test_where_both_sides_are_to_have_the_same_code_two_equal_files_are_two_copi
 
 
 def test_the_advice_is_the_path_of_the_copy_or_an_environment_for_each_side(tmp_path):
-    one = Outside("/env/m.py", "/base/lib/m.py", "lib")
+    copy = Outside("/env/m.py", "/base/lib/m.py", "lib")
     imports = {
-        BASE: Imports(tmp_path, {"m": one}),
+        BASE: Imports(tmp_path, {"m": copy}),
         HEAD: Imports(tmp_path, {"m": Outside("/env/m.py", "/head/m.py", ".")}),
     }
     assert refusal(imports, is_same_code=False).endswith(
@@ -533,10 +533,10 @@ def test_an_installed_project_that_both_sides_import_is_refused_with_what_helps(
 ):
     with pytest.raises(LaunchError) as raised:
         look(layout, way)
-    said = str(raised.value)
-    assert said.startswith("both sides import pkgown from ")
-    assert f"{place}, not from their own copies; " in said
-    assert said.endswith(advice)
+    message = str(raised.value)
+    assert message.startswith("both sides import pkgown from ")
+    assert f"{place}, not from their own copies; " in message
+    assert message.endswith(advice)
 
 
 def test_a_test_that_fails_on_installed_code_says_so(look):

@@ -192,7 +192,7 @@ def folder(tmp_path_factory):
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
     }
-    given = [arguments for arguments, _, _ in SELECTIONS]
+    selected = [arguments for arguments, _, _ in SELECTIONS]
     done = subprocess.run(
         [
             sys.executable,
@@ -202,7 +202,7 @@ def folder(tmp_path_factory):
             str(home),
             str(folder),
             json.dumps([*HEADS]),
-            json.dumps(given),
+            json.dumps(selected),
         ],
         cwd=folder,
         env=environment(inherited, home, 1),
@@ -224,43 +224,46 @@ def listing(folder, tree):
     return member(read(folder, tree)["surveyed"], "listing", Listing)
 
 
-def cases_of(said):
-    return list(said["surveyed"]["listing"]["cases"])
+def cases_of(messages):
+    return list(messages["surveyed"]["listing"]["cases"])
 
 
 # ---- Which tests are measured --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments", "phase"),
+    ("text", "arguments", "phase"),
     SELECTIONS,
-    ids=[given or "nothing" for given, _, _ in SELECTIONS],
+    ids=[text or "nothing" for text, _, _ in SELECTIONS],
 )
-def test_a_path_is_what_pytest_takes_for_one(folder, given, arguments, phase):
-    found = json.loads((folder / "selections").read_text(encoding="utf-8"))
-    assert found[given] == [arguments.split(), [phase] if phase else []]
+def test_a_path_is_what_pytest_takes_for_one(folder, text, arguments, phase):
+    selections = json.loads((folder / "selections").read_text(encoding="utf-8"))
+    assert selections[text] == [arguments.split(), [phase] if phase else []]
 
 
 def test_a_default_folder_that_cannot_be_imported_does_not_hide_a_path(folder):
-    found = json.loads((folder / "selections").read_text(encoding="utf-8"))
-    assert found["broken"] == [["tests/test_own.py"], []]
-    assert found["no folder"] == [["-x"], ["step"]]
+    selections = json.loads((folder / "selections").read_text(encoding="utf-8"))
+    assert selections["broken"] == [["tests/test_own.py"], []]
+    assert selections["no folder"] == [["-x"], ["step"]]
 
 
 def test_selecting_leaves_the_process_as_it_was(folder):
-    found = json.loads((folder / "selections").read_text(encoding="utf-8"))
-    assert found["modules"] == []
-    said = read(folder, "operators", "--my-switch bench/test_forward.py")
-    assert said["selected"] == {"arguments": ["--my-switch", "bench/test_forward.py"], "phases": []}
-    assert list(said["surveyed"]["listing"]["cases"]) == [
+    selections = json.loads((folder / "selections").read_text(encoding="utf-8"))
+    assert selections["modules"] == []
+    messages = read(folder, "operators", "--my-switch bench/test_forward.py")
+    assert messages["selected"] == {
+        "arguments": ["--my-switch", "bench/test_forward.py"],
+        "phases": [],
+    }
+    assert list(messages["surveyed"]["listing"]["cases"]) == [
         "bench/test_forward.py::test_forward[tiny-b4-cpu]"
     ]
 
 
 def test_without_arguments_the_steps_of_the_default_folder_are_measured(folder):
-    said = read(folder, "operators", "")
-    assert said["selected"] == {"arguments": ["bench"], "phases": ["step"]}
-    assert list(said["surveyed"]["listing"]["cases"]) == [
+    messages = read(folder, "operators", "")
+    assert messages["selected"] == {"arguments": ["bench"], "phases": ["step"]}
+    assert list(messages["surveyed"]["listing"]["cases"]) == [
         "bench/test_step.py::test_step[tiny-b4-cpu]"
     ]
 
@@ -273,16 +276,16 @@ def test_single_cases_are_surveyed_if_they_are_named(folder):
 
 
 def test_a_path_that_does_not_exist_is_named(folder):
-    said = read(folder, "operators", "nowhere.py")
-    assert said["surveyed"]["listing"]["missing"] == ["nowhere.py"]
+    messages = read(folder, "operators", "nowhere.py")
+    assert messages["surveyed"]["listing"]["missing"] == ["nowhere.py"]
 
 
 def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monkeypatch):
-    found = [
+    distributions = [
         SimpleNamespace(name=name, version=version)
         for name, version in (("a", "2"), ("a", "1"), (None, None))
     ]
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: distributions)
     assert survey.packages() == {"mnistbench": __version__, "a": "2"}
 
 
@@ -291,7 +294,7 @@ def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monke
 
 def test_the_same_code_takes_the_same_memory(folder):
     def memory(tree):
-        return {case: found.memory for case, found in listing(folder, tree).cases.items()}
+        return {case: listed.memory for case, listed in listing(folder, tree).cases.items()}
 
     assert memory("plain") == memory("the same")
     assert min(memory("plain").values()) > 0
@@ -300,13 +303,13 @@ def test_the_same_code_takes_the_same_memory(folder):
 
 
 def test_a_case_has_the_implementations_of_onednn_that_its_iteration_runs(folder):
-    found = listing(folder, "convolutions")
-    cases = {node_id.partition("::")[2]: case for node_id, case in found.cases.items()}
+    convolutions = listing(folder, "convolutions")
+    cases = {node_id.partition("::")[2]: case for node_id, case in convolutions.cases.items()}
     for name in ("test_conv", "test_step[tiny-b4-cpu]"):
         assert any(path.startswith("convolution ") for path in cases[name].onednn), cases[name]
     assert cases["test_others"].onednn == {}
-    assert {"instruction set", "oneDNN"} <= found.cpu.keys()
-    assert listing(folder, "plain").cpu == found.cpu
+    assert {"instruction set", "oneDNN"} <= convolutions.cpu.keys()
+    assert listing(folder, "plain").cpu == convolutions.cpu
 
 
 def test_a_plain_test_has_the_threads_that_its_body_sets(folder):
@@ -324,23 +327,25 @@ def test_a_case_that_fails_is_kept_with_its_reason(folder):
 
 def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
     rehearsed = []
-    made = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda")
+    side_case = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda")
     side = Side("head", Path(), Path(), "")
-    one = survey._Survey(side, [], Follower(side.tree, side.case_id))
+    surveyed = survey._Survey(side, [], Follower(side.tree, side.case_id))
     monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
-    monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(one.cases)))
+    monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(surveyed.cases)))
     monkeypatch.setattr(survey.gc, "freeze", lambda: None)
-    monkeypatch.setattr(one, "_call", lambda *_: None)
+    monkeypatch.setattr(surveyed, "_call", lambda *_: None)
     for node_id, phase, device in (
         ("plain", "call", "cpu"),
         ("one", "step", "cpu"),
         ("two", "step", "cuda"),
     ):
-        one.take(
-            TakenCase(node_id, node_id, SimpleNamespace(phase=phase, device=device), lambda: made)
+        surveyed.take(
+            TakenCase(
+                node_id, node_id, SimpleNamespace(phase=phase, device=device), lambda: side_case
+            )
         )
     assert rehearsed == [["plain", "one"]]
-    assert [case.memory for case in one.cases.values()] == [None, 1_024, 1_000]
+    assert [case.memory for case in surveyed.cases.values()] == [None, 1_024, 1_000]
 
 
 @pytest.mark.parametrize(("loops", "is_compiled"), [(object(), True), (None, False)])

@@ -61,7 +61,7 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
         launch.ready()
         loaded = len((tmp_path / "iterations").read_text().splitlines())
         numbers = []
-        found = launch.measure(numbers.append)
+        result = launch.measure(numbers.append)
     assert numbers == [1]
     iterations = [
         json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()[loaded:]
@@ -69,7 +69,7 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     assert len(iterations) > 100
     # One at a time.
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))
-    first, second = found.cases[case]
+    first, second = result.cases[case]
     for build in (first, second):
         base = build[BASE]
         head = build[HEAD]
@@ -79,9 +79,9 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
             assert len(base[times]) == len(head[times]) > 4
 
 
-def made(tmp_path, seed=1, say=None):
+def launch_of_base(tmp_path, seed=1, say=None):
     """A launch of the base; its socket is closed."""
-    mine, other = socket.socketpair()
+    own_socket, peer_socket = socket.socketpair()
     job = Job(
         task=LAUNCH,
         side=BASE,
@@ -93,29 +93,29 @@ def made(tmp_path, seed=1, say=None):
         phases=(),
         threads=0,
         seed=seed,
-        peer=mine.detach(),
+        peer=own_socket.detach(),
         patience_s=1.0,
     )
-    with other:
+    with peer_socket:
         launch = worker._Launch(job, say, None)
     launch.turns.close()
     return launch
 
 
 def test_the_side_that_sends_first_is_drawn_with_the_order(tmp_path) -> None:
-    launches = [made(tmp_path, seed) for seed in range(20)]
+    launches = [launch_of_base(tmp_path, seed) for seed in range(20)]
     assert {launch.turns._first for launch in launches} == {BASE, HEAD}
     assert all(launch.turns._first == launch._order[0] for launch in launches)
 
 
 def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) -> None:
     now = [0.0]
-    said = []
+    messages = []
     monkeypatch.setattr(worker.Clock, "wall_ns", lambda: now[0] * 1e9)
-    launch = made(tmp_path, say=lambda **message: said.append((now[0], message)))
+    launch = launch_of_base(tmp_path, say=lambda **message: messages.append((now[0], message)))
     for now[0] in range(0, 32, 4):
         launch.turns._alive()
-    assert said == [(12, {"alive": ""}), (24, {"alive": ""})]
+    assert messages == [(12, {"alive": ""}), (24, {"alive": ""})]
 
 
 @pytest.mark.skipif(
@@ -124,10 +124,10 @@ def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) ->
 def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
     with launching(plan, 1, [case], tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
-        found = whole(launch)
+        result = whole(launch)
     iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()]
     assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(sorted(iterations)))
-    for build in found.cases[case]:
+    for build in result.cases[case]:
         assert all(len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build.values())
 
 
@@ -195,9 +195,9 @@ def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(
     for name in (BASE, HEAD):
         (tmp_path / name / "test_bench.py").write_text(PLAIN)
     with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
-        found = whole(launch).cases
+        builds_of_case = whole(launch).cases
     for name, has_one_thread in (("one", True), ("two", False)):
-        for build in found[f"test_bench.py::test_{name}"]:
+        for build in builds_of_case[f"test_bench.py::test_{name}"]:
             assert [bool(side["cpu_ns"]) for side in build.values()] == [has_one_thread] * 2
             assert [bool(side["block_ns"]) for side in build.values()] == [has_one_thread] * 2
 
@@ -218,7 +218,7 @@ CASES = ["test_bench.py::test_forward[lenet5-b4-cpu]", "test_bench.py::test_forw
 
 
 def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
-    listings, found = measured_with(
+    listings, result = measured_with(
         linked_environment(tmp_path / "bare", "torch", "pytest"), plan, tmp_path
     )
     assert not listings[BASE].packages.keys() & {
@@ -229,8 +229,8 @@ def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
         "scipy",
         "torchvision",
     }
-    assert sorted(found.cases) == sorted(listings[BASE].cases) == CASES
-    for builds in found.cases.values():
+    assert sorted(result.cases) == sorted(listings[BASE].cases) == CASES
+    for builds in result.cases.values():
         for build in builds:
             base = build[BASE]
             head = build[HEAD]
@@ -242,10 +242,10 @@ def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
 @pytest.mark.thorough
 def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
     python = installed_environment(tmp_path / "oldest", f"torch=={OLDEST_TORCH}.0", "pytest")
-    listings, found = measured_with(python, plan, tmp_path)
+    listings, result = measured_with(python, plan, tmp_path)
     assert listings[BASE].torch.startswith(f"{OLDEST_TORCH}.0")
-    assert sorted(found.cases) == CASES
-    for builds in found.cases.values():
+    assert sorted(result.cases) == CASES
+    for builds in result.cases.values():
         for build in builds:
             base = build[BASE]
             head = build[HEAD]
@@ -285,8 +285,8 @@ def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
         (tmp_path / side / "test_bench.py").write_text(bench.format(line))
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
         whole(launch)
-    said = str(raised.value).partition("; ")[0]
-    assert said == (
+    message = str(raised.value).partition("; ")[0]
+    assert message == (
         "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here "
         "(test_bench.py:6)"
     )

@@ -26,7 +26,13 @@ def floors(logs, kinds):
     spreads = [float(np.std(np.abs(row), ddof=1)) / math.sqrt(len(row)) for row in logs]
     return [
         float(
-            np.median([value for value, other in zip(spreads, kinds, strict=True) if other == kind])
+            np.median(
+                [
+                    value
+                    for value, other_kind in zip(spreads, kinds, strict=True)
+                    if other_kind == kind
+                ]
+            )
         )
         for kind in kinds
     ]
@@ -59,19 +65,22 @@ def by_brute_force(logs, kinds, signs):
         largest = [
             max(
                 statistic(
-                    [sign * d for sign, d in zip(exchange, rows[one], strict=True)], limits[one]
+                    [sign * d for sign, d in zip(exchange, rows[row], strict=True)], limits[row]
                 )
-                for one in left
+                for row in left
             )
             for exchange in itertools.product((1, -1), repeat=logs.shape[1])
         ]
-        for one in left:
-            reached = sum(each >= observed[one] - 1e-9 * abs(observed[one]) for each in largest)
-            p[one] = max(reached / len(largest), least)
+        for row in left:
+            reached = sum(
+                largest_of_exchange >= observed[row] - 1e-9 * abs(observed[row])
+                for largest_of_exchange in largest
+            )
+            p[row] = max(reached / len(largest), least)
         first = max(left, key=observed.__getitem__)
         least = p[first]
         left.remove(first)
-    return [p[one] for one in range(len(rows))]
+    return [p[row] for row in range(len(rows))]
 
 
 def drawn(quantities, launches, seed, *, common=0.5, mean=0.0):
@@ -88,8 +97,8 @@ def test_p_values_are_those_of_all_exchanges_one_by_one(launches, mean, seed):
     logs = drawn(5, launches, seed, mean=mean)
     logs[1] *= 8
     for signs in ([1.0] * 5, [-1.0] * 5, [1.0, -1.0, 1.0, -1.0, -1.0]):
-        found = directed_test(logs, MIXED, np.array(signs), SEED)
-        assert found == pytest.approx(by_brute_force(logs, MIXED, signs))
+        p_values = directed_test(logs, MIXED, np.array(signs), SEED)
+        assert p_values == pytest.approx(by_brute_force(logs, MIXED, signs))
 
 
 @pytest.mark.parametrize(("mean", "seed"), [(0.0, 1), (0.01, 2), (0.02, 3), (-0.02, 4)])
@@ -123,8 +132,8 @@ def test_random_exchanges_are_close_to_all_of_them(monkeypatch):
     exact = slower(logs, kinds, 1)
     assert 0.005 < min(exact) < 0.5
     np.testing.assert_array_equal(sampled[0], sampled[1])  # a seed is a result
-    for found in (sampled[0], sampled[2]):
-        assert found == pytest.approx(exact, abs=0.02)
+    for p_values in (sampled[0], sampled[2]):
+        assert p_values == pytest.approx(exact, abs=0.02)
 
 
 def test_the_exchanges_of_a_number_of_launches_are_drawn_once():

@@ -57,36 +57,34 @@ def once_of(launches, **changes):
 
 
 def test_a_cost_that_occurs_once_has_a_difference_per_launch():
-    [found] = once_of(costs("import", (20, 45), (20, 20), (30, 20)))
-    assert (found.key, found.clock, found.share, found.title) == (
+    [cost] = once_of(costs("import", (20, 45), (20, 20), (30, 20)))
+    assert (cost.key, cost.clock, cost.share, cost.title) == (
         (ALL_CASES, "once", "import"),
         "cpu",
         0.0,
         "import",
     )
-    assert found.logs == pytest.approx([math.log(50 / 25), 0.0, math.log(25 / 35)])
-    assert (found.base_ns, found.head_ns) == (
+    assert cost.logs == pytest.approx([math.log(50 / 25), 0.0, math.log(25 / 35)])
+    assert (cost.base_ns, cost.head_ns) == (
         pytest.approx(70 / 3 * MS),
         pytest.approx(85 / 3 * MS),
     )
 
 
 def test_a_cost_of_some_launches_has_a_base_that_its_change_can_be_a_share_of():
-    [found] = once_of(costs("first iteration", (50, 50), *[(0, 0)] * 7, case=CASE))
-    assert (found.base_ns, found.head_ns) == (6.25 * MS, 6.25 * MS)
+    [cost] = once_of(costs("first iteration", (50, 50), *[(0, 0)] * 7, case=CASE))
+    assert (cost.base_ns, cost.head_ns) == (6.25 * MS, 6.25 * MS)
 
 
 def test_memory_is_compared_as_it_is():
-    [found] = once_of(costs("resident memory", (20, 40)))
-    assert (found.kind, found.clock) == ("memory", "none")
-    assert found.logs == pytest.approx([math.log(2)])
+    [memory] = once_of(costs("resident memory", (20, 40)))
+    assert (memory.kind, memory.clock) == ("memory", "none")
+    assert memory.logs == pytest.approx([math.log(2)])
 
 
 def test_a_cost_of_one_side_alone_has_a_difference():
-    [found] = once_of(
-        [launch(once={"base": {}, "head": {"shared fixtures": {ALL_CASES: 30 * MS}}})]
-    )
-    assert found.logs == pytest.approx([math.log(35 / 5)])
+    [cost] = once_of([launch(once={"base": {}, "head": {"shared fixtures": {ALL_CASES: 30 * MS}}})])
+    assert cost.logs == pytest.approx([math.log(35 / 5)])
 
 
 @pytest.mark.parametrize(
@@ -96,16 +94,16 @@ def test_a_cost_of_one_side_alone_has_a_difference():
 def test_a_cost_counts_from_a_mean_of_both_sides_on_whatever_the_roles(values, count, exchanged):
     launches = costs("import", *values)
     launches = [
-        gate_builders.swapped(one) if other else one
-        for one, other in zip(launches, exchanged, strict=True)
+        gate_builders.swapped(measured) if is_exchanged else measured
+        for measured, is_exchanged in zip(launches, exchanged, strict=True)
     ]
     assert len(once_of(launches)) == count
     assert len(once_of(launches, grouping={})) == 1  # of fresh launches, whatever it takes there
 
 
 def test_costs_of_a_case_that_was_not_measured_do_not_count():
-    [first, *others] = costs("setup", (20, 30), (20, 30), case=CASE)
-    assert [found.case for found in once_of([first, *others])] == [CASE]
+    [first, *rest] = costs("setup", (20, 30), (20, 30), case=CASE)
+    assert [cost.case for cost in once_of([first, *rest])] == [CASE]
     assert once_of([first, launch(cases={OTHER_CASE: [build()]}, once=first.once)]) == []
 
 
@@ -122,7 +120,7 @@ def calls_of(launches):
 
 def test_a_call_has_a_difference_per_launch_and_typical_times():
     slower = [build(side(4_000_000), side(4_000_000 + step)) for step in (0, 40_000, 80_000)]
-    call = calls_of([launch(one) for one in slower])["wall"]
+    call = calls_of([launch(measured) for measured in slower])["wall"]
     assert call.logs == pytest.approx([0, math.log(1.01), math.log(1.02)])
     assert (call.base_ns, call.head_ns, call.share) == (4_000_000, 4_040_000, 1.0)
     assert call.key == (CASE, "iteration", "wall")
@@ -160,10 +158,10 @@ def on_accelerator(kernel_ns, busy_ns, *, rows=()):
 def test_the_operations_of_an_accelerator_have_shares_of_its_busy_time():
     rows = {ADD: 10_000}  # at the same time as the product, in another stream
     base, new = (on_accelerator(20_000 * factor, 25_000 * factor, rows=rows) for factor in (1, 2))
-    found = {quantity.title: quantity for quantity in quantities([launch(build(base, new))] * 2)}
-    assert found["device busy time"].logs == pytest.approx((math.log(2),) * 2)
-    assert found["device elapsed time"].logs == (0.0, 0.0)
-    assert (found["aten::mm, forward fc1"].share, found["aten::add_, optimizer"].share) == (
+    by_title = {quantity.title: quantity for quantity in quantities([launch(build(base, new))] * 2)}
+    assert by_title["device busy time"].logs == pytest.approx((math.log(2),) * 2)
+    assert by_title["device elapsed time"].logs == (0.0, 0.0)
+    assert (by_title["aten::mm, forward fc1"].share, by_title["aten::add_, optimizer"].share) == (
         0.8,
         0.4,
     )
@@ -175,8 +173,8 @@ def test_an_accelerator_that_runs_nothing_has_no_busy_time():
 
 def test_rows_that_are_no_operations_are_quantities_of_their_own():
     rows = {(name, "", ""): 1_000 for name in (OUTSIDE, RUNTIME, UNATTRIBUTED)}
-    found = quantities([launch(build(side(operations={MM: 1_000_000, **rows})))])
-    assert [quantity.name for quantity in found if quantity.kind == "outside"] == [
+    all_quantities = quantities([launch(build(side(operations={MM: 1_000_000, **rows})))])
+    assert [quantity.name for quantity in all_quantities if quantity.kind == "outside"] == [
         "outside operations",
         "runtime calls",
         "unattributed kernels",
@@ -191,14 +189,16 @@ def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
     A clock that slows down hits both alike.
     """
     for seed in range(20):
-        taken = {"base": [], "head": []}
+        times = {"base": [], "head": []}
         for number, name in enumerate(steps.in_pairs(["base", "head"], random.Random(seed), 16)):
-            taken[name].append(round(1_000_000 * 1.01**number))  # a third slower at the end
+            times[name].append(round(1_000_000 * 1.01**number))  # a third slower at the end
         base, new = (
-            on_accelerator(20_000, 25_000)._replace(times={"device": tuple(each)})
-            for each in taken.values()
+            on_accelerator(20_000, 25_000)._replace(times={"device": tuple(side_times)})
+            for side_times in times.values()
         )
-        [median, mean] = [one for one in quantities([launch(build(base, new))]) if one.is_case]
+        [median, mean] = [
+            quantity for quantity in quantities([launch(build(base, new))]) if quantity.is_case
+        ]
         assert abs(median.logs[0]) < 0.011  # that of one turn
         assert abs(mean.logs[0]) < 0.003
 
@@ -236,8 +236,11 @@ def test_operations_that_matter_stand_alone_and_the_rest_together():
 @pytest.mark.parametrize("large_side", [0, 1])
 def test_an_operation_matters_from_its_mean_share_of_both_sides_on(small, kind, large_side):
     sides = [side(operations={MM: 1_000_000 - ns, TINY: ns}) for ns in (small, 10_000)]
-    found = grouped(build(sides[large_side], sides[1 - large_side]))
-    assert {keys: key[0] for key, keys in found.items()} == {(MM,): "operation", (TINY,): kind}
+    keys_of_group = grouped(build(sides[large_side], sides[1 - large_side]))
+    assert {keys: key[0] for key, keys in keys_of_group.items()} == {
+        (MM,): "operation",
+        (TINY,): kind,
+    }
 
 
 @pytest.mark.parametrize("exchanged", list(itertools.product((False, True), repeat=3)))
@@ -258,34 +261,34 @@ def test_exchanging_the_roles_of_any_launch_changes_no_group(exchanged):
 
 
 def test_time_outside_operations_is_one_quantity():
-    found = grouped(build(side(operations={MM: 1_000, FORWARD: 10, BETWEEN: 20})))
-    assert found["outside", "outside operations"] == (BETWEEN, FORWARD)
+    keys_of_group = grouped(build(side(operations={MM: 1_000, FORWARD: 10, BETWEEN: 20})))
+    assert keys_of_group["outside", "outside operations"] == (BETWEEN, FORWARD)
 
 
 def test_operations_that_came_or_went_are_one_quantity_of_their_place():
     base = side(operations={MM: 500_000, ADD: 10_000, TINY: 9_000, CONV: 500_000})
     new = side(operations={GEMM: 300_000, CLONE: 5_000, TINY: 9_000, ADD: 10_000, CONV: 500_000})
-    found = grouped(build(base, new))
-    assert found["replaced", "new and gone operations, forward fc1"] == (GEMM, CLONE, MM)
-    assert found == grouped(build(new, base))
+    keys_of_group = grouped(build(base, new))
+    assert keys_of_group["replaced", "new and gone operations, forward fc1"] == (GEMM, CLONE, MM)
+    assert keys_of_group == grouped(build(new, base))
 
 
-def of_kind(kind, base, new):
+def only_of_kind(kind, base, new):
     """The only quantity of this kind in a case with these operations."""
-    [found] = [
-        one
-        for one in quantities([launch(build(side(operations=base), side(operations=new)))])
-        if one.kind == kind
+    [quantity] = [
+        quantity
+        for quantity in quantities([launch(build(side(operations=base), side(operations=new)))])
+        if quantity.kind == kind
     ]
-    return found
+    return quantity
 
 
 def added(base, new):
-    return of_kind("added", base, new)
+    return only_of_kind("added", base, new)
 
 
 def replaced(base, new):
-    return of_kind("replaced", base, new)
+    return only_of_kind("replaced", base, new)
 
 
 MOVED = ("aten::mm", "forward", "linear1")
@@ -293,15 +296,15 @@ ADD_IN_FC1 = ("aten::add_", "forward", "fc1")
 
 
 def test_replaced_operations_are_one_quantity_whose_sums_are_compared():
-    found = replaced(
+    quantity = replaced(
         {MM: 200_000, CONV: 800_000, TINY: 9},
         {GEMM: 160_000, ADD_IN_FC1: 60_000, CONV: 800_000, TINY: 9},
     )
-    assert found.title == "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"
-    assert (found.base_ns, found.head_ns) == (200_000, 220_000)
-    assert found.logs == pytest.approx([math.log(1.1)])
-    assert found.share == found.weight == pytest.approx(200_000 / 1_000_009)
-    assert found.replaced == (
+    assert quantity.title == "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"
+    assert (quantity.base_ns, quantity.head_ns) == (200_000, 220_000)
+    assert quantity.logs == pytest.approx([math.log(1.1)])
+    assert quantity.share == quantity.weight == pytest.approx(200_000 / 1_000_009)
+    assert quantity.replaced == (
         Replaced(GEMM, None, 160_000),
         Replaced(ADD_IN_FC1, None, 60_000),
         Replaced(MM, 200_000, None),
@@ -318,7 +321,7 @@ def test_sums_are_compared_if_both_take_as_much_as_an_operation_that_stands_alon
         for key, ns in ((MM, 30_000), (GEMM, small))
     ]
     stays = {("aten::t", "forward", "fc1"): operation(0)}
-    sides = [each._replace(operations={**each.operations, **stays}) for each in sides]
+    sides = [sample._replace(operations={**sample.operations, **stays}) for sample in sides]
     assert (kind, "new and gone operations, forward fc1") in grouped(
         build(*sides[:: -1 if exchanged else 1])
     )
@@ -331,10 +334,10 @@ def test_exchanging_roles_does_not_change_how_a_replacement_is_judged(exchanged)
         build(
             *(
                 side(operations={key: ns, CONV: 1_000_000 - ns, TINY: 9})
-                for key, ns in list(zip((MM, GEMM), each, strict=True))[:: -1 if turned else 1]
+                for key, ns in list(zip((MM, GEMM), sums, strict=True))[:: -1 if turned else 1]
             )
         )
-        for each, turned in zip(sizes, exchanged, strict=True)
+        for sums, turned in zip(sizes, exchanged, strict=True)
     ]
     # The smaller sums are 1.7 % on average.
     assert ("added", "new and gone operations, forward fc1") in grouped(*builds)
@@ -346,10 +349,14 @@ def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds()
         build(side(operations=with_clone)),
         build(side(operations=with_clone), side(operations=without)),
     ]
-    [found] = [one for one in quantities([launch(one) for one in builds]) if one.kind == "added"]
-    assert found.title == "aten::clone (not in every launch), forward fc1"
-    assert (found.how_replaced, found.members) == ("irregular", (CLONE,))
-    assert all(map(math.isfinite, found.logs))
+    [irregular] = [
+        quantity
+        for quantity in quantities([launch(measured) for measured in builds])
+        if quantity.kind == "added"
+    ]
+    assert irregular.title == "aten::clone (not in every launch), forward fc1"
+    assert (irregular.how_replaced, irregular.members) == ("irregular", (CLONE,))
+    assert all(map(math.isfinite, irregular.logs))
 
 
 @pytest.mark.parametrize(
@@ -403,12 +410,14 @@ def test_work_that_moves_between_a_replaced_and_a_remaining_operation_is_no_chan
     ],
 )
 def test_new_operations_add_their_time_to_the_case(base, new, place, log):
-    found = added(base, new)
-    assert found.name == f"new and gone operations, {place}"
-    assert set(found.members) == base.keys() ^ new.keys()
-    assert found.logs == pytest.approx([log])
-    assert found.weight == 1.0
-    assert found.share == pytest.approx(max(found.base_ns, found.head_ns) / sum(base.values()))
+    quantity = added(base, new)
+    assert quantity.name == f"new and gone operations, {place}"
+    assert set(quantity.members) == base.keys() ^ new.keys()
+    assert quantity.logs == pytest.approx([log])
+    assert quantity.weight == 1.0
+    assert quantity.share == pytest.approx(
+        max(quantity.base_ns, quantity.head_ns) / sum(base.values())
+    )
 
 
 @pytest.mark.parametrize(
@@ -455,14 +464,14 @@ def test_new_operations_add_their_time_to_the_case(base, new, place, log):
 )
 def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how):
     stay = {CONV: 99, TINY: 1, ("y", "backward", "fc1"): 1}
-    [found] = [
-        one
-        for one in quantities(
+    [quantity] = [
+        quantity
+        for quantity in quantities(
             [launch(build(side(operations={**stay, **base}), side(operations={**stay, **new})))]
         )
-        if one.replaced
+        if quantity.replaced
     ]
-    assert (found.title, found.how_replaced) == (title, how)
+    assert (quantity.title, quantity.how_replaced) == (title, how)
 
 
 @pytest.mark.parametrize(
@@ -485,12 +494,12 @@ def test_operations_that_took_no_time_anywhere_are_no_quantity():
     } == {"iteration", "mean"}
 
 
-def of_case(base, new):
+def case_changes(base, new):
     """The change of a case by each clock, from one build."""
     return {
-        (one.kind, one.name): math.exp(one.logs[0])
-        for one in quantities([launch(build(base, new))])
-        if one.is_case
+        (quantity.kind, quantity.name): math.exp(quantity.logs[0])
+        for quantity in quantities([launch(build(base, new))])
+        if quantity.is_case
     }
 
 
@@ -507,7 +516,9 @@ def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iterati
         block_ns=(110,) * 3,
     )
     [log] = [
-        one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])
+        quantity.logs[0]
+        for quantity in quantities([launch(build(base, new))])
+        if quantity.name.startswith(MM[0])
     ]
     direct = math.log(2)
     share_and_case = math.log(1.1)
@@ -526,7 +537,9 @@ def test_their_share_does_not_count_where_it_shows_something_else(calls, blocks,
     base = side(100, {MM: 100, ADD: 300}, block_ns=blocks, by_share=by_share)
     new = side(100, {MM: operation(200, calls=calls), ADD: 600}, block_ns=blocks, by_share=by_share)
     [log] = [
-        one.logs[0] for one in quantities([launch(build(base, new))]) if one.name.startswith(MM[0])
+        quantity.logs[0]
+        for quantity in quantities([launch(build(base, new))])
+        if quantity.name.startswith(MM[0])
     ]
     assert log == pytest.approx(math.log(2))
 
@@ -534,9 +547,9 @@ def test_their_share_does_not_count_where_it_shows_something_else(calls, blocks,
 def test_cpu_time_is_compared_over_blocks_if_pairs_vary_more():
     base = side(times={"wall": (110, 440, 27.5), "cpu": (100, 400, 25)}, block_ns=(100, 100, 100))
     new = side(times={"wall": (220, 55, 440), "cpu": (200, 50, 400)}, block_ns=(104, 104, 104))
-    found = of_case(base, new)
+    changes = case_changes(base, new)
     # Wall time is 1.1 times the CPU time on both sides.
-    assert list(found.values()) == pytest.approx([1.04] * 4)
+    assert list(changes.values()) == pytest.approx([1.04] * 4)
 
 
 def test_blocks_and_pairs_count_by_the_inverse_squares_of_their_errors():
@@ -545,68 +558,74 @@ def test_blocks_and_pairs_count_by_the_inverse_squares_of_their_errors():
     blocks = (1.00, 1.02, 1.04, 1.06, 1.08)
     base = side(times={"wall": (100,) * 5, "cpu": (100,) * 5}, block_ns=(100,) * 5)
     pairs_alone, blocks_alone = (
-        of_case(base, side(times={"wall": new, "cpu": new}, block_ns=()))["iteration", "cpu"]
+        case_changes(base, side(times={"wall": new, "cpu": new}, block_ns=()))["iteration", "cpu"]
         for new in ((100, 102, 104, 106, 108), turns)
     )
-    new = side(times={"wall": turns, "cpu": turns}, block_ns=tuple(100 * each for each in blocks))
+    new = side(
+        times={"wall": turns, "cpu": turns}, block_ns=tuple(100 * factor for factor in blocks)
+    )
     variances = [
-        statistics.variance(map(math.log, of)) for of in (blocks, [each / 100 for each in turns])
+        statistics.variance(map(math.log, of)) for of in (blocks, [ns / 100 for ns in turns])
     ]
     expected = (math.log(pairs_alone) / variances[0] + math.log(blocks_alone) / variances[1]) / sum(
         1 / v for v in variances
     )
-    assert math.log(of_case(base, new)["iteration", "cpu"]) == pytest.approx(expected)
+    assert math.log(case_changes(base, new)["iteration", "cpu"]) == pytest.approx(expected)
     # Exchanging the sides only changes the sign.
-    assert of_case(new, base)["iteration", "cpu"] == pytest.approx(
-        1 / of_case(base, new)["iteration", "cpu"]
+    assert case_changes(new, base)["iteration", "cpu"] == pytest.approx(
+        1 / case_changes(base, new)["iteration", "cpu"]
     )
 
 
 def test_blocks_count_alone_without_usable_pairs():
     times = {"wall": (110,) * 3, "cpu": (0, 100, 0)}  # a coarse clock
-    found = of_case(side(times=times, block_ns=(100,) * 3), side(times=times, block_ns=(104,) * 3))
-    assert found["mean", "cpu"] == pytest.approx(1.04)
+    changes = case_changes(
+        side(times=times, block_ns=(100,) * 3), side(times=times, block_ns=(104,) * 3)
+    )
+    assert changes["mean", "cpu"] == pytest.approx(1.04)
 
 
 def test_a_side_that_sleeps_is_slower_by_wall_time_alone():
     base = side(times={"wall": (101, 101, 202), "cpu": (100, 100, 200)}, block_ns=(90,) * 3)
     new = side(times={"wall": (121, 120, 242), "cpu": (100, 100, 200)}, block_ns=(90,) * 3)
-    found = of_case(base, new)
-    assert found["iteration", "cpu"] == found["mean", "cpu"] == 1.0
-    assert found["iteration", "wall"] == pytest.approx(1.21 / 1.01)
-    assert found["mean", "wall"] == pytest.approx((1.21 + 1.20 + 1.21) / (3 * 1.01))
+    changes = case_changes(base, new)
+    assert changes["iteration", "cpu"] == changes["mean", "cpu"] == 1.0
+    assert changes["iteration", "wall"] == pytest.approx(1.21 / 1.01)
+    assert changes["mean", "wall"] == pytest.approx((1.21 + 1.20 + 1.21) / (3 * 1.01))
 
 
 def test_blocks_of_one_side_alone_are_not_compared():
     times = {"wall": (100,) * 3, "cpu": (100,) * 3}
-    assert set(of_case(side(times=times, block_ns=(50,) * 3), side(times=times)).values()) == {1.0}
+    assert set(case_changes(side(times=times, block_ns=(50,) * 3), side(times=times)).values()) == {
+        1.0
+    }
 
 
 def test_blocks_need_usable_times():
     times = {"wall": (100,) * 3, "cpu": (100,) * 3}
     logs = {
-        one.name: one.logs[0]
-        for one in quantities([launch(build(side(times=times, block_ns=(0,) * 3)))])
-        if one.kind == "iteration"
+        quantity.name: quantity.logs[0]
+        for quantity in quantities([launch(build(side(times=times, block_ns=(0,) * 3)))])
+        if quantity.kind == "iteration"
     }
     assert all(map(math.isnan, logs.values()))
 
 
 def test_an_iteration_without_cpu_time_has_no_wall_time_either():
     base = side(times={"wall": (100,) * 5, "cpu": (100, 0, 100, 100, 100)}, block_ns=(100,) * 3)
-    assert of_case(base, base)["iteration", "wall"] == 1.0
+    assert case_changes(base, base)["iteration", "wall"] == 1.0
 
 
 def test_operations_are_summed_iteration_by_iteration():
     large = operation((9_000_000,) * 3)
     base = side(operations={CONV: large, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
     new = side(operations={CONV: large, TINY: operation((2, 4, 6)), ADD: operation((60, 40, 20))})
-    [other] = [
+    [rest] = [
         quantity for quantity in quantities([launch(build(base, new))]) if quantity.kind == "other"
     ]
-    assert other.logs == pytest.approx([math.log(2)])
-    assert (other.base_ns, other.head_ns) == (22, 44)
-    assert other.share == pytest.approx(22 / 9_000_022)
+    assert rest.logs == pytest.approx([math.log(2)])
+    assert (rest.base_ns, rest.head_ns) == (22, 44)
+    assert rest.share == pytest.approx(22 / 9_000_022)
 
 
 def test_fresh_launches_hold_what_the_first_ones_held():
@@ -624,12 +643,12 @@ def test_fresh_launches_hold_what_the_first_ones_held():
 def test_what_one_side_of_fresh_launches_lacks_has_no_difference_there():
     grouping = {CASE: [OperationGroup("operation", "aten::clone, forward fc1", (CLONE,))]}
     lacking = build(side(operations={MM: 9}), side(operations={MM: 9, CLONE: 9}))
-    [one] = [
+    [quantity] = [
         quantity
         for quantity in quantities([launch(lacking)], grouping)
         if quantity.kind == "operation"
     ]
-    assert math.isnan(one.logs[0])
+    assert math.isnan(quantity.logs[0])
 
 
 KEYS = st.sampled_from([MM, CONV, ADD, CLONE, GEMM, TINY, FORWARD, BETWEEN])
@@ -665,26 +684,28 @@ def any_launches(draw):
 @settings(parent=strategies.ANY_SPEED, max_examples=60)
 @given(any_launches())
 def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
-    swapped = [gate_builders.swapped(one) for one in launches]
+    swapped = [gate_builders.swapped(measured) for measured in launches]
     assert groups(builds_of(swapped)) == groups(builds_of(launches))
-    found = quantities(launches)
+    straight = quantities(launches)
     mirrored = quantities(swapped)
-    assert [one.members for one in mirrored] == [one.members for one in found]
-    assert [(one.key, one.base_ns, one.head_ns) for one in mirrored] == [
-        (one.key, one.head_ns, one.base_ns) for one in found
+    assert [quantity.members for quantity in mirrored] == [
+        quantity.members for quantity in straight
     ]
-    for one, other in zip(found, mirrored, strict=True):
-        assert other.replaced == tuple(
-            Replaced(key, head_ns, base_ns) for key, base_ns, head_ns in one.replaced
+    assert [(quantity.key, quantity.base_ns, quantity.head_ns) for quantity in mirrored] == [
+        (quantity.key, quantity.head_ns, quantity.base_ns) for quantity in straight
+    ]
+    for quantity, mirror in zip(straight, mirrored, strict=True):
+        assert mirror.replaced == tuple(
+            Replaced(key, head_ns, base_ns) for key, base_ns, head_ns in quantity.replaced
         )
-        assert other.logs == pytest.approx([-log for log in one.logs], abs=1e-12, nan_ok=True)
+        assert mirror.logs == pytest.approx([-log for log in quantity.logs], abs=1e-12, nan_ok=True)
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=60)
 @given(any_launches())
 def test_every_operation_is_held_once_or_with_its_place(launches):
     builds = builds_of(launches)
-    sides = [each for one in builds for each in one.values()]
+    sides = [sample for measured in builds for sample in measured.values()]
     checked = [
         key for kind, _, keys in groups(builds) for key in keys if kind not in ("replaced", "added")
     ]
@@ -692,5 +713,5 @@ def test_every_operation_is_held_once_or_with_its_place(launches):
         key for kind, _, keys in groups(builds) for key in keys if kind in ("replaced", "added")
     }
     assert len(checked) == len(set(checked))
-    if all(each.operations for each in sides):
-        assert set(checked) | places == {key for each in sides for key in each.operations}
+    if all(sample.operations for sample in sides):
+        assert set(checked) | places == {key for sample in sides for key in sample.operations}

@@ -35,8 +35,8 @@ from mnistbench.gate.words import ALL_CASES
 
 
 def written(path, *lines):
-    for each in lines:
-        append(path, each)
+    for stored_line in lines:
+        append(path, stored_line)
     return path
 
 
@@ -100,10 +100,13 @@ def test_samples_that_an_earlier_version_saved_are_read():
     recorded = load(Path(__file__).parents[2] / "data" / "gate_samples_0.1.0.jsonl.gz")
     assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
     assert recorded.header.labels == {CASE: gate_builders.LABEL}
-    assert [one.stage for one in recorded.launches] == [1, 1, 1, 2]
-    found = {quantity.key[1:]: quantity for quantity in quantities(recorded.launches[:3])}
-    assert found["iteration", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
-    assert (found["operation", "aten::mm, forward fc1"].base_ns, found["mean", "cpu"].head_ns) == (
+    assert [launch.stage for launch in recorded.launches] == [1, 1, 1, 2]
+    by_key = {quantity.key[1:]: quantity for quantity in quantities(recorded.launches[:3])}
+    assert by_key["iteration", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
+    assert (
+        by_key["operation", "aten::mm, forward fc1"].base_ns,
+        by_key["mean", "cpu"].head_ns,
+    ) == (
         1_012_105.5,
         5_357_994.0,
     )
@@ -166,15 +169,15 @@ SIDE_PATH = ("cases", CASE, 0, "base")
 
 def changed(document, path, value):
     """A copy with one place replaced, or deleted where the value is ``...``."""
-    found = json.loads(json.dumps(document))
-    place = found
+    copied = json.loads(json.dumps(document))
+    place = copied
     for step in path[:-1]:
         place = place[step]
     if value is ...:
         del place[path[-1]]
     else:
         place[path[-1]] = value
-    return found
+    return copied
 
 
 @pytest.mark.parametrize(
@@ -242,7 +245,7 @@ LINES = [header().line(), line(launch(build(side(operations={MM: 5, TINY: 7})), 
 @given(st.data())
 def test_a_file_whose_bytes_were_spoiled_is_loaded_or_refused_in_a_line(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "bytes.jsonl.gz"
-    whole = bytearray(gzipped(*(json.dumps(each) + "\n" for each in LINES)))
+    whole = bytearray(gzipped(*(json.dumps(stored_line) + "\n" for stored_line in LINES)))
     position = data.draw(st.integers(0, len(whole) - 1))
     whole[position] ^= data.draw(st.integers(1, 255))
     path.write_bytes(bytes(whole))

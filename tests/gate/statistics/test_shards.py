@@ -67,7 +67,7 @@ def file_of(
     count = changes.pop("count", LAUNCHES)
     if launches is None:
         launches = series(cases, count=count, seed=number, once=once)
-        flagged = {test: one for test, one in cases.items() if test in slower}
+        flagged = {test: measured for test, measured in cases.items() if test in slower}
         launches += (
             series(flagged, count=changes.pop("fresh", 8), seed=10 + number, stage=2)
             if flagged
@@ -144,7 +144,7 @@ def test_all_shards_are_judged_as_one_gate(tmp_path):
     paths = [file_of(tmp_path, number) for number in (2, 3, 1)]
     verdict = judged(*paths)
     assert verdict.outcome == PASSED, verdict.reasons
-    assert {one.quantity.case for one in verdict.decision.cases} == {
+    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {
         test.rpartition("::")[2] for test in TESTS
     }
     assert set(verdict.header.labels) == set(TESTS)
@@ -175,11 +175,11 @@ def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
     alone = conclude(load(paths[2]), JudgeOptions())
     together = judged(*paths)
     assert (alone.outcome, together.outcome) == (REGRESSED, REGRESSED)
-    assert [one.quantity.key for one in together.regressions] == [
-        one.quantity.key for one in alone.regressions
+    assert [finding.quantity.key for finding in together.regressions] == [
+        finding.quantity.key for finding in alone.regressions
     ]
     assert "wall time (test_" in last_line(together)
-    assert [one.quantity.case for one in together.decision.once] == [
+    assert [estimate.quantity.case for estimate in together.decision.once] == [
         f"{ALL_CASES} of shard {number}/3" for number in (1, 2, 3)
     ]
     assert (together.decision.launches, together.decision.fresh, together.decision.shards) == (
@@ -211,8 +211,8 @@ def test_the_bounds_of_a_shard_have_its_share_of_the_confidence():
         quantity(tuple(generator.normal(0, 0.01, LAUNCHES)), case=f"test_{case}")
         for case in range(20)
     ]
-    logs = np.array([one.logs for one in part])
-    _, high = simultaneous_bounds(logs, 1, 0.95 ** (1 / 4), [one.kind for one in part])
+    logs = np.array([measured.logs for measured in part])
+    _, high = simultaneous_bounds(logs, 1, 0.95 ** (1 / 4), [measured.kind for measured in part])
     decisions = [decide(part, [], Thresholds(), 1, shards=shards) for shards in (1, 4)]
     assert decisions[1].bound == pytest.approx(math.expm1(high.max()))
     assert decisions[1].bound > decisions[0].bound
@@ -258,7 +258,7 @@ def test_a_shard_alone_lacks_all_others(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "end", "said"),
+    ("count", "end", "reason_text"),
     [
         (
             3,
@@ -279,11 +279,11 @@ def test_a_shard_alone_lacks_all_others(tmp_path):
         (10, INTERRUPTED, "shard 2/3: interrupted"),
     ],
 )
-def test_a_shard_that_died_loses_its_own_tests_only(tmp_path, count, end, said):
+def test_a_shard_that_died_loses_its_own_tests_only(tmp_path, count, end, reason_text):
     paths = [file_of(tmp_path, 1), file_of(tmp_path, 2, count=count, end=end), file_of(tmp_path, 3)]
     verdict = judged(*paths)
     [reason] = verdict.reasons
-    assert (reason.kind, reason.text[: len(said)]) == (BROKEN, said)
+    assert (reason.kind, reason.text[: len(reason_text)]) == (BROKEN, reason_text)
     assert len(verdict.decision.cases) == 4 * (len(TESTS) - 2 * (count < LEAST_LAUNCHES))
     assert verdict.unmeasured == ()
 
@@ -307,7 +307,7 @@ def test_two_files_of_one_shard_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "difference"),
     [
         ({"of": 4}, "number of shards is 4 instead of 3"),
         ({"base": "other"}, "base is other instead of origin/main (1a2b3c4)"),
@@ -323,14 +323,14 @@ def test_two_files_of_one_shard_are_refused(tmp_path):
         ({"tests": TESTS[1:]}, f"it lacks the test {TESTS[0]}"),
     ],
 )
-def test_a_shard_of_another_gate_is_refused_with_the_difference(tmp_path, changes, said):
+def test_a_shard_of_another_gate_is_refused_with_the_difference(tmp_path, changes, difference):
     first = file_of(tmp_path, 1)
-    other = file_of(tmp_path, 2, name="other.jsonl.gz", **changes)
+    other_file = file_of(tmp_path, 2, name="other.jsonl.gz", **changes)
     with pytest.raises(UsageError) as raised:
-        gather([other, first])
+        gather([other_file, first])
     assert (
-        str(raised.value)
-        == f"{other}: is of another gate than {first}: {said}; judge the shards of one gate"
+        str(raised.value) == f"{other_file}: is of another gate than {first}: {difference}; "
+        "judge the shards of one gate"
     )
 
 
@@ -367,8 +367,8 @@ def test_gates_that_are_no_shards_are_judged_alone(tmp_path):
 def test_a_false_alarm_of_all_shards_has_a_probability_of_1_in_1_000(shards):
     # p-values of unchanged code are uniform; small ones matter most.
     first = np.exp(np.linspace(math.log(1e-12), math.log(SCREENING), 2_000_001))
-    of_a_look = np.trapezoid(np.minimum(product(shards) / first, CONFIRMING), first)
-    assert shards * len(looks(shards)) * of_a_look == pytest.approx(1.0e-3, rel=0.02)
+    look_risk = np.trapezoid(np.minimum(product(shards) / first, CONFIRMING), first)
+    assert shards * len(looks(shards)) * look_risk == pytest.approx(1.0e-3, rel=0.02)
 
 
 def test_the_product_of_a_single_machine_is_unchanged():

@@ -111,9 +111,9 @@ def operation(
     count=12,
     **changes,
 ):
-    found = logs(change, spread=spread, count=count, seed=[seed, 1])
+    differences = logs(change, spread=spread, count=count, seed=[seed, 1])
     return gate_builders.quantity(
-        found, **{"case": case, "kind": "operation", "name": name, **changes}
+        differences, **{"case": case, "kind": "operation", "name": name, **changes}
     )
 
 
@@ -230,7 +230,7 @@ def texts(result):
     return [reason.text for reason in result.reasons]
 
 
-def found(first, second=(), **changes):
+def decision_of(first, second=(), **changes):
     """What became of a comparison: outcome, verdicts of the findings, reasons."""
     result = decided(among(*first), second, **changes)
     return result.outcome, [finding.verdict for finding in result.findings], texts(result)
@@ -246,7 +246,7 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
     assert (result.outcome, result.findings, result.reasons) == (PASSED, (), ())
     assert (result.launches, result.fresh) == (12, 0)
     assert 0 < result.bound < LIMITS.case
-    assert result.bound == max(one.high for one in result.cases)
+    assert result.bound == max(estimate.high for estimate in result.cases)
     assert (len(result.cases), len(result.operations)) == (4, 6)
 
 
@@ -279,8 +279,8 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
 def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, outcome):
     # An operation of a quarter of its case moves it by little; the case has room for it here.
     share = {"share": 0.005} if first.kind == "operation" else {}
-    changed, again = (dataclasses.replace(one, **share) for one in (first, second))
-    result = found([changed], among(again, count=10, seed=5))
+    changed, again = (dataclasses.replace(candidate, **share) for candidate in (first, second))
+    result = decision_of([changed], among(again, count=10, seed=5))
     assert (*result[:2], bool(result[2])) == (outcome, [verdict], verdict == INCONCLUSIVE)
 
 
@@ -290,9 +290,9 @@ def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
     result = decided(among(*noisy))
     without = decided(among())
     assert (result.outcome, result.reasons, result.unbounded) == (PASSED, (), ())
-    assert min(one.high for one in result.once) > LIMITS.once
-    assert [(one.low, one.high) for one in (*result.cases, *result.operations)] == [
-        (one.low, one.high) for one in (*without.cases, *without.operations)
+    assert min(estimate.high for estimate in result.once) > LIMITS.once
+    assert [(estimate.low, estimate.high) for estimate in (*result.cases, *result.operations)] == [
+        (estimate.low, estimate.high) for estimate in (*without.cases, *without.operations)
     ]
     # Their spread is no one else's s0.
     assert kinds_of([call(), mean(), operation(), added(), *noisy[:1], once(kind="memory")]) == [
@@ -314,12 +314,12 @@ def test_a_limit_of_what_occurs_once_is_an_option():
 )
 def test_new_operations_matter_from_half_a_percent_of_their_case_on(again, verdict, outcome):
     second = among(fresh(added, again, share=0.01), fresh(call, 0.008), count=10, seed=5)
-    assert found([added(0.008, share=0.01), call(0.008)], second) == (outcome, [verdict], [])
+    assert decision_of([added(0.008, share=0.01), call(0.008)], second) == (outcome, [verdict], [])
 
 
 def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass():
     flagged = operation(0.1, share=0.005)
-    outcome, verdicts, [reason] = found(
+    outcome, verdicts, [reason] = decision_of(
         [flagged], among(fresh(operation, 0.1, spread=0.4, share=0.005), count=10, seed=5)
     )
     assert (outcome, verdicts) == (INCONCLUSIVE, [INCONCLUSIVE])
@@ -354,7 +354,7 @@ def test_bounds_of_what_was_measured_again_are_of_all_its_launches():
         math.expm1((12 * math.log(1.03) + 10 * math.log(1.01)) / 22)
     )
     assert after.p == before.p
-    assert {one.launches for one in again.cases[1:]} == {12}
+    assert {estimate.launches for estimate in again.cases[1:]} == {12}
 
 
 def test_findings_come_in_the_order_of_what_they_cost_their_case():
@@ -409,7 +409,7 @@ def test_a_quantity_without_a_difference_is_a_reason(spoiled, what):
 def test_an_operation_that_its_whole_case_contradicts_is_no_regression():
     # Half of the case got 30 % slower, and the case did not.
     changed = operation(0.3, share=0.5), fresh(operation, 0.3, share=0.5)
-    outcome, verdicts, [reason] = found(changed[:1], changed[1:])
+    outcome, verdicts, [reason] = decision_of(changed[:1], changed[1:])
     assert (outcome, verdicts) == (INCONCLUSIVE, [CONTRADICTED])
     assert reason == (
         f"case: {MM} differs by +30.0 %, more than the time of its case shows; profile this "
@@ -424,12 +424,12 @@ def test_an_operation_that_is_slower_than_its_slower_case_shows_has_a_true_sente
         among(operation(1.0, share=0.5), call(0.2)),
         [fresh(operation, 1.0, share=0.5), fresh(call, 0.2)],
     )
-    assert sorted(one.verdict for one in result.findings) == [CONTRADICTED, REGRESSED]
+    assert sorted(finding.verdict for finding in result.findings) == [CONTRADICTED, REGRESSED]
     assert "more than the time of its case shows" in " ".join(texts(result))
 
 
 @pytest.mark.parametrize(
-    ("others", "verdict"),
+    ("other_changes", "verdict"),
     [
         ([call(0.15)], REGRESSED),  # the case got slower by as much
         ([call(0.15, name="cpu", clock="cpu")], REGRESSED),  # by either clock
@@ -440,14 +440,20 @@ def test_an_operation_that_is_slower_than_its_slower_case_shows_has_a_true_sente
         ([operation(-0.4, name="x", share=0.4, spread=1.0)], CONTRADICTED),  # or perhaps not
     ],
 )
-def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower(others, verdict):
-    result = decided(among(operation(0.3, share=0.5), *others), [fresh(operation, 0.3, share=0.5)])
-    assert [one.verdict for one in result.findings if one.quantity.name == MM] == [verdict]
+def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower(
+    other_changes, verdict
+):
+    result = decided(
+        among(operation(0.3, share=0.5), *other_changes), [fresh(operation, 0.3, share=0.5)]
+    )
+    assert [finding.verdict for finding in result.findings if finding.quantity.name == MM] == [
+        verdict
+    ]
 
 
-@pytest.mark.parametrize(("of_busy", "verdict"), [(0.2, REGRESSED), (0.0, CONTRADICTED)])
+@pytest.mark.parametrize(("busy_change", "verdict"), [(0.2, REGRESSED), (0.0, CONTRADICTED)])
 def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_launches(
-    of_busy, verdict
+    busy_change, verdict
 ):
     """A kernel with 80 % of the busy time takes 25 % more.
 
@@ -456,18 +462,20 @@ def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_lau
     clocks = [
         call(0.0),
         call(0.0, name="device", clock="device"),
-        call(of_busy, name="busy", clock="busy"),
+        call(busy_change, name="busy", clock="busy"),
     ]
     result = decided(
         among(operation(0.25, share=0.8), *clocks), [fresh(operation, 0.25, share=0.8)]
     )
-    assert [one.verdict for one in result.findings if one.quantity.name == MM] == [verdict]
+    assert [finding.verdict for finding in result.findings if finding.quantity.name == MM] == [
+        verdict
+    ]
 
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count):
     second = [operation(0.1, count=count, share=0.005)] if count else []
-    outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
+    outcome, verdicts, [reason] = decision_of([operation(0.1, share=0.005)], second)
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
     assert reason == (
         f"case: {MM} differs by +10.0 %, and {count} fresh launches are too few to confirm it; "
@@ -526,7 +534,7 @@ def test_fresh_launches_end_when_a_look_settles_the_gate(first, second, count, s
 
 
 def test_an_improvement_that_was_not_measured_again_is_no_reason():
-    assert found([operation(-0.1)]) == (PASSED, [UNCONFIRMED], [])
+    assert decision_of([operation(-0.1)]) == (PASSED, [UNCONFIRMED], [])
 
 
 def test_what_fresh_launches_could_not_measure_is_not_blamed_on_their_number():
@@ -535,7 +543,7 @@ def test_what_fresh_launches_could_not_measure_is_not_blamed_on_their_number():
         *among(spoiled, count=10, seed=5)[1:],
         dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:])),
     ]
-    outcome, verdicts, [reason] = found([operation(0.1, share=0.005)], second)
+    outcome, verdicts, [reason] = decision_of([operation(0.1, share=0.005)], second)
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
     assert "too few" not in reason
     assert "--budget" not in reason
@@ -545,7 +553,7 @@ def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
     noisy = call(0.005, spread=0.04, case="noisy")
     result = decided(among(noisy))
     [reason] = texts(result)
-    [estimate] = [one for one in result.cases if one.quantity == noisy]
+    [estimate] = [estimate for estimate in result.cases if estimate.quantity == noisy]
     assert (result.outcome, result.findings) == (INCONCLUSIVE, ())
     match = re.fullmatch(
         (
@@ -573,7 +581,7 @@ def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
     ],
 )
 def test_a_case_that_no_number_of_launches_settles_says_so(noisy, end):
-    outcome, verdicts, [reason] = found([noisy])
+    outcome, verdicts, [reason] = decision_of([noisy])
     assert (outcome, verdicts) == (INCONCLUSIVE, [])
     assert reason.startswith("noisy: a slowdown of up to ")
     assert reason.endswith(end)
@@ -596,7 +604,7 @@ def test_a_bound_that_is_not_excluded_is_more_than_the_threshold_also_as_it_is_w
     ],
 )
 def test_every_clock_of_a_case_has_to_exclude_a_regression(clock, title):
-    outcome, _, [reason] = found([call(0.005, spread=0.04, name=clock, clock=clock)])
+    outcome, _, [reason] = decision_of([call(0.005, spread=0.04, name=clock, clock=clock)])
     assert outcome == INCONCLUSIVE
     assert reason.startswith("case: a slowdown of up to ")
     assert f" of its {title} cannot" in reason
@@ -626,21 +634,23 @@ def test_an_accepted_slower_median_leaves_the_bound_of_the_mean():
 
 def test_a_regression_is_told_also_where_another_case_is_too_noisy():
     noisy = call(0.005, spread=0.05, case="noisy")
-    outcome, verdicts, reasons = found([call(0.1), noisy], [fresh(call, 0.1)])
+    outcome, verdicts, reasons = decision_of([call(0.1), noisy], [fresh(call, 0.1)])
     assert (outcome, verdicts, len(reasons)) == (REGRESSED, [REGRESSED], 1)
 
 
 def test_what_happens_in_few_iterations_is_seen_by_the_mean():
     # Every fifth iteration takes twice as long: the median does not move.
     first = [call(0.0), mean(0.2, seed=5)]
-    outcome, verdicts, _ = found(first, among(fresh(call, 0.0), fresh(mean, 0.2), count=10, seed=5))
+    outcome, verdicts, _ = decision_of(
+        first, among(fresh(call, 0.0), fresh(mean, 0.2), count=10, seed=5)
+    )
     assert (outcome, verdicts) == (REGRESSED, [REGRESSED])
     assert decided(among(*first)).outcome == INCONCLUSIVE  # flagged, and not confirmed by anything
 
 
 def test_a_slower_mean_that_fresh_launches_neither_confirm_nor_rule_out_is_inconclusive():
     again = among(fresh(call, 0.0), fresh(mean, 0.01, spread=0.06), count=10, seed=5)
-    outcome, verdicts, [reason] = found([call(0.0), mean(0.05, spread=0.02, seed=5)], again)
+    outcome, verdicts, [reason] = decision_of([call(0.0), mean(0.05, spread=0.02, seed=5)], again)
     assert (outcome, verdicts) == (INCONCLUSIVE, [INCONCLUSIVE])
     assert reason.startswith("case: mean wall time was flagged, and 10 fresh launches neither ")
 
@@ -649,7 +659,7 @@ def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is
     result = decided(among(mean(0.0, spread=0.05)))
     assert result.outcome == PASSED
     assert LIMITS.case < result.bound_of_means < MEAN_FACTOR * LIMITS.case
-    outcome, _, [reason] = found([mean(0.0, spread=0.2)])
+    outcome, _, [reason] = decision_of([mean(0.0, spread=0.2)])
     assert outcome == INCONCLUSIVE
     assert " of its mean wall time cannot be ruled out" in reason
 
@@ -669,7 +679,7 @@ def test_an_operation_that_is_not_bounded_is_named_and_a_large_one_is_a_reason(
     noisy, reasons, named
 ):
     result = decided(among(noisy))
-    assert [one.quantity for one in result.unbounded] == [noisy] * named
+    assert [estimate.quantity for estimate in result.unbounded] == [noisy] * named
     assert [reason.kind for reason in result.reasons] == [verdicts.NOISE] * reasons
     assert result.outcome == (INCONCLUSIVE if reasons else PASSED)
 
@@ -679,7 +689,7 @@ def test_of_what_is_not_bounded_the_largest_share_comes_first():
         operation(0.0, spread=0.1, share=share, name=f"of {share}", seed=9)
         for share in (0.03, 0.08, 0.05)
     ]
-    assert [one.quantity.name for one in decided(among(*noisy)).unbounded] == [
+    assert [estimate.quantity.name for estimate in decided(among(*noisy)).unbounded] == [
         "of 0.08",
         "of 0.05",
         "of 0.03",
@@ -712,7 +722,7 @@ def test_differences_of_any_size_have_a_verdict(factor):
     ]
     result = decide(quantities, [], LIMITS, SEED)
     assert result.outcome == INCONCLUSIVE
-    assert all(one.high == math.inf or one.high > 0 for one in result.cases)
+    assert all(estimate.high == math.inf or estimate.high > 0 for estimate in result.cases)
 
 
 # ---- properties ----------------------------------------------------------------------------------
@@ -721,9 +731,12 @@ def test_differences_of_any_size_have_a_verdict(factor):
 def mirrored(quantities):
     return [
         dataclasses.replace(
-            one, logs=tuple(-log for log in one.logs), base_ns=one.head_ns, head_ns=one.base_ns
+            quantity,
+            logs=tuple(-log for log in quantity.logs),
+            base_ns=quantity.head_ns,
+            head_ns=quantity.base_ns,
         )
-        for one in quantities
+        for quantity in quantities
     ]
 
 
@@ -739,12 +752,12 @@ SCENES = {
 @pytest.mark.parametrize("scene", SCENES)
 def test_sides_that_change_names_change_the_verdict_and_mirror_the_bounds(scene):
     first, second = SCENES[scene]
-    one = decided(among(*first), second)
-    other = decided(mirrored(among(*first)), mirrored(second))
+    straight = decided(among(*first), second)
+    swapped = decided(mirrored(among(*first)), mirrored(second))
     turned = {REGRESSED: IMPROVED, IMPROVED: REGRESSED, UNCONFIRMED: UNCONFIRMED}
-    assert [f.verdict for f in other.findings] == [turned[f.verdict] for f in one.findings]
+    assert [f.verdict for f in swapped.findings] == [turned[f.verdict] for f in straight.findings]
     for before, after in zip(
-        (*one.cases, *one.operations), (*other.cases, *other.operations), strict=True
+        (*straight.cases, *straight.operations), (*swapped.cases, *swapped.operations), strict=True
     ):
         assert after.p == before.p
         assert 1 + after.change == pytest.approx(1 / (1 + before.change))
@@ -752,7 +765,7 @@ def test_sides_that_change_names_change_the_verdict_and_mirror_the_bounds(scene)
             (1 / (1 + before.high), 1 / (1 + before.low))
         )
     if scene == "slower":
-        assert (one.outcome, other.outcome) == (REGRESSED, PASSED)
+        assert (straight.outcome, swapped.outcome) == (REGRESSED, PASSED)
 
 
 LOGS = st.sampled_from([0.0, 0.0, 0.01, -0.01, 0.3, 43.0, -43.0, math.nan]) | st.floats(-43, 43)
@@ -764,7 +777,7 @@ def any_effects(draw):
 
     A launch whose times are spoiled has none.
     """
-    found = []
+    drawn = []
     for number in range(draw(st.integers(1, 4))):
         kind = draw(
             st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "other"])
@@ -774,7 +787,7 @@ def any_effects(draw):
             if kind in ("iteration", "mean")
             else ""
         )
-        found.append(
+        drawn.append(
             gate_builders.quantity(
                 draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8)),
                 kind=kind,
@@ -783,7 +796,7 @@ def any_effects(draw):
                 share=draw(st.floats(0, 1)),
             )
         )
-    return found
+    return drawn
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
@@ -801,19 +814,21 @@ def test_whatever_was_measured_there_is_a_verdict(quantities, again):
         assert not result.reasons
         assert all(finding.verdict != REGRESSED for finding in result.findings)
         assert result.bound <= LIMITS.case or all(
-            one.quantity.kind != "iteration" for one in result.cases
+            estimate.quantity.kind != "iteration" for estimate in result.cases
         )
         assert result.bound_of_means <= 0.1 or all(
-            one.quantity.kind != "mean" for one in result.cases
+            estimate.quantity.kind != "mean" for estimate in result.cases
         )
 
 
-@pytest.mark.parametrize(("made", "is_wider"), [(call, True), (operation, False)])
-def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(made, is_wider):
+@pytest.mark.parametrize(("build", "is_wider"), [(call, True), (operation, False)])
+def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(build, is_wider):
     slow = (0.001, -0.002, 0.0, 0.002, 0.1, -0.001, 0.001, 0.0, -0.001, 0.002)
-    found = decided([dataclasses.replace(made(count=10), logs=slow)])
-    [one] = (*found.cases, *found.operations)
-    above, below = (math.log1p(bound) - math.log1p(one.change) for bound in (one.high, one.low))
+    decision = decided([dataclasses.replace(build(count=10), logs=slow)])
+    [estimate] = (*decision.cases, *decision.operations)
+    above, below = (
+        math.log1p(bound) - math.log1p(estimate.change) for bound in (estimate.high, estimate.low)
+    )
     assert (above > -1.1 * below) == is_wider
 
 
@@ -877,8 +892,8 @@ def test_times_of_an_operation_that_one_side_has_differ_by_its_share_of_the_case
 
 
 def test_a_cost_that_the_base_does_not_have_is_new():
-    found = as_shown(
+    shown = as_shown(
         gate_builders.estimate(16.0, 12.0, 20.0, kind="once", base_ns=0.0, head_ns=80e6)
     )
-    assert (found.quantity.base_ns, found.quantity.head_ns) == (0.0, 80e6)
-    assert (found.change, found.low, found.high) == (math.inf,) * 3
+    assert (shown.quantity.base_ns, shown.quantity.head_ns) == (0.0, 80e6)
+    assert (shown.change, shown.low, shown.high) == (math.inf,) * 3

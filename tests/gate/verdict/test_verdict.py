@@ -122,7 +122,7 @@ def test_slower_code_regresses(slower):
 
 
 def test_sides_that_change_names_improve(slower):
-    verdict = concluded([gate_builders.swapped(one) for one in slower])
+    verdict = concluded([gate_builders.swapped(measured) for measured in slower])
     assert verdict.outcome == PASSED
     assert set(verdicts(verdict).values()) == {IMPROVED}
 
@@ -134,7 +134,7 @@ def test_thresholds_are_those_given(slower):
 def test_two_cases_of_one_label_are_called_by_their_node_ids():
     launches = series({CASE: Measured(), OTHER_CASE: SLOWER})
     verdict = concluded(launches, labels={CASE: LABEL, OTHER_CASE: LABEL})
-    assert {one.quantity.case for one in verdict.decision.cases} == {CASE, OTHER_CASE}
+    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {CASE, OTHER_CASE}
     assert {finding.quantity.case for finding in verdict.decision.findings} == {OTHER_CASE}
 
 
@@ -216,15 +216,15 @@ def test_a_case_that_cannot_be_measured_is_not_passed_over(unmeasurable, reasons
 def test_a_case_that_a_launch_does_not_find_again_is_judged_in_no_launch():
     both = series({CASE: Measured(), OTHER_CASE: Measured(factor=1.5)}, count=4)
     lacking = [
-        dataclasses.replace(one, unmeasurable={OTHER_CASE: "its id differs"})
-        for one in series(count=4, seed=2)
+        dataclasses.replace(measured, unmeasurable={OTHER_CASE: "its id differs"})
+        for measured in series(count=4, seed=2)
     ]
     verdict = concluded([*both, *lacking], labels=BOTH)
     assert verdict.unmeasurable == {OTHER_CASE: "its id differs"}
     assert texts(verdict) == (
         f"not measured: {OTHER_CASE}: its id differs; add --allow-missing to judge without it",
     )
-    assert {one.quantity.case for one in verdict.decision.cases} == {LABEL}
+    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {LABEL}
     allowed = conclude(recorded([*both, *lacking], labels=BOTH), JudgeOptions(allow_missing=True))
     assert (allowed.outcome, list(allowed.header.labels)) == (PASSED, [CASE])
 
@@ -351,9 +351,9 @@ def with_a_new_cost(launch):
 
 def test_a_cost_that_the_base_does_not_have_is_new_and_accepted_by_the_limit_that_is_advised():
     launches = [
-        with_a_new_cost(one)
+        with_a_new_cost(measured)
         for stage in (1, 2)
-        for one in series(once=COSTS_OF_THE_SAME_CODE, stage=stage, seed=stage)
+        for measured in series(once=COSTS_OF_THE_SAME_CODE, stage=stage, seed=stage)
     ]
     text = gate_builders.rendered(concluded(launches), "terminal")
     assert "regressed: shared fixtures (all cases), new, 0 ns -> 80.0 ms; confirmed by " in text
@@ -383,7 +383,7 @@ def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):
 
 
 def test_an_improvement_uses_no_acceptance(slower):
-    verdict = concluded([gate_builders.swapped(one) for one in slower], "*:aten::mm")
+    verdict = concluded([gate_builders.swapped(measured) for measured in slower], "*:aten::mm")
     assert (verdict.accepted, verdict.unused) == ((), ("*:aten::mm:900%",))
 
 
@@ -477,17 +477,24 @@ def rebuilt(launches, change):
     """The same launches, each build changed by a function."""
     return [
         dataclasses.replace(
-            one,
-            cases={name: [change(each) for each in builds] for name, builds in one.cases.items()},
+            measured,
+            cases={
+                name: [change(samples) for samples in builds]
+                for name, builds in measured.cases.items()
+            },
         )
-        for one in launches
+        for measured in launches
     ]
 
 
 def with_times(launches, change):
     """The same launches, with what the head's iterations take changed."""
     return rebuilt(
-        launches, lambda each: {**each, HEAD: each[HEAD]._replace(times=change(each[HEAD].times))}
+        launches,
+        lambda samples: {
+            **samples,
+            HEAD: samples[HEAD]._replace(times=change(samples[HEAD].times)),
+        },
     )
 
 
@@ -495,8 +502,8 @@ def test_a_head_whose_every_fifth_iteration_takes_twice_as_long_regresses():
     def every_fifth(times):
         factors = [2 if number % 5 == 2 else 1 for number in range(PAIRS)]
         return {
-            clock: tuple(ns * factor for ns, factor in zip(each, factors, strict=True))
-            for clock, each in times.items()
+            clock: tuple(ns * factor for ns, factor in zip(clock_ns, factors, strict=True))
+            for clock, clock_ns in times.items()
         }
 
     verdict = concluded(with_times(both_stages(Measured()), every_fifth))
@@ -572,27 +579,29 @@ def test_one_sample_of_nothing_does_not_take_an_operation_out(slower):
     assert verdicts(concluded(spoiled))[MM_TEXT] == REGRESSED
 
 
-def zeroed(one):
-    times = one[BASE].operations[MM].self_ns
-    operations = {**one[BASE].operations, MM: operation((0, *times[1:]))}
-    return {**one, BASE: one[BASE]._replace(operations=operations)}
+def zeroed(samples):
+    times = samples[BASE].operations[MM].self_ns
+    operations = {**samples[BASE].operations, MM: operation((0, *times[1:]))}
+    return {**samples, BASE: samples[BASE]._replace(operations=operations)}
 
 
 # ---- memory --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("new", "said"),
+    ("new", "text"),
     [(110, "+10.0 %"), (90, "-10.0 %"), (300, "+200.0 %"), (109, ""), (91, ""), (100, "")],
 )
-def test_peak_memory_is_an_exact_difference_from_a_tenth_on(new, said):
-    of_case = concluded(series(), memory={CASE: {"base": 100, "head": new}}).exact_differences
-    of_process = concluded(series(), resident={"base": 100, "head": new}).exact_differences
-    assert of_case == (
-        {LABEL: (f"peak memory of tensors: 100 -> {new} bytes ({said})",)} if said else {}
+def test_peak_memory_is_an_exact_difference_from_a_tenth_on(new, text):
+    case_differences = concluded(
+        series(), memory={CASE: {"base": 100, "head": new}}
+    ).exact_differences
+    process_differences = concluded(series(), resident={"base": 100, "head": new}).exact_differences
+    assert case_differences == (
+        {LABEL: (f"peak memory of tensors: 100 -> {new} bytes ({text})",)} if text else {}
     )
-    assert of_process == (
-        {"all cases": (f"peak memory of the process: 100 -> {new} bytes ({said})",)} if said else {}
+    assert process_differences == (
+        {"all cases": (f"peak memory of the process: 100 -> {new} bytes ({text})",)} if text else {}
     )
 
 
@@ -604,17 +613,19 @@ def test_without_a_tensor_in_the_base_there_is_no_difference_of_memory():
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "sides", "said"),
+    ("outcomes", "sides", "sentence"),
     [
         ((("aa", 1.0), ("bb", None)), ("head",), "the head computes NaN or infinity"),
         ((("aa", None), ("aa", None)), ("base", "head"), "the base computes NaN or infinity"),
         ((("aa", 1.0), ("bb", 1.1)), (), "the sides compute different numbers"),
     ],
 )
-def test_sides_that_compute_no_numbers_or_others_are_in_the_closing_sentence(outcomes, sides, said):
+def test_sides_that_compute_no_numbers_or_others_are_in_the_closing_sentence(
+    outcomes, sides, sentence
+):
     verdict = concluded(series(Measured(outcomes=outcomes)))
     assert verdict.not_finite.get(LABEL, ()) == sides
-    assert f"{said} in {LABEL}" in last_line(verdict)
+    assert f"{sentence} in {LABEL}" in last_line(verdict)
 
 
 # ---- what differs exactly ------------------------------------------------------------------------
@@ -646,8 +657,8 @@ def test_what_is_counted_differs():
 def test_the_operation_that_added_most_is_told_of_first():
     more = {"calls": 2.0}
     case = Measured(operations=operations(conv=1.1, mm=1.5), new={ADD: more, CONV: more, MM: more})
-    [found] = exact_differences(case).values()
-    assert [fact.partition(",")[0] for fact in found] == [
+    [facts] = exact_differences(case).values()
+    assert [fact.partition(",")[0] for fact in facts] == [
         "aten::mm",
         "aten::mkldnn_convolution",
         "aten::add_",
@@ -685,8 +696,8 @@ def test_facts_are_of_the_first_stage_alone():
 )
 @pytest.mark.parametrize("stage", [1, 2])
 def test_sides_that_do_not_compute_the_same_are_told(base, new, exact, different, stage):
-    one = build(side(outcome=base), side(outcome=new))
-    launches = [launch(), launch(build(), one, stage=stage)]
+    differing = build(side(outcome=base), side(outcome=new))
+    launches = [launch(), launch(build(), differing, stage=stage)]
     assert concluded(launches, exact={CASE: exact}).different == (LABEL,) * different
     assert (
         concluded(launches, exact={CASE: exact}, uncompared={CASE: "returns object"}).different
@@ -726,7 +737,9 @@ def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(
 ):
     lines = drawn[1] if len(drawn[1]) > 1 else [header().line(), *LAUNCHES]
     path = tmp_path_factory.mktemp("samples") / "raw.jsonl.gz"
-    path.write_bytes(gzip.compress("".join(f"{json.dumps(each)}\n" for each in lines).encode()))
+    path.write_bytes(
+        gzip.compress("".join(f"{json.dumps(stored_line)}\n" for stored_line in lines).encode())
+    )
     try:
         verdict = conclude(load(path), JudgeOptions())
     except RecordError:

@@ -39,8 +39,8 @@ def test_json_has_the_times_of_every_step_on_every_rank():
         [1, 2, 4],
         2,
     )
-    one, two, four = data["launches"]
-    assert [len(launch["steps_ns"]) for launch in (one, two, four)] == [1, 2, 4]
+    single, two, four = data["launches"]
+    assert [len(launch["steps_ns"]) for launch in (single, two, four)] == [1, 2, 4]
     assert two["steps_ns"] == [
         [49_500_000, 49 * MS, 50 * MS, 49_500_000],
         [48_500_000, 50 * MS, 49 * MS, 50_500_000],
@@ -51,7 +51,7 @@ def test_json_has_the_times_of_every_step_on_every_rank():
         5 * MS,
         0.8,
     )
-    assert (one["exposed_ns"], one["no_sync_steps_ns"]) == (None, [])
+    assert (single["exposed_ns"], single["no_sync_steps_ns"]) == (None, [])
     assert (four["oversubscribed"], four["efficiency"]) == (True, None)
 
 
@@ -75,9 +75,11 @@ def points(drawing):
 
 def test_points_are_below_the_ideal_line_as_far_as_they_are_slower():
     marks = points(figure(scaling()))
-    (_, one), (_, two) = sorted(marks["o"])
+    (_, single), (_, two) = sorted(marks["o"])
     [(right, four)] = marks["x"]
-    assert (one, two, four) == pytest.approx([1 / 4 * 14, 1.6 / 4 * 14, 80 / 60 / 4 * 14], abs=0.5)
+    assert (single, two, four) == pytest.approx(
+        [1 / 4 * 14, 1.6 / 4 * 14, 80 / 60 / 4 * 14], abs=0.5
+    )
     assert max(marks["."]) == (right, 14)
 
 

@@ -29,11 +29,11 @@ def test_one_rank_communicates_nothing() -> None:
 
 def test_strong_scaling() -> None:
     result = scaling(cores=4)
-    one, two, four = result.launches
-    assert [result.speedup(launch) for launch in (one, two, four)] == pytest.approx(
+    single, two, four = result.launches
+    assert [result.speedup(launch) for launch in (single, two, four)] == pytest.approx(
         [1, 80 / 50, 80 / 60]
     )
-    assert [result.efficiency(launch) for launch in (one, two, four)] == pytest.approx(
+    assert [result.efficiency(launch) for launch in (single, two, four)] == pytest.approx(
         [1, 80 / (2 * 50), 80 / (4 * 60)]
     )
 

@@ -268,11 +268,11 @@ class DemoStudent:
         is_careful = self.number % 3 != 1
         if kind == OPERATION:
             right = truth.operation if truth.measured else "convolution"
-            others = self.draw.sample([name for name in OPERATIONS if name != right], 2)
+            wrong = self.draw.sample([name for name in OPERATIONS if name != right], 2)
             return (
-                (right, others[0])
+                (right, wrong[0])
                 if self.draw.random() < (0.85 if is_careful else 0.4)
-                else tuple(others)
+                else tuple(wrong)
             )
         guess = (5.0 if truth.number is None else truth.number) * self.draw.lognormvariate(0, 0.25)
         # Half of the range, as a logarithm.

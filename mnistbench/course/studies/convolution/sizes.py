@@ -130,9 +130,9 @@ GRID: Mapping[str, ConvolutionSizes] = MappingProxyType(
     {
         "chapter": ConvolutionSizes(1, 3, 32, 32, 2, 5, 5),
         **{
-            f"{layer}-b{batch}": ConvolutionSizes(batch, *of_layer)
+            f"{layer}-b{batch}": ConvolutionSizes(batch, *layer_sizes)
             for batch in (1, 16)
-            for layer, of_layer in {
+            for layer, layer_sizes in {
                 "conv1": (1, 28, 28, 32, 3, 3),
                 "conv2": (32, 26, 26, 64, 3, 3),
                 "fc1": (9216, 1, 1, 128, 1, 1),

@@ -210,12 +210,14 @@ def report_of(study: ConvolutionStudy) -> Report:
     ceilings = {cost.case.dtype: cost.ceilings for cost in study.costs}
     device = study.settings.device
     threads = study.settings.threads
-    by_convolution: dict[str, list[WayCost]] = {cost.case.convolution: [] for cost in study.costs}
+    costs_of_convolution: dict[str, list[WayCost]] = {
+        cost.case.convolution: [] for cost in study.costs
+    }
     for cost in sorted(study.costs, key=lambda cost: cost.seconds):
-        by_convolution[cost.case.convolution].append(cost)
+        costs_of_convolution[cost.case.convolution].append(cost)
     blocks = [
         Block("", tables=(_table(costs, machine(device, threads)),))
-        for costs in by_convolution.values()
+        for costs in costs_of_convolution.values()
     ]
     if study.refused:
         blocks.append(Block("Left out", lines=study.refused))

@@ -70,10 +70,10 @@ def graphs(program: Program) -> tuple[list[Graph], list[str]]:
         captured.append(graph(module, FORWARD))
         if not traces_backward:
             return module.forward
-        both = aot_autograd(
+        compile_both = aot_autograd(
             fw_compiler=keep(FORWARD_PART), bw_compiler=keep(BACKWARD_PART), partition_fn=partition
         )
-        traced: Callable[..., Any] = both(module, inputs)
+        traced: Callable[..., Any] = compile_both(module, inputs)
         return traced
 
     program.step(torch.compile(program.compute, backend=backend, dynamic=False))

@@ -93,7 +93,7 @@ def rounds_ns(nests: Sequence[Nest], line: int, rounds: int) -> list[tuple[float
     }
     blocks = [_timed_block(nest, arrays[tuple(nest.shapes.items())]) for nest in nests]
     times = [[block() for block in blocks] for _ in range(rounds)]
-    return [tuple(of_nest) for of_nest in zip(*times, strict=True)]
+    return [tuple(nest_times) for nest_times in zip(*times, strict=True)]
 
 
 def call_of(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[int], object]:
@@ -139,6 +139,6 @@ def _timed_block(nest: Nest, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable
         return clocked(functools.partial(call, number)).cpu_ns
 
     number = 1
-    while (taken := taken_ns(number)) < _BLOCK_NS / 2:
-        number *= min(100, math.ceil(_BLOCK_NS / max(taken, 1)))
+    while (block_ns := taken_ns(number)) < _BLOCK_NS / 2:
+        number *= min(100, math.ceil(_BLOCK_NS / max(block_ns, 1)))
     return lambda: taken_ns(number) / number / nest.multiply_adds

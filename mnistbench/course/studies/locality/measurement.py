@@ -67,10 +67,10 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
         )
         for n in sizes
     }
-    of_convolution = [
+    convolutions = [
         convolution(order, GRID[name]) for order in settings.orders if order in CONVOLUTIONS
     ]
-    wanted[name] = f"convolution {GRID[name]}", of_convolution
+    wanted[name] = f"convolution {GRID[name]}", convolutions
     wanted = {name: (text, nests) for name, (text, nests) in wanted.items() if nests}
     for name, (_, [nest, *_]) in wanted.items():
         if nest.multiply_adds > most:
@@ -117,8 +117,8 @@ def _computed(
     progress(f"{name}: time")
     times = _times(nests, caches.l2.line, rounds) if rounds else [((), None)] * len(counts)
     results = tuple(
-        NestResult(nest.order, nest.multiply_adds, of_arrays, rounds_ns, in_l1_ns)
-        for nest, of_arrays, (rounds_ns, in_l1_ns) in zip(nests, counts, times, strict=True)
+        NestResult(nest.order, nest.multiply_adds, array_counts, rounds_ns, in_l1_ns)
+        for nest, array_counts, (rounds_ns, in_l1_ns) in zip(nests, counts, times, strict=True)
     )
     lines = sum(
         math.ceil(math.prod(shape) * ITEM / caches.l1.line) for shape in nests[0].shapes.values()
@@ -137,9 +137,9 @@ def _times(
 
     small = [in_l1(nest, of_this_machine().l1.size // 2) for nest in nests]
     timed = iter(rounds_ns([*nests, *(nest for nest in small if nest is not None)], line, rounds))
-    of_nests = [next(timed) for _ in nests]
+    times_of_nests = [next(timed) for _ in nests]
     in_l1_ns = [None if nest is None else statistics.median(next(timed)) for nest in small]
-    return list(zip(of_nests, in_l1_ns, strict=True))
+    return list(zip(times_of_nests, in_l1_ns, strict=True))
 
 
 def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCounts]:
@@ -156,7 +156,7 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
     array_of: Callable[..., Any] = Traced
     loops = nest.loops
     # [sets, ways] of L1 and of L2; no line has the number -1.
-    both: list[Any] = [
+    caches_lines: list[Any] = [
         [[-1] * cache.ways for _ in range(cache.sets)] for cache in (caches.l1, caches.l2)
     ]
     if compiled:
@@ -166,14 +166,14 @@ def simulate(nest: Nest, caches: Caches, *, compiled: bool) -> dict[str, CacheCo
 
         array_of = compiled_traced()
         loops = compiled_loops(nest.loops)
-        both = [np.array(lines, dtype=np.int64) for lines in both]
+        caches_lines = [np.array(lines, dtype=np.int64) for lines in caches_lines]
     arrays = [
         array_of(
             first,
             (*strides(shape), *[0] * (DIMENSIONS - len(shape))),
             caches.l1.line // ITEM,
             caches.l2.line // ITEM,
-            *both,
+            *caches_lines,
         )
         for first, shape in zip(starts(nest, caches.l2.line), nest.shapes.values(), strict=True)
     ]

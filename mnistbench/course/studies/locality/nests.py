@@ -117,10 +117,12 @@ def starts(nest: Nest, line: int) -> list[int]:
 
     One array after the other, each at the start of a line of ``line`` bytes.
     """
-    of_line = line // ITEM
+    line_elements = line // ITEM
     first_elements = [0]
     for shape in nest.shapes.values():
-        first_elements.append(-(-(first_elements[-1] + math.prod(shape)) // of_line) * of_line)
+        first_elements.append(
+            -(-(first_elements[-1] + math.prod(shape)) // line_elements) * line_elements
+        )
     return first_elements[:-1]
 
 
@@ -134,6 +136,6 @@ def tile_that_fits(l1: Cache) -> int:
 
     At least one line.
     """
-    of_line = l1.line // ITEM
+    line_elements = l1.line // ITEM
     side = math.isqrt(l1.size // (3 * ITEM))
-    return max(side // of_line * of_line, of_line)
+    return max(side // line_elements * line_elements, line_elements)

@@ -122,7 +122,8 @@ class Places:
 
     def site(self, operation: str = "") -> Site:
         """Return where an operation runs now."""
-        phase = layer = ""
+        phase = ""
+        layer = ""
         for name in self._names:
             if name.startswith(PHASE):
                 phase = name.removeprefix(PHASE)

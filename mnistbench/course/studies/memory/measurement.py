@@ -265,8 +265,8 @@ def allocations(trace: Trace) -> Iterator[tuple[MemoryRecord, ThreadEvent | None
         while waiting and waiting[0].start <= record.ns:
             around.append(waiting.popleft())
         around = [event for event in around if event.end >= record.ns]
-        on_thread = [event for event in around if event.thread == record.thread]
-        yield record, on_thread[-1] if on_thread else None
+        events_of_thread = [event for event in around if event.thread == record.thread]
+        yield record, events_of_thread[-1] if events_of_thread else None
 
 
 def _by_allocator(case: Case) -> tuple[Peak, Mapping[str, int]]:

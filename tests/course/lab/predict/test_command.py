@@ -136,7 +136,7 @@ def test_a_machine_with_one_core_has_ten_questions(typed, monkeypatch, capsys):
 
 
 @pytest.fixture
-def said(tmp_path, monkeypatch, capsys):
+def run_predict(tmp_path, monkeypatch, capsys):
     """Return a function that runs the command without a terminal.
 
     It gives its exit code and what it prints.
@@ -151,8 +151,8 @@ def said(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_without_a_terminal_one_line_names_the_option(said, tmp_path):
-    assert said("--student", "s1") == (
+def test_without_a_terminal_one_line_names_the_option(run_predict, tmp_path):
+    assert run_predict("--student", "s1") == (
         2,
         (
             "mnistbench: --from: there is no terminal to ask in; name a file of answers, or a new "
@@ -167,9 +167,9 @@ def test_without_a_terminal_one_line_names_the_option(said, tmp_path):
     [("--from", "new.toml"), ("--from", "wrong.toml"), ()],
     ids=["new", "wrong", "no terminal"],
 )
-def test_a_lab_does_not_begin_after_a_command_that_failed(said, tmp_path, options):
+def test_a_lab_does_not_begin_after_a_command_that_failed(run_predict, tmp_path, options):
     (tmp_path / "wrong.toml").write_text("[answers]\nimage = 3\n", encoding="utf-8")
-    assert said("--student", "s 1", *options)[0] == 2
+    assert run_predict("--student", "s 1", *options)[0] == 2
     lab = tmp_path / "mnistbench-lab"
     with pytest.raises(UsageError) as raised:
         _begin(lab, LabSettings(), None)
@@ -181,7 +181,7 @@ def test_a_lab_does_not_begin_after_a_command_that_failed(said, tmp_path, option
     assert not (lab / BEGUN).exists()
     (tmp_path / "mine.toml").write_text("[answers]\nimage = [2, 5, 12]\n", encoding="utf-8")
     # A file without answers belongs to no student.
-    assert said("--student", "s2", "--from", "mine.toml")[0] == 0
+    assert run_predict("--student", "s2", "--from", "mine.toml")[0] == 0
     assert read(lab / PREDICTIONS).student == "s2"
 
 
@@ -192,8 +192,8 @@ def test_after_an_interrupt_before_the_first_answer_the_lab_does_not_begin(typed
     assert typed(*GIVEN)[0] == 0
 
 
-def test_a_new_file_gets_the_questions_and_then_answers_them(said, tmp_path):
-    assert said("--student", "s1", "--from", "mine.toml") == (
+def test_a_new_file_gets_the_questions_and_then_answers_them(run_predict, tmp_path):
+    assert run_predict("--student", "s1", "--from", "mine.toml") == (
         2,
         (
             "mnistbench: --from: mine.toml did not exist; your questions are there now: answer "
@@ -207,45 +207,45 @@ def test_a_new_file_gets_the_questions_and_then_answers_them(said, tmp_path):
     path.write_text(
         text.replace("# image = [low, best guess, high]", "image = [2, 5, 12]"), encoding="utf-8"
     )
-    code, line = said("--student", "s1", "--from", "mine.toml", "-o", "here")
+    code, line = run_predict("--student", "s1", "--from", "mine.toml", "-o", "here")
     assert code == 0
     assert line.startswith("here/predictions.toml: 1 of ")
     assert read(tmp_path / "here" / PREDICTIONS).answers == {"image": (2, 5, 12)}
 
 
-def test_a_file_of_a_neighbour_is_refused(said, tmp_path):
-    said("--student", "s1", "--from", "mine.toml")
-    assert said("--student", "s2", "--from", "mine.toml") == (
+def test_a_file_of_a_neighbour_is_refused(run_predict, tmp_path):
+    run_predict("--student", "s1", "--from", "mine.toml")
+    assert run_predict("--student", "s2", "--from", "mine.toml") == (
         2,
         "mnistbench: mine.toml: student: is 's1', not 's2'; their questions are not the same\n",
     )
 
 
-def test_a_file_adds_to_the_kept_answers_of_the_same_student(said, tmp_path):
+def test_a_file_adds_to_the_kept_answers_of_the_same_student(run_predict, tmp_path):
     (tmp_path / "mine.toml").write_text("[answers]\nimage = [2, 5, 12]\n", encoding="utf-8")
     (tmp_path / "blank.toml").write_text("[answers]\n", encoding="utf-8")
     for name in ("mine.toml", "blank.toml"):
-        assert said("--student", "s1", "--from", name)[0] == 0
+        assert run_predict("--student", "s1", "--from", name)[0] == 0
     kept = tmp_path / "mnistbench-lab" / PREDICTIONS
     assert read(kept).answers == {"image": (2, 5, 12)}
-    assert said("--student", "s2", "--from", "blank.toml")[0] == 2
+    assert run_predict("--student", "s2", "--from", "blank.toml")[0] == 2
     assert read(kept).student == "s1"
 
 
-def test_a_name_that_no_submission_may_have_is_refused_before_the_lab(said, tmp_path):
-    assert said("--student", "n" * 201, "--from", "mine.toml")[0] == 2
+def test_a_name_that_no_submission_may_have_is_refused_before_the_lab(run_predict, tmp_path):
+    assert run_predict("--student", "n" * 201, "--from", "mine.toml")[0] == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_time_is_that_of_the_command_not_of_the_file(said, tmp_path):
+def test_the_time_is_that_of_the_command_not_of_the_file(run_predict, tmp_path):
     (tmp_path / "mine.toml").write_text(
         'made = "1999-01-01"\n[answers]\nimage = [2, 5, 12]\n', encoding="utf-8"
     )
-    assert said("--student", "s1", "--from", "mine.toml")[0] == 0
-    made = tomllib.loads((tmp_path / "mnistbench-lab" / PREDICTIONS).read_text(encoding="utf-8"))[
-        "made"
-    ]
-    assert made > "2026"
+    assert run_predict("--student", "s1", "--from", "mine.toml")[0] == 0
+    time_of_file = tomllib.loads(
+        (tmp_path / "mnistbench-lab" / PREDICTIONS).read_text(encoding="utf-8")
+    )["made"]
+    assert time_of_file > "2026"
 
 
 @pytest.mark.parametrize(
@@ -284,12 +284,12 @@ def test_the_time_is_that_of_the_command_not_of_the_file(said, tmp_path):
         ),
     ],
 )
-def test_an_option_that_cannot_be_used_is_one_line(said, tmp_path, options, line):
+def test_an_option_that_cannot_be_used_is_one_line(run_predict, tmp_path, options, line):
     (tmp_path / "wrong.toml").write_text("[answers]\nimage = 3\n", encoding="utf-8")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("", encoding="utf-8")
     before = sorted(tmp_path.rglob("*"))
-    assert said(*options) == (2, f"mnistbench: {line.format(here=tmp_path)}\n")
+    assert run_predict(*options) == (2, f"mnistbench: {line.format(here=tmp_path)}\n")
     lab = tmp_path / "mnistbench-lab"
     assert [
         path for path in sorted(tmp_path.rglob("*")) if lab not in (path, path.parent)
@@ -297,10 +297,10 @@ def test_an_option_that_cannot_be_used_is_one_line(said, tmp_path, options, line
     assert all(read(file).answers == {} for file in lab.glob(PREDICTIONS))
 
 
-def test_predictions_are_refused_once_the_lab_has_begun(said, tmp_path):
+def test_predictions_are_refused_once_the_lab_has_begun(run_predict, tmp_path):
     (tmp_path / "mnistbench-lab" / BEGUN.parent).mkdir(parents=True)
     (tmp_path / "mnistbench-lab" / BEGUN).write_text("{}", encoding="utf-8")
-    assert said("--student", "s1", "--from", os.devnull) == (
+    assert run_predict("--student", "s1", "--from", os.devnull) == (
         2,
         (
             "mnistbench: --output: the lab in mnistbench-lab has begun, too late for predictions; "

@@ -64,8 +64,8 @@ def written(folder, text):
 @many(1500)
 @given(student=names, predictions=answers())
 def test_a_file_is_read_as_it_was_written(folder, student, predictions):
-    made = dataclasses.replace(NONE, student=student, answers=predictions)
-    assert read(written(folder, toml(made, TEXTS))) == made
+    predicted = dataclasses.replace(NONE, student=student, answers=predictions)
+    assert read(written(folder, toml(predicted, TEXTS))) == predicted
 
 
 @many(3000)
@@ -93,16 +93,16 @@ def test_any_text_is_predictions_or_one_line(folder, text):
         predictions = read(path, HEAD)
     except UsageError as error:
         predictions = NONE
-        said = str(error)
+        message = str(error)
     else:
-        said = f"{path}: "
-    assert said.startswith(f"{path}: ")
+        message = f"{path}: "
+    assert message.startswith(f"{path}: ")
     for key, answer in predictions.answers.items():
         check(key, answer)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "fault"),
     [
         ("answers = 1", "answers: Expected `object`, got `int`"),
         ("", "answers: is missing"),
@@ -136,11 +136,11 @@ def test_any_text_is_predictions_or_one_line(folder, text):
         ("[answers]\nimage = [1, 2", "is not TOML ("),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path, text, said):
+def test_a_mistake_is_one_line(tmp_path, text, fault):
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as error:
         read(path, HEAD)
-    assert str(error.value).startswith(f"{path}: {said}")
+    assert str(error.value).startswith(f"{path}: {fault}")
 
 
 def test_a_file_that_is_missing_or_no_text_is_one_line(tmp_path):

@@ -49,7 +49,7 @@ def answers(findings, student="s123", cores=2):
 
 
 def test_every_question_is_asked_and_a_student_gets_the_same_ones_again():
-    assert [each.key for each in questions("s123", "digits", 2)] == list(ASKED)
+    assert [question.key for question in questions("s123", "digits", 2)] == list(ASKED)
     assert questions("s123", "digits", 2) == questions("s123", "digits", 2)
 
 
@@ -62,16 +62,16 @@ def test_the_drawn_questions_are_the_same_on_every_machine():
 def test_two_students_get_different_questions():
     drawn = [questions(f"student {number}", "digits", 2)[-3:] for number in range(100)]
     assert len(set(drawn)) > 95
-    sizes = {question.size for each in drawn for question in each}
+    sizes = {question.size for asked in drawn for question in asked}
     assert len(sizes) > 30
     assert sizes <= set(range(17, 62))
-    assert all(len({question.size for question in each}) == 1 for each in drawn)
+    assert all(len({question.size for question in asked}) == 1 for asked in drawn)
     fixed = {questions(f"student {number}", "digits", 2)[:-3] for number in range(10)}
     assert len(fixed) == 1
 
 
 def test_a_machine_with_one_core_has_no_question_about_threads():
-    assert [each.key for each in questions("s123", "digits", 1)] == [
+    assert [question.key for question in questions("s123", "digits", 1)] == [
         key for key in ASKED if key != "threads"
     ]
 
@@ -128,8 +128,8 @@ def test_what_was_not_measured_has_no_answer():
         time for time in cluster().iteration_times if time.threads > 1
     )  # with an accelerator, the lab measures no others
     assert answers(cluster(iteration_times=times))["threads"] is None
-    one = laptop(environment=dataclasses.replace(laptop().environment, threads=1))
-    assert answers(one)["threads"] is None
+    one_core = laptop(environment=dataclasses.replace(laptop().environment, threads=1))
+    assert answers(one_core)["threads"] is None
     mnist = laptop(settings=dataclasses.replace(laptop().settings, dataset="mnist"))
     assert answers(mnist)["accuracy"] is None
 
@@ -156,10 +156,12 @@ def test_what_was_not_measured_has_no_answer():
 def test_an_operation_is_among_the_possible_ones_by_its_short_name(operation, name):
     question = questions("s123", "digits", 2)[0]
     assert Outcome(question, ("log_softmax", name), operation).inside
-    others = tuple(
-        other for other in ("convolution", "addmm", "mm", "relu", "other") if other != name
+    wrong = tuple(
+        wrong_name
+        for wrong_name in ("convolution", "addmm", "mm", "relu", "other")
+        if wrong_name != name
     )
-    assert Outcome(question, others, operation).inside is False
+    assert Outcome(question, wrong, operation).inside is False
 
 
 @pytest.mark.parametrize(

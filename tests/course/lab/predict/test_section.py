@@ -56,8 +56,8 @@ def report(directory, findings, language="en"):
 def chapter(directory, findings, language="en"):
     """The section as Markdown."""
     document, _, _ = report(directory, findings, language)
-    [found] = [each for each in document.sections if each.name == "predictions"]
-    return markdown_document(dataclasses.replace(document, sections=(found,)))
+    [section] = [candidate for candidate in document.sections if candidate.name == "predictions"]
+    return markdown_document(dataclasses.replace(document, sections=(section,)))
 
 
 def test_the_section_follows_the_aims_and_has_each_prediction_beside_the_number(tmp_path):

@@ -20,7 +20,7 @@ JIT = "convolution jit:avx512_core"
 
 
 @pytest.mark.parametrize(
-    ("runs", "said"),
+    ("runs", "message"),
     [
         ({}, ""),
         ({"reorder": 1}, ""),
@@ -29,8 +29,8 @@ JIT = "convolution jit:avx512_core"
         ({JIT: 1, BRGCONV: 2, "reorder": 1}, "jit:avx512_core + brgconv:avx512_core, 1 reorder"),
     ],
 )
-def test_a_report_is_one_line(runs, said):
-    assert summary(runs) == said
+def test_a_report_is_one_line(runs, message):
+    assert summary(runs) == message
 
 
 def case(way, sizes, dtype="float32"):

@@ -113,7 +113,7 @@ def test_gradients_are_those_of_autograd(sizes, way):
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "said"),
+    ("name", "changed", "message"),
     [
         ("winograd", {"kernel_height": 5, "kernel_width": 5}, "it needs kernels of 3x3"),
         ("winograd", {"stride": 2}, "it needs stride 1"),
@@ -129,7 +129,7 @@ def test_gradients_are_those_of_autograd(sizes, way):
         ),
     ],
 )
-def test_what_a_way_cannot_compute_is_refused_by_name(name, changed, said):
+def test_what_a_way_cannot_compute_is_refused_by_name(name, changed, message):
     sizes = ConvolutionSizes(
         **{
             "batch": 1,
@@ -142,19 +142,19 @@ def test_what_a_way_cannot_compute_is_refused_by_name(name, changed, said):
         }
         | changed
     )
-    assert WAYS[name].refusal(sizes) == f"{name}: cannot compute {sizes}; {said}"
+    assert WAYS[name].refusal(sizes) == f"{name}: cannot compute {sizes}; {message}"
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ((1, 1, 2, 2, 1, 3, 3), "the kernel is larger than the padded image"),
         ((0, 1, 5, 5, 1, 3, 3), "a size is below 1"),
         ((1, 3, 5, 5, 2, 3, 3, 1, 0, 2), "2 groups do not divide"),
     ],
 )
-def test_sizes_without_an_output_are_refused(values, said):
-    with pytest.raises(UsageError, match=said):
+def test_sizes_without_an_output_are_refused(values, message):
+    with pytest.raises(UsageError, match=message):
         ConvolutionSizes(*values)
 
 

@@ -205,12 +205,12 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
     assert report["compile_ns"] > 0
     step = report["parts"][-1]
     assert step["ratio_first_quartile"] <= step["ratio"] <= step["ratio_third_quartile"]
-    by_way = {
+    names_of_way = {
         way: [call["name"] for call in report["schedule"] if call["way"] == way]
         for way in (EAGER, COMPILED)
     }
-    assert by_way[EAGER] == ["mul", "add", "mul", "mul"]
-    assert by_way[COMPILED] == ["cpp_fused_add_mul_0", "cpp_fused_mul_0"]
+    assert names_of_way[EAGER] == ["mul", "add", "mul", "mul"]
+    assert names_of_way[COMPILED] == ["cpp_fused_add_mul_0", "cpp_fused_mul_0"]
     texts = {
         path.name: path.read_text(encoding="utf-8")
         for path in folder.iterdir()
@@ -239,8 +239,8 @@ def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monke
         Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1, write=tmp_path),
         steps.append,
     )
-    [said] = result.left_out
-    assert said.startswith("no C++ compiler: 'no-such-compiler' is not found")
+    [note] = result.left_out
+    assert note.startswith("no C++ compiler: 'no-such-compiler' is not found")
     assert result.compiled == result.code == result.kernels == ()
     assert result.ratio_quartiles() is None
     assert {graph.kind for graph in result.graphs} == {FORWARD, JOINT, FORWARD_PART, BACKWARD_PART}

@@ -45,9 +45,9 @@ def _fresh_dynamo():
 
 @pytest.mark.versions
 def test_the_expression_has_two_operations_forward_and_two_backward():
-    found, left_out = graphs(program(TINY))
+    traced, left_out = graphs(program(TINY))
     assert left_out == []
-    assert [(each.kind, each.inputs, each.operations, each.outputs) for each in found] == [
+    assert [(graph.kind, graph.inputs, graph.operations, graph.outputs) for graph in traced] == [
         (FORWARD, 3, ("mul", "add"), 1),
         (JOINT, 4, ("mul", "add", "mul", "mul"), 4),
         (FORWARD_PART, 3, ("mul", "add"), 3),
@@ -55,66 +55,66 @@ def test_the_expression_has_two_operations_forward_and_two_backward():
     ]
     # Forward: x, y, z, and the result. Backward: x, y, the gradient of the result, which is that of
     # z, and two gradients.
-    assert [each.moved_bytes for each in found[2:]] == [4 * N_BYTES, 5 * N_BYTES]
-    assert "f32[16, 16]" in found[0].text
-    assert "x * y + z" in found[0].text
+    assert [graph.moved_bytes for graph in traced[2:]] == [4 * N_BYTES, 5 * N_BYTES]
+    assert "f32[16, 16]" in traced[0].text
+    assert "x * y + z" in traced[0].text
 
 
 @pytest.mark.versions
 def test_eager_execution_of_the_expression_moves_three_tensors_for_each_operation():
-    found = dispatched(program(TINY))
-    assert found.forward == ("mul", "add")
-    assert found.backward == ("mul", "mul")
-    assert found.views == 0
-    assert found.moved_bytes == 4 * 3 * N_BYTES
+    eager = dispatched(program(TINY))
+    assert eager.forward == ("mul", "add")
+    assert eager.backward == ("mul", "mul")
+    assert eager.views == 0
+    assert eager.moved_bytes == 4 * 3 * N_BYTES
 
 
 @pytest.mark.versions
 def test_a_training_step_is_one_graph_with_its_loss():
-    one = program(Settings(program="lenet5", batch_size=2))
-    found, left_out = graphs(one)
+    step_program = program(Settings(program="lenet5", batch_size=2))
+    traced, left_out = graphs(step_program)
     assert left_out == []
-    assert [each.kind for each in found] == [FORWARD, JOINT, FORWARD_PART, BACKWARD_PART]
+    assert [graph.kind for graph in traced] == [FORWARD, JOINT, FORWARD_PART, BACKWARD_PART]
     assert (
-        found[0].operations.count("conv2d")
-        == found[1].operations.count("convolution_backward")
+        traced[0].operations.count("conv2d")
+        == traced[1].operations.count("convolution_backward")
         == 2
     )
-    assert found[0].operations[-1] == "nll_loss"
-    assert found[0].inputs == 2 + len(list(one.workload.make_model().parameters()))
-    eager = dispatched(one)
+    assert traced[0].operations[-1] == "nll_loss"
+    assert traced[0].inputs == 2 + len(list(step_program.workload.make_model().parameters()))
+    eager = dispatched(step_program)
     assert eager.forward.count("convolution") == eager.backward.count("convolution_backward") == 2
     assert eager.views > 0
 
 
 def test_a_version_without_the_interface_shows_the_forward_graph_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "functorch.compile", None)
-    found, left_out = graphs(program(TINY))
-    assert [each.kind for each in found] == [FORWARD]
-    [said] = left_out
-    assert said.startswith(f"the joint graph: torch {torch.__version__} lacks an interface")
-    assert "functorch.compile" in said
+    traced, left_out = graphs(program(TINY))
+    assert [graph.kind for graph in traced] == [FORWARD]
+    [note] = left_out
+    assert note.startswith(f"the joint graph: torch {torch.__version__} lacks an interface")
+    assert "functorch.compile" in note
 
 
 def test_a_program_that_is_not_traced_is_said(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda compute, **_: compute)
-    found, left_out = graphs(program(TINY))
-    assert found == []
+    traced, left_out = graphs(program(TINY))
+    assert traced == []
     assert "TORCH_COMPILE_DISABLE" in left_out[0]
 
 
 def test_steps_take_turns_and_the_parts_add_up():
-    one = program(TINY)
+    tiny = program(TINY)
     calls = []
 
     def noted(name):
         def compute(*arguments):
             calls.append(name)
-            return one.compute(*arguments)
+            return tiny.compute(*arguments)
 
         return compute
 
-    steps = timed_steps(one, {"a": noted("a"), "b": noted("b")}, seconds=0.0)
+    steps = timed_steps(tiny, {"a": noted("a"), "b": noted("b")}, seconds=0.0)
     assert calls == ["a", "b"] * (len(calls) // 2)
     assert len(steps["a"]) == len(steps["b"]) >= 5
     assert all(
@@ -247,13 +247,13 @@ def test_a_workload_of_ones_own_is_imported(own_module, attribute):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reason"),
     [
         ("graph_study_own:other", "cannot be imported .*no attribute 'other'"),
         ("no_such_module:other", "cannot be imported .*No module named 'no_such_module'"),
         ("graph_study_own:number", "is int; name a Workload"),
     ],
 )
-def test_what_is_no_workload_is_refused(own_module, name, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_is_no_workload_is_refused(own_module, name, reason):
+    with pytest.raises(UsageError, match=reason):
         workload(Settings(program=name))

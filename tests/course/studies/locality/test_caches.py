@@ -61,7 +61,7 @@ def test_an_option_is_size_line_and_ways(text, cache):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("32K", "is not of the form SIZE:LINE:WAYS"),
         ("32k:64:8", "is not of the form"),
@@ -73,6 +73,6 @@ def test_an_option_is_size_line_and_ways(text, cache):
         ("2048M:64:16", "has 2147483648 bytes"),
     ],
 )
-def test_a_cache_that_cannot_be_simulated_is_refused(text, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_cache_that_cannot_be_simulated_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
         cache_of("--l1")(text)

@@ -124,8 +124,8 @@ def test_compiled_loops_compute_the_product():
     call_of(nest, arrays)(3)
     np.testing.assert_allclose(c, 3 * (a @ b), rtol=1e-5)
     times = rounds_ns([nest, product("tiled", 4, 4, 4, 2)], 64, 3)
-    assert [len(of_nest) for of_nest in times] == [3, 3]
-    assert min(min(of_nest) for of_nest in times) > 0
+    assert [len(nest_times) for nest_times in times] == [3, 3]
+    assert min(min(nest_times) for nest_times in times) > 0
 
 
 def test_what_takes_too_long_in_python_is_refused(monkeypatch, capsys):

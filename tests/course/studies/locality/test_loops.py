@@ -169,7 +169,7 @@ def test_a_nest_in_l1_has_the_innermost_loop_of_the_whole_one_and_no_misses_but_
     small = in_l1(whole, L1.size // 2)
     counts = simulate(small, Caches(L1, L1), compiled=False)
     lines = sum(-(-np.prod(shape) // 16) for shape in small.shapes.values())
-    assert sum(one.l1_misses for one in counts.values()) == lines
+    assert sum(count.l1_misses for count in counts.values()) == lines
     inner = {"tiled": 64, "columns_innermost": 24, "filters_innermost": 64}.get(order, 128)
     assert inner in small.lengths[:5]
     assert small.multiply_adds < whole.multiply_adds / 50

@@ -45,7 +45,7 @@ def study():
         ),
         LayerMemory("flatten", "Flatten", input=5_537_792),
     )
-    of_step = (
+    step_layers = (
         LayerMemory(
             "fc1",
             "Linear",
@@ -71,7 +71,7 @@ def study():
     cases = (
         case("forward", 64, 16_000_000, 16_100_000, 5_000_000, (convolution, library), layers),
         case("step", 16, 27_000_000, 27_000_012, 19_000_000, (update, Site()), ()),
-        case("step", 64, 50_000_000, 50_000_192, 20_000_000, (update, Site()), of_step),
+        case("step", 64, 50_000_000, 50_000_192, 20_000_000, (update, Site()), step_layers),
     )
     forward, step = (
         LargestBatch("convnet", phase, 2**31, size, 2_147_000_000)
@@ -94,9 +94,9 @@ def test_the_report(form, ending, golden):
 
 
 def test_without_measured_layers_their_column_is_left_out():
-    one, *_ = study().cases
+    first, *_ = study().cases
     unmeasured = replace(
-        one, layers=tuple(replace(layer, measured_peak=None) for layer in one.layers)
+        first, layers=tuple(replace(layer, measured_peak=None) for layer in first.layers)
     )
     [table, *_] = report_of(replace(study(), cases=(unmeasured,))).blocks[0].tables
     assert "live peak, predicted" in table.headings

@@ -142,7 +142,7 @@ def on_cuda(monkeypatch, needs):
     monkeypatch.setattr(
         measurement,
         "predicted_peak",
-        lambda made, phase, size, *_: (Peak(10 * size, 7, Site()), layers),
+        lambda model, phase, size, *_: (Peak(10 * size, 7, Site()), layers),
     )
     limits = []
 
