@@ -53,6 +53,9 @@ _STARTS = frozenset(
     }
 )
 
+#: Names of code that runs at the definition of a generic function, which is not run then.
+_TYPE_PARAMETERS = "<generic parameters of"
+
 #: Of a function that runs more often at imports, not every statement is found.
 _MOST_CALLS = 10_000
 
@@ -109,7 +112,11 @@ class Follower:
     def _is_own(self, code: CodeType) -> bool:
         """Whether a code object is that of a function or a module in the tree."""
         is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
-        return code.co_filename.startswith(self._prefix) and (is_function or code.co_name == MODULE)
+        return (
+            code.co_filename.startswith(self._prefix)
+            and (is_function or code.co_name == MODULE)
+            and not code.co_name.startswith(_TYPE_PARAMETERS)
+        )
 
     def _note_call(self, code: CodeType, frame: FrameType | None) -> bool:
         """Note a call of code in the tree; return whether more of its calls count.

@@ -187,6 +187,23 @@ def test_what_cannot_be_followed_is_named(survey):
     }
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="generic functions came with Python 3.12")
+def test_the_definition_of_a_generic_function_does_not_run_it(surveyor):
+    files = {
+        "pytest.ini": "",
+        "bench/test_x.py": """
+def f[T](x: T):
+    return x
+
+
+def test_one(benchmark):
+    benchmark(len, ())
+""",
+    }
+    names = [code.name for code in surveyor.surveyed(files).followed.code]
+    assert names == ["<module>", "test_one"]
+
+
 def test_processes_of_an_import_are_not_followed(surveyor):
     files = {
         "pytest.ini": "",
