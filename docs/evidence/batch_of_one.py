@@ -106,7 +106,6 @@ def floor(threads: int) -> None:
         used = sum(
             parameter.grad._nnz() if parameter.grad.is_sparse else parameter.numel()  # noqa: SLF001
             for parameter in model.parameters()
-            for parameter in model.parameters()
         )
         # The forward pass reads a weight; an update reads two averages and writes them and the
         # weight.
