@@ -50,7 +50,7 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or no run can be shown.
     """
-    from mnistbench.page.html_page import page  # it loads jinja2
+    from mnistbench.page.runs_page import page  # it loads jinja2
 
     named = find(settings.storage, *([settings.base] if settings.base else []), *settings.runs)
     bases = named.pop(0) if settings.base else []

@@ -19,13 +19,13 @@ from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, Environment, OpTable, Scalars, median_ns
 from mnistbench.measuring.env_command import environment_rows
-from mnistbench.page import charts
 from mnistbench.saved_runs.operation_tables import (
     batch_groups,
     operation_table,
 )
 from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
+from mnistbench.showing.page import charts
 from mnistbench.showing.report import Block
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table

@@ -22,8 +22,8 @@ from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import KEY, median_ns
 from mnistbench.judging.acceptance import Acceptance
-from mnistbench.page.html_page import page
 from mnistbench.page.run_view import STACKED
+from mnistbench.page.runs_page import page
 
 pytestmark = pytest.mark.versions
 
@@ -190,7 +190,7 @@ def test_ids_are_unique_and_references_lead_to_one():
 
 def test_the_page(golden):
     text = page(two_runs())
-    golden(text[text.index("<main>") : text.index("</main>")] + "</main>\n", "page.html")
+    golden(text[text.index("<main>") : text.index("</main>")] + "</main>\n", "runs_page.html")
 
 
 # ---- cases ---------------------------------------------------------------------------------------

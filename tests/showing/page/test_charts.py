@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
-from mnistbench.page import charts
-from mnistbench.page.charts import bar_chart, line_chart, median_at, sparkline
+from mnistbench.showing.page import charts
+from mnistbench.showing.page.charts import bar_chart, line_chart, median_at, sparkline
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -20,11 +20,11 @@ from mnistbench import __version__
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
 from mnistbench.core.record import OpTable, median_ns
-from mnistbench.page import charts
 from mnistbench.page.run_view import PageRun, run_view
+from mnistbench.showing.page import charts
 
 _TEMPLATES = Templates(
-    loader=PackageLoader("mnistbench", "page/web"),
+    loader=PackageLoader("mnistbench", "showing/page/web"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -42,7 +42,7 @@ def page(runs: Sequence[PageRun]) -> str:
         _TEMPLATES.loader.get_source(_TEMPLATES, name)[0]  # type: ignore[union-attr]
         for name in ("page.css", "page.js")
     )
-    text = _TEMPLATES.get_template("page.html").render(
+    text = _TEMPLATES.get_template("runs.html").render(
         version=__version__,
         style=style,
         script=script,
