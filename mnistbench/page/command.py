@@ -50,7 +50,7 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or no run can be shown.
     """
-    from mnistbench.page.runs_page import page  # it loads jinja2
+    from mnistbench.page.runs_page import runs_page  # it loads jinja2
 
     named = find(settings.storage, *([settings.base] if settings.base else []), *settings.runs)
     bases = named.pop(0) if settings.base else []
@@ -65,7 +65,7 @@ def run(settings: Settings) -> int:
     runs, passed_over = shown_runs(chosen, bases, settings)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
-    deliver_text(page(runs), settings.output)
+    deliver_text(runs_page(runs), settings.output)
     kind = "trace" if runs[-1].saved.run.trace else "saved run"
     print(f"{len(runs)} {kind}{'s' if len(runs) > 1 else ''}: {printable(str(settings.output))}")
     return EXIT_PASSED

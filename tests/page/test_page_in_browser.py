@@ -13,7 +13,7 @@ from shown_numbers import read_back
 from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import median_ns
-from mnistbench.page.runs_page import page as render
+from mnistbench.page.runs_page import runs_page as render
 
 STEP = "step convnet-b16-cpu on digits"
 DEVICE = "step convnet-b16-cuda on digits"

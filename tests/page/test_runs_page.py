@@ -23,7 +23,7 @@ from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import KEY, median_ns
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.page.run_view import STACKED
-from mnistbench.page.runs_page import page
+from mnistbench.page.runs_page import runs_page
 
 pytestmark = pytest.mark.versions
 
@@ -93,7 +93,7 @@ def read(text):
 
 def page_of(*cases, **changes):
     """The page of one run of these cases."""
-    return read(page([shown(saved_file(*cases, **changes))]))
+    return read(runs_page([shown(saved_file(*cases, **changes))]))
 
 
 def two_runs():
@@ -139,7 +139,7 @@ def data_of(root):
 
 
 def test_the_page_has_no_references_outside_itself():
-    root = read(page(two_runs()))
+    root = read(runs_page(two_runs()))
     references = [
         value
         for element in root.all()
@@ -154,7 +154,7 @@ def test_the_page_has_no_references_outside_itself():
 
 
 def test_the_policy_allows_only_our_style_and_script():
-    root = read(page(two_runs()))
+    root = read(runs_page(two_runs()))
     (policy,) = [
         meta.attributes["content"] for meta in root.all("meta") if meta.attributes.get("http-equiv")
     ]
@@ -176,7 +176,7 @@ def test_the_policy_allows_only_our_style_and_script():
 
 
 def test_ids_are_unique_and_references_lead_to_one():
-    root = read(page(two_runs()))
+    root = read(runs_page(two_runs()))
     ids = [element.attributes["id"] for element in root.all() if "id" in element.attributes]
     assert len(set(ids)) == len(ids)
     for name in ("href", "aria-controls", "aria-labelledby", "data-source", "value"):
@@ -189,7 +189,7 @@ def test_ids_are_unique_and_references_lead_to_one():
 
 
 def test_the_page(golden):
-    text = page(two_runs())
+    text = runs_page(two_runs())
     golden(text[text.index("<main>") : text.index("</main>")] + "</main>\n", "runs_page.html")
 
 
@@ -294,7 +294,7 @@ def test_parts_without_content_are_left_out():
     without = saved_file(step(), epoch())
     del without[KEY]
     without["machine_info"] = {}
-    text = page([shown(without)])
+    text = runs_page([shown(without)])
     main = text[text.index("<main>") : text.index("</main>")]
     assert [part for part in ("Environment", "What changed", "Batch sizes") if part in main] == []
 
@@ -415,7 +415,7 @@ def test_a_compared_run_has_a_table_per_case():
     base = saved_file(step())
     head = saved_file(step(1.5), epoch())
     run = shown(head, base, Criteria(op_fail=(Threshold("", 0.1),)))
-    root = read(page([run]))
+    root = read(runs_page([run]))
     (ledger,) = root.all("details", class_="ledger")
     assert ledger.all("summary")[0].text == "step convnet-b16-cpu on digits: +50.0 %, regressed"
     cells = rows_of(ledger)
@@ -438,7 +438,7 @@ def test_a_compared_run_has_a_table_per_case():
 
 def test_a_case_without_operations_is_compared_as_a_whole():
     root = read(
-        page(
+        runs_page(
             [
                 shown(
                     saved_file(epoch(timing=builders.timing(median_ns=9_000_000))),
@@ -504,7 +504,7 @@ def plain():
         accept=(Acceptance("*:plain", 0.5),),
         reason="because plain",
     )
-    return page(
+    return runs_page(
         [
             shown(hostile("plain")),
             shown(hostile("plain", 2), hostile("plain"), criteria, name="plain.json"),
@@ -519,7 +519,7 @@ def test_names_are_shown_as_text(name, plain):
         accept=(Acceptance(f"*:{name}", 0.5),),
         reason=f"because {name}",
     )
-    text = page(
+    text = runs_page(
         [
             shown(hostile(name)),
             shown(hostile(name, 2), hostile(name), criteria, name=f"{name}.json"),
@@ -541,7 +541,7 @@ def test_names_are_shown_as_text(name, plain):
 def test_any_saved_run_is_shown(cases, environment):
     measured = [replace(case, timing=case.timing or builders.timing()) for case in cases]
     saved = saved_file(*measured, mnistbench={"schema": 1, "environment": environment.__dict__})
-    root = read(page([shown(saved, saved)]))
+    root = read(runs_page([shown(saved, saved)]))
     assert len(root.all("tr", class_="case")) == len(measured)
     assert len([name for name in data_of(root) if name.endswith("-data")]) == sum(
         bool(case.tables) for case in measured
@@ -579,7 +579,9 @@ def mixed_file(scale=1.0):
 
 
 def test_cases_with_and_without_operations_are_rows_of_one_table():
-    text = page([shown(mixed_file()), shown(mixed_file(2.0), mixed_file(), name="0002_now.json")])
+    text = runs_page(
+        [shown(mixed_file()), shown(mixed_file(2.0), mixed_file(), name="0002_now.json")]
+    )
     labels = ["test_a.py::test_first", "step convnet-b16-cpu on digits", "test_a.py::test_last"]
     positions = [text.index(f'data-value="{label}"') for label in labels]
     assert positions == sorted(positions)
@@ -592,7 +594,7 @@ def test_a_run_without_operations_has_a_page_of_its_cases():
         benchmarks=[plain_benchmark("test_a"), plain_benchmark("test_b", extra_info=None)]
     )
     del document[KEY]
-    text = page([shown(document, document)])
+    text = runs_page([shown(document, document)])
     assert "Times of one iteration. Open a case for its statistics." in text
     assert "AMD EPYC 9R14" in text
     assert "median 2.00 ms, IQR 100 us, min 1.00 ms, mean 2.50 ms, SD 500 us, 3 rounds" in text
@@ -614,7 +616,7 @@ def test_a_run_without_operations_has_a_page_of_its_cases():
     ],
 )
 def test_statistics_that_another_program_left_out_are_left_out(stats, expected):
-    assert f"<dd>{expected}</dd>" in page(
+    assert f"<dd>{expected}</dd>" in runs_page(
         [shown(saved_file(benchmarks=[plain_benchmark(stats=stats)]))]
     )
 
@@ -625,7 +627,7 @@ def test_benchmarks_without_a_time_are_left_out_of_the_page_as_of_the_comparison
         plain_benchmark("test_nothing", stats=None),
         7,
     ]
-    text = page(
+    text = runs_page(
         [
             shown(
                 saved_file(
@@ -639,6 +641,6 @@ def test_benchmarks_without_a_time_are_left_out_of_the_page_as_of_the_comparison
 
 
 def test_benchmarks_of_one_name_are_two_rows():
-    text = page([shown(saved_file(benchmarks=[plain_benchmark(), plain_benchmark()]))])
+    text = runs_page([shown(saved_file(benchmarks=[plain_benchmark(), plain_benchmark()]))])
     assert 'data-value="test_a.py::test_x"' in text
     assert 'data-value="test_a.py::test_x (2)"' in text

@@ -1,0 +1,63 @@
+"""Values -> one HTML file, drawn by a template in ``web/``.
+
+The file loads nothing from the network.
+
+The templates draw everything that appears once. ``web/page.js`` sorts, filters and draws the rows
+of operation tables, which would be most of the page, when a case is opened.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+from jinja2 import Environment as Templates
+from jinja2 import PackageLoader, StrictUndefined
+
+from mnistbench import __version__
+from mnistbench.core import units
+from mnistbench.showing.page import charts
+
+_TEMPLATES = Templates(
+    loader=PackageLoader("mnistbench", "showing/page/web"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    # Control characters and marks of text direction in a name are escaped.
+    finalize=lambda value: units.printable(value) if type(value) is str else value,
+)
+# ``tojson`` writes <, >, & and ' as \uXXXX, so no text can end its element.
+_TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+
+
+def html_page(template: str, **values: Any) -> str:
+    """Return a whole HTML document.
+
+    Args:
+        template: file in ``web/`` that extends ``frame.html``.
+        values: what it draws.
+    """
+    style, script = (
+        _TEMPLATES.loader.get_source(_TEMPLATES, name)[0]  # type: ignore[union-attr]
+        for name in ("page.css", "page.js")
+    )
+    text = _TEMPLATES.get_template(template).render(
+        version=__version__,
+        style=style,
+        script=script,
+        style_hash=_source_hash(style),
+        script_hash=_source_hash(script),
+        charts=charts,
+        **values,
+    )
+    return text.rstrip("\n") + "\n"
+
+
+def _source_hash(text: str) -> str:
+    """Return a hash-source of the Content Security Policy.
+
+    https://www.w3.org/TR/CSP3/#grammardef-hash-source
+    """
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
