@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from mnistbench.core import units
 from mnistbench.gate.report.limits import limited
@@ -17,12 +18,39 @@ from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import GRAVITY, REGRESSED, UNCONFIRMED
 
 
-def finding_lines(verdict: Verdict) -> list[str]:
-    """Return a line for each finding, regressions first.
+@dataclass(frozen=True)
+class FindingEntry:
+    """What a report says of a finding, and of the same by other clocks of its case."""
 
-    One line for the time of a case by several clocks.
+    finding: LaunchFinding
+    estimate: Estimate  # the one to show
+    verdict: str  # with the reason if it is accepted
+    launches: str  # which ones the estimate is of, if it is not of all
+    clocks: tuple[str, ...]  # changes of the case by other clocks
+    reasons: tuple[str, ...]  # for the verdict
+    cause: str  # the exact difference that probably caused it; empty if none is known
+    advice: str  # what to do if it is intended; empty if there is nothing to say
+
+    @property
+    def line(self) -> str:
+        """Everything in one line."""
+        quantity = self.finding.quantity
+        changed = change_text(self.estimate, self.launches and f", {self.launches}")
+        told = f"{self.verdict}: {quantity.title} ({quantity.case}), {changed}"
+        return "; ".join(filter(None, (told, *self.clocks, *self.reasons, self.cause, self.advice)))
+
+
+def finding_lines(verdict: Verdict) -> list[str]:
+    """Return a line for each finding, regressions first."""
+    return limited((entry.line for entry in finding_entries(verdict)), verdict)
+
+
+def finding_entries(verdict: Verdict) -> list[FindingEntry]:
+    """Return the findings to report, regressions first.
+
+    One entry for the time of a case by several clocks.
     """
-    lines: dict[tuple[object, ...], list[LaunchFinding]] = {}
+    entries: dict[tuple[object, ...], list[LaunchFinding]] = {}
     for finding in sorted(
         without_echoes(verdict.shown.findings),
         key=lambda finding: GRAVITY.index(finding.verdict),
@@ -36,37 +64,39 @@ def finding_lines(verdict: Verdict) -> list[str]:
                 finding.verdict,
                 finding.accepted,
             )
-            lines.setdefault(key, []).append(finding)
-    return limited(
-        (_finding_line(*findings, verdict=verdict) for findings in lines.values()), verdict
-    )
+            entries.setdefault(key, []).append(finding)
+    return [_entry(*findings, verdict=verdict) for findings in entries.values()]
 
 
-def _finding_line(finding: LaunchFinding, *by_other_clocks: LaunchFinding, verdict: Verdict) -> str:
-    """Return the line of a finding; ``by_other_clocks`` are of the same case."""
+def _entry(
+    finding: LaunchFinding, *by_other_clocks: LaunchFinding, verdict: Verdict
+) -> FindingEntry:
+    """Return the entry of a finding; ``by_other_clocks`` are of the same case."""
     accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
-    title = finding.quantity.title  # that of the tables
-    changed = change_text(
-        _shown_estimate(finding, verdict),
-        ", fresh launches only" if finding.confirmed and finding.verdict != REGRESSED else "",
-    )
-    told = f"{finding.verdict}{accepted}: {title} ({finding.best.quantity.case}), {changed}"
-    clocks = [
-        f"{same.quantity.title} {signed(_shown_estimate(same, verdict).change)}"
-        for same in by_other_clocks
-    ]
+    is_fresh = finding.confirmed and finding.verdict != REGRESSED
     exceeded = (
         f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
         if finding.exceeded_limit is not None
         else ""
     )
     reasons = (
+        exceeded,
         _confirmation(finding),
         _beside_limit(finding, verdict),
-        _cause(finding, verdict),
-        _gone_elsewhere(finding, verdict),
     )
-    return "; ".join(filter(None, (told, *clocks, exceeded, *reasons)))
+    return FindingEntry(
+        finding,
+        _shown_estimate(finding, verdict),
+        verdict=f"{finding.verdict}{accepted}",
+        launches="fresh launches only" if is_fresh else "",
+        clocks=tuple(
+            f"{same.quantity.title} {signed(_shown_estimate(same, verdict).change)}"
+            for same in by_other_clocks
+        ),
+        reasons=tuple(filter(None, reasons)),
+        cause=_cause(finding, verdict),
+        advice=_gone_elsewhere(finding, verdict),
+    )
 
 
 def _shown_estimate(finding: LaunchFinding, verdict: Verdict) -> Estimate:

@@ -19,10 +19,11 @@ from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSE
 
 def last_line(verdict: Verdict) -> str:
     """Return the outcome in one sentence, with its limitations."""
-    return "; ".join([_outcome(verdict), *_limits(verdict)])
+    return "; ".join([outcome_text(verdict), *limitations(verdict)])
 
 
-def _outcome(verdict: Verdict) -> str:
+def outcome_text(verdict: Verdict) -> str:
+    """Return the outcome and what it rests on."""
     decision = verdict.shown
     if verdict.outcome == REGRESSED:
         regressions = without_echoes(verdict.regressions)
@@ -62,7 +63,7 @@ def _measured_cases(verdict: Verdict) -> str:
     return f"the {units.counted(count, 'case that runs', 'cases that run')} changed code"
 
 
-def _limits(verdict: Verdict) -> Iterable[str]:
+def limitations(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
     if same := len(verdict.reach.same):
         every = "all " if verdict.reach.is_empty and same > 1 else ""
