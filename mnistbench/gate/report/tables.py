@@ -6,7 +6,8 @@ Intervals are also drawn as text, in a forest plot.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from mnistbench.core import units
 from mnistbench.gate.report.limits import SEE_ALL, is_long
@@ -38,76 +39,95 @@ _LARGE = units.percent(LARGE_SHARE)
 _CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
 
 
+@dataclass(frozen=True)
+class CaseRow:
+    """A case in the table of cases."""
+
+    estimate: Estimate  # of the median by the first clock, which is wall time
+    changes: Mapping[str, float]  # clock -> change of the median
+    high: float | None  # largest upper bound of the medians by all clocks
+    high_of_mean: float | None  # the same of the means
+    # The worst finding, or empty if a slowdown is not ruled out; None if neither holds.
+    verdict: str | None
+
+    @property
+    def name(self) -> str:
+        return self.estimate.quantity.case
+
+
+def case_rows(verdict: Verdict) -> list[CaseRow]:
+    """Return a row for each measured case, in the order of the base."""
+    notable = notable_cases(verdict)
+    estimates: dict[str, list[Estimate]] = {}
+    for estimate in verdict.shown.cases:
+        estimates.setdefault(estimate.quantity.case, []).append(estimate)
+
+    def high(kind: str, of_case: Sequence[Estimate]) -> float | None:
+        highs = [estimate.high for estimate in of_case if estimate.quantity.kind == kind]
+        return max(0.0, *highs) if highs else None
+
+    return [
+        CaseRow(
+            of_case[0],
+            {
+                estimate.quantity.clock: estimate.change
+                for estimate in of_case
+                if estimate.quantity.kind != MEAN
+            },
+            high=high(ITERATION, of_case),
+            high_of_mean=high(MEAN, of_case),
+            verdict=notable.get(case),
+        )
+        for case, of_case in estimates.items()
+    ]
+
+
 def cases_block(verdict: Verdict) -> Block:
     """Return the tables of cases and of what occurs once.
 
     Of many cases those with a finding, or with the largest bounds.
     """
     decision = verdict.shown
-    notable = notable_cases(verdict)
     is_shortened = is_long(verdict)
-    rows: dict[str, Estimate] = {}  # case -> the median of its wall time
-    highs: dict[tuple[str, str], float] = {}  # case and kind -> largest bound of all clocks
-    for estimate in decision.cases:
-        case = estimate.quantity.case
-        kind = estimate.quantity.kind
-        rows.setdefault(case, estimate)
-        highs[case, kind] = max(highs.get((case, kind), 0.0), estimate.high)
-    changes = {
-        (estimate.quantity.case, estimate.quantity.clock): estimate.change
-        for estimate in decision.cases
-        if estimate.quantity.kind != MEAN
-    }
+    shown = rows = case_rows(verdict)
     lines = []
-    shown = [*rows.values()]
     if is_shortened:
-        named_cases = [case for case in notable if case in rows]
+        by_name = {row.name: row for row in rows}
+        named_cases = [by_name[case] for case in notable_cases(verdict) if case in by_name]
         shown = [
-            rows[case]
-            for rank, case in enumerate(named_cases)
-            if rank < verdict.options.top or notable[case]
+            row for rank, row in enumerate(named_cases) if rank < verdict.options.top or row.verdict
         ]
-        if quiet := rows.keys() - notable.keys():
-            median, mean = (
-                max(highs.get((case, kind), 0.0) for case in quiet) for kind in (ITERATION, MEAN)
+        if quiet := [row for row in rows if row.verdict is None]:
+            bounds = (
+                max(row.high or 0.0 for row in quiet),
+                max(row.high_of_mean or 0.0 for row in quiet),
             )
             lines.append(
                 f"{units.counted(len(quiet), 'case')} without a finding: "
-                f"{covered((median, mean), 'any of them')}"
+                f"{covered(bounds, 'any of them')}"
             )
         if len(named_cases) > len(shown):
             more = units.counted(len(named_cases) - len(shown), "more case")
             lines.append(f"{more} in which a slowdown is not ruled out; {SEE_ALL}")
 
-    def by(clock: str) -> Column[Estimate]:
-        return Column(
-            _CLOCKS[clock], lambda estimate: changes.get((estimate.quantity.case, clock)), signed
-        )
-
     tables = []
     if shown:
-        columns = (
-            Column[Estimate]("case", lambda estimate: estimate.quantity.case),
-            Column[Estimate]("base", lambda estimate: estimate.quantity.base_ns, units.duration),
-            Column[Estimate]("head", lambda estimate: estimate.quantity.head_ns, units.duration),
-            *_columns_of_change(_scale(shown, verdict.options.case)),
-            *(by(clock) for clock in _CLOCKS if any(clock == measured for _, measured in changes)),
-            Column[Estimate](
-                "slowdown below",
-                lambda estimate: highs.get((estimate.quantity.case, ITERATION)),
-                units.percent_up,
-            ),
-            Column[Estimate](
-                "mean below",
-                lambda estimate: highs.get((estimate.quantity.case, MEAN)),
-                units.percent_up,
-            ),
-            Column[Estimate](
-                "verdict", lambda estimate: notable.get(estimate.quantity.case) or None
-            ),
+        clocks = clocks_of(rows)
+        scale = _scale([row.estimate for row in shown], verdict.options.case)
+        columns_of_rows = (
+            Column[CaseRow]("case", lambda row: row.name),
+            Column[CaseRow]("base", lambda row: row.estimate.quantity.base_ns, units.duration),
+            Column[CaseRow]("head", lambda row: row.estimate.quantity.head_ns, units.duration),
+            *(_of_estimate(column) for column in _columns_of_change(scale)),
+            *(_change_by(clock) for clock in clocks),
+            Column[CaseRow]("slowdown below", lambda row: row.high, units.percent_up),
+            Column[CaseRow]("mean below", lambda row: row.high_of_mean, units.percent_up),
+            Column[CaseRow]("verdict", lambda row: row.verdict or None),
         )
-        title = f"cases: change of the median wall time, head relative to base; {_CONFIDENCE}"
-        tables.append(Table(title, columns if decision.findings else columns[:-1], shown))
+        title = f"cases: change of the median wall time, head relative to base; {CONFIDENT}"
+        tables.append(
+            Table(title, columns_of_rows if decision.findings else columns_of_rows[:-1], shown)
+        )
     verdicts = verdicts_of_quantities(verdict)
     if ranked := sorted(
         (
@@ -125,11 +145,27 @@ def cases_block(verdict: Verdict) -> Block:
             Column[Estimate]("growth below", excluded_text),
         )
         tables.append(
-            Table(
-                f"once in a process: CPU time, memory at its peak; {_CONFIDENCE}", columns, ranked
-            )
+            Table(f"once in a process: CPU time, memory at its peak; {CONFIDENT}", columns, ranked)
         )
     return Block("Cases", tuple(lines), tuple(tables))
+
+
+def clocks_of(rows: Sequence[CaseRow]) -> dict[str, str]:
+    """Return the clocks beside wall time that any case was measured by, with their headings."""
+    return {
+        clock: heading
+        for clock, heading in _CLOCKS.items()
+        if any(clock in row.changes for row in rows)
+    }
+
+
+def _change_by(clock: str) -> Column[CaseRow]:
+    return Column(_CLOCKS[clock], lambda row: row.changes.get(clock), signed)
+
+
+def _of_estimate(column: Column[Estimate]) -> Column[CaseRow]:
+    """Return a column of estimates as one of cases."""
+    return Column(column.heading, lambda row: column.value(row.estimate), column.shown)
 
 
 def operations_block(verdict: Verdict) -> Block:
@@ -167,8 +203,7 @@ def operations_block(verdict: Verdict) -> Block:
             ),
         )
         title = (
-            f"{case}: change of self times; {_CONFIDENCE}, separately for shares of {_LARGE} and "
-            "more"
+            f"{case}: change of self times; {CONFIDENT}, separately for shares of {_LARGE} and more"
         )
         tables.append(Table(units.printable(title), columns, shown))
     lines = (
@@ -197,7 +232,8 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
     )
 
 
-_CONFIDENCE = f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
+#: How titles call the intervals.
+CONFIDENT = f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
 
 
 def _bound(estimate: Estimate, bound: float) -> float | None:
