@@ -1,4 +1,4 @@
-"""Repositories of git that know nothing of this machine.
+"""Repositories of git that know nothing of this machine, and verdicts of each outcome.
 
 And a folder for temporary files that no other gate uses.
 """
@@ -7,6 +7,9 @@ import os
 import tempfile
 
 import pytest
+from gate_scenes import SCENES
+
+from mnistbench.gate.statistics import permutation
 
 
 @pytest.fixture
@@ -23,3 +26,14 @@ def alone(tmp_path, monkeypatch):
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.org")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    """Each verdict once, its sixteen launches by all their exchanges.
+
+    Golden files depend on numpy's uniform random numbers.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(permutation, "EXCHANGES", 2**16)
+        return {name: scene() for name, scene in SCENES.items()}
