@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import builders
 import pytest
+from browsing import cells, visit
 from builders import saved_file
 from page_builders import epoch, shown, step
 from shown_numbers import read_back
@@ -59,21 +60,6 @@ def opened(browser, address):
     yield from visit(browser, address)
 
 
-def visit(browser, address, **window):
-    asked = []
-    wrong = []
-    with browser.new_context(**window) as context:
-        tab = context.new_page()
-        tab.set_default_timeout(30_000)
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("console", lambda message: wrong.append(message.text))
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
-        tab.goto(address)
-        yield tab
-    assert wrong == []
-    assert asked == [address]
-
-
 def case(tab, label):
     return tab.locator("button.open:visible").get_by_text(label, exact=True)
 
@@ -81,14 +67,6 @@ def case(tab, label):
 def open_case(tab, label=STEP):
     case(tab, label).click()
     return tab.locator(".panel:visible")
-
-
-def cells(table, part="tbody"):
-    """Text of every visible cell, row by row; of a first cell without the shapes below the name."""
-    text = "(cell) => cell.firstChild?.textContent ?? ''"
-    return table.locator(part).evaluate_all(
-        f"parts => parts.flatMap(part => [...part.rows].map(row => [...row.cells].map({text})))"
-    )
 
 
 def operations(panel):

@@ -1,17 +1,14 @@
 """The page as HTML: one file, the content of each part, names shown as text."""
 
-import base64
-import hashlib
-import json
 import math
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import builders
 import pytest
 import strategies
 from builders import saved_file
 from hostile_builders import NAMES, is_clean
+from html_tree import check_one_file, check_references, data_of, read, rows_of, skeleton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_builders import epoch, shown, step
@@ -27,69 +24,6 @@ from mnistbench.page.runs_page import runs_page
 
 pytestmark = pytest.mark.versions
 
-VOID = {"meta", "link", "input"}
-
-
-class Element:
-    def __init__(self, tag, attributes, within):
-        self.tag = tag
-        self.attributes = dict(attributes)
-        self.within = within
-        self.children = []
-
-    def all(self, tag="", **attributes):
-        """Every element below of that tag and with those attributes.
-
-        ``class_`` is one of the classes.
-        """
-        found = []
-        for child in self.children:
-            if isinstance(child, Element):
-                wanted = {name.rstrip("_"): value for name, value in attributes.items()}
-                has = all(
-                    value in (child.attributes.get(name) or "").split()
-                    for name, value in wanted.items()
-                )
-                found += ([child] if tag in ("", child.tag) and has else []) + child.all(
-                    tag, **attributes
-                )
-        return found
-
-    @property
-    def text(self):
-        return "".join(child if isinstance(child, str) else child.text for child in self.children)
-
-
-class Document(HTMLParser):
-    """A page as a tree; every element must be closed where it was opened."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.root = self._at = Element("", (), None)
-        self.feed(text)
-        self.close()
-        assert self._at is self.root
-
-    def handle_starttag(self, tag, attrs):
-        element = Element(tag, attrs, self._at)
-        self._at.children.append(element)
-        if tag not in VOID:
-            self._at = element
-
-    def handle_startendtag(self, tag, attrs):
-        self._at.children.append(Element(tag, attrs, self._at))
-
-    def handle_endtag(self, tag):
-        assert tag == self._at.tag
-        self._at = self._at.within
-
-    def handle_data(self, data):
-        self._at.children.append(data)
-
-
-def read(text):
-    return Document(text).root
-
 
 def page_of(*cases, **changes):
     """The page of one run of these cases."""
@@ -100,13 +34,6 @@ def two_runs():
     base = saved_file(step(), epoch(), datetime="2026-11-20T10:30:00+00:00")
     head = saved_file(step(1.5), step(1.2, batch_size=64), epoch())
     return [shown(base), shown(head, base, name="0002_now.json")]
-
-
-def rows_of(table, cells=("td", "th")):
-    return [
-        [cell.text for cell in row.children if isinstance(cell, Element) and cell.tag in cells]
-        for row in table.all("tr")
-    ]
 
 
 def cases_of(root, run="r0"):
@@ -127,65 +54,18 @@ def only_case(record):
     return case
 
 
-def data_of(root):
-    return {
-        script.attributes["id"]: json.loads(script.text)
-        for script in root.all("script")
-        if script.attributes.get("type") == "application/json"
-    }
-
-
 # ---- one file ------------------------------------------------------------------------------------
 
 
-def test_the_page_has_no_references_outside_itself():
+def test_the_page_is_one_file():
+    check_one_file(read(runs_page(two_runs())))
+
+
+def test_references_of_the_page_lead_somewhere():
     root = read(runs_page(two_runs()))
-    references = [
-        value
-        for element in root.all()
-        for name, value in element.attributes.items()
-        if name in ("src", "href", "srcset", "action", "data", "poster", "style")
-        or name.startswith("on")
-    ]
-    assert {value for value in references if not value.startswith("#")} == {"data:,"}
-    style = root.all("style")[0].text
-    assert "url(" not in style
-    assert "@import" not in style
-
-
-def test_the_policy_allows_only_our_style_and_script():
-    root = read(runs_page(two_runs()))
-    (policy,) = [
-        meta.attributes["content"] for meta in root.all("meta") if meta.attributes.get("http-equiv")
-    ]
-    allowed = dict(part.split(" ", 1) for part in policy.split("; "))
-    (script,) = [script.text for script in root.all("script") if not script.attributes]
-    (style,) = [style.text for style in root.all("style")]
-
-    def source(text):
-        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-    assert allowed == {
-        "default-src": "'none'",
-        "style-src": source(style),
-        "script-src": source(script),
-        "img-src": "data:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
-
-
-def test_ids_are_unique_and_references_lead_to_one():
-    root = read(runs_page(two_runs()))
-    ids = [element.attributes["id"] for element in root.all() if "id" in element.attributes]
-    assert len(set(ids)) == len(ids)
-    for name in ("href", "aria-controls", "aria-labelledby", "data-source", "value"):
-        targets = {
-            element.attributes[name].lstrip("#")
-            for element in root.all()
-            if element.attributes.get(name)
-        }
-        assert targets - {"data:,"} <= set(ids), name
+    check_references(root)
+    runs = {option.attributes["value"] for option in root.all("option")}
+    assert runs == {section.attributes["id"] for section in root.all("section", class_="run")}
 
 
 def test_the_page(golden):
@@ -491,10 +371,6 @@ def hostile(name, scale=1):
         commit_info={"id": name, "dirty": True, "branch": name},
         datetime=name,
     )
-
-
-def skeleton(root):
-    return [(element.tag, sorted(element.attributes)) for element in root.all()]
 
 
 @pytest.fixture(scope="module")
