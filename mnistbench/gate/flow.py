@@ -38,6 +38,7 @@ from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
 from mnistbench.gate.statistics.quantities import Quantity, quantities
 from mnistbench.gate.statistics.raw_samples import (
+    ENDING,
     INTERRUPTED,
     LONGER,
     End,
@@ -344,7 +345,7 @@ class _Gate:
             return ()
         self._progress.say("writing scripts that reproduce the slower operations")
         path = self._measured.path
-        folder = self._options.reproducers or path.with_name(path.name.removesuffix(".jsonl.gz"))
+        folder = self._options.reproducers or path.with_name(path.name.removesuffix(ENDING))
 
         def described(
             wanted: Mapping[str, Sequence[Mapping[str, Any]]], values: Path
@@ -415,7 +416,7 @@ def _new_file(storage: Path, prefix: str = "") -> Path:
         ) from None
     stamp = datetime.now(UTC).strftime("%Y%m%d_%H%M%S")
     for number in range(100):
-        path = folder / f"{prefix}{stamp}{f'_{number}' if number else ''}.jsonl.gz"
+        path = folder / f"{prefix}{stamp}{f'_{number}' if number else ''}{ENDING}"
         if not path.exists():
             return path
     raise UsageError(f"{folder}: has 100 files of this second; run the gate again")

@@ -327,6 +327,7 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
         "K/N",
     )
     bisect: bool = switch("--bisect", "exit code 125 instead of 2, for git bisect run")
+    format: str = options.output_format(["html"])
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
     given_fields: frozenset[str] = frozenset()  # fields that the command line gives
 
@@ -337,6 +338,8 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
         self._check_comparison()
         if self.qualify and self.shard.of > 1:
             raise UsageError("--shard: cannot be given with --qualify; remove one of them")
+        if self.qualify and self.format == "html":
+            raise UsageError("--format: a qualification has no page; choose another format")
         for name, is_given in (("--qualify", self.qualify), ("--shard", self.shard.of > 1)):
             if self.bisect and is_given:
                 raise UsageError(f"--bisect: cannot be given with {name}; remove one of them")

@@ -30,7 +30,7 @@ from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
-from mnistbench.gate.statistics.raw_samples import LONGER, Recorded
+from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.levels import LOOKS, least_fresh
@@ -393,7 +393,7 @@ def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
 
     Empty if there is none.
     """
-    for path in sorted(folder.glob(f"{PREFIX}*.jsonl.gz"), reverse=True):
+    for path in sorted(folder.glob(f"{PREFIX}*{ENDING}"), reverse=True):
         with suppress(RecordError, KeyError):  # damaged, or of a version with other keys
             recorded = raw_samples.load(path)
             if recorded.end.qualification and (

@@ -1,1 +1,1 @@
-"""The HTML page of saved runs: cases, operations, curves, comparisons."""
+"""``mnistbench report``, and the page of saved runs: cases, operations, curves, comparisons."""

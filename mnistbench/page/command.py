@@ -1,4 +1,4 @@
-"""``mnistbench report``: write saved runs or traces as one HTML page."""
+"""``mnistbench report``: write saved runs, traces or the samples of a gate as one HTML page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from pathlib import Path
 from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
-from mnistbench.core import options
+from mnistbench.core import options, units
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.options import options_of
 from mnistbench.core.units import printable
+from mnistbench.gate.options import JudgeOptions, Thresholds
+from mnistbench.gate.statistics.raw_samples import ENDING
+from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.verdict.verdict import conclude
+from mnistbench.judging.acceptance import Excuses
 from mnistbench.page.run_view import PageRun
 from mnistbench.saved_runs.references import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun
@@ -20,15 +26,15 @@ from mnistbench.showing.output import EXIT_PASSED, deliver_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Criteria):
-    """The options of the command."""
+class Settings(Criteria, Thresholds):
+    """The options of the command; thresholds are those of a gate."""
 
     runs: tuple[str, ...] = options.argument(
         "RUN",
         str,
         (
             f"{OR_TRACE}; each run is compared with the one before it (default: the newest run "
-            "and its predecessor)"
+            "and its predecessor); or the raw samples of a gate, of all its shards"
         ),
         many=True,
         required=False,
@@ -50,6 +56,37 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or no run can be shown.
     """
+    gates = [reference for reference in settings.runs if reference.endswith(ENDING)]
+    text, what = _of_gate(gates, settings) if gates else _of_runs(settings)
+    deliver_text(text, settings.output)
+    print(f"{what}: {printable(str(settings.output))}")
+    return EXIT_PASSED
+
+
+def _of_gate(files: Sequence[str], settings: Settings) -> tuple[str, str]:
+    """Return the page of a gate, and what it shows."""
+    from mnistbench.gate.page.view import gate_page  # it loads jinja2
+
+    if len(files) < len(settings.runs):
+        other = next(reference for reference in settings.runs if reference not in files)
+        raise UsageError(
+            f"{files[0]!r} has the raw samples of a gate and {other!r} has not; name all shards of "
+            "one gate, or saved runs"
+        )
+    if settings.base:
+        raise UsageError(
+            f"--base: {files[0]!r} has the raw samples of a gate, which has its own base; remove "
+            "the option"
+        )
+    criteria = {
+        name: getattr(settings, name) for part in (Thresholds, Excuses) for name in options_of(part)
+    }
+    verdict = conclude(gather([Path(file) for file in files]), JudgeOptions(**criteria))
+    return gate_page(verdict), "1 gate"
+
+
+def _of_runs(settings: Settings) -> tuple[str, str]:
+    """Return the page of saved runs or traces, and what it shows."""
     from mnistbench.page.runs_page import runs_page  # it loads jinja2
 
     named = find(settings.storage, *([settings.base] if settings.base else []), *settings.runs)
@@ -65,10 +102,8 @@ def run(settings: Settings) -> int:
     runs, passed_over = shown_runs(chosen, bases, settings)
     for line in passed_over:
         print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
-    deliver_text(runs_page(runs), settings.output)
     kind = "trace" if runs[-1].saved.run.trace else "saved run"
-    print(f"{len(runs)} {kind}{'s' if len(runs) > 1 else ''}: {printable(str(settings.output))}")
-    return EXIT_PASSED
+    return runs_page(runs), units.counted(len(runs), kind)
 
 
 def shown_runs(

@@ -65,7 +65,7 @@ def rank_0_reports(rank: Rank) -> Iterator[None]:
 def render(report: Report, form: str, *, colour: bool = False) -> str:
     """Return a report in a format, ending in a line end.
 
-    It is ``terminal``, ``markdown``, ``json`` or ``csv``.
+    It is ``terminal``, ``markdown``, ``json``, ``csv`` or ``html``.
     """
     from mnistbench.showing.markdown import markdown_report
     from mnistbench.showing.terminal import draw_report
@@ -75,6 +75,9 @@ def render(report: Report, form: str, *, colour: bool = False) -> str:
     if form == "csv":
         assert report.table
         return report.table.csv()
+    if form == "html":
+        assert report.html
+        return report.html()
     if form == "markdown":
         return markdown_report(
             report.blocks, report.heading, drawn=report.drawn, limit=report.limit

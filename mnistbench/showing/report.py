@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ class Report:
     # Markdown has the tables as on a terminal: a plot made of characters needs their width.
     drawn: bool = False
     limit: tuple[int, str] | None = None  # most bytes of the Markdown, and how to see what is cut
+    html: Callable[[], str] | None = None  # makes the HTML page; None for reports without one
 
     @property
     def json(self) -> str:

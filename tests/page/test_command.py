@@ -5,13 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gate_builders
 import pytest
 from builders import saved_file
 from page_builders import epoch, step
 
 from mnistbench.compare.criteria import Criteria
+from mnistbench.gate.statistics.raw_samples import ENDING
 from mnistbench.page.command import shown_runs
 from mnistbench.saved_runs.storage import Storage
+from mnistbench.showing.output import EXIT_REGRESSED
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -173,6 +176,62 @@ def test_errors_are_one_line_and_leave_the_earlier_page(refused, arguments, comp
     Path("report.html").write_text("before", encoding="utf-8")
     assert refused("report", *arguments).startswith(complaint)
     assert page() == "before"
+
+
+# ---- A gate --------------------------------------------------------------------------------------
+
+
+def samples(name, **changes):
+    """Write the raw samples of a gate whose case got 3 % slower."""
+    path = Path(f"{name}{ENDING}")
+    first = gate_builders.series(gate_builders.Measured(factor=1.03))
+    fresh = gate_builders.series(gate_builders.Measured(factor=1.03), stage=2, count=8, seed=4)
+    return str(gate_builders.write(path, [*first, *fresh], **changes))
+
+
+def sentence():
+    """The outcome on the page."""
+    return page().partition('<h2 class="sentence">')[2].partition("</h2>")[0]
+
+
+def test_a_gate_is_one_page(report):
+    assert report(samples("gate")) == (WRITTEN, "1 gate: report.html\n", "")
+    assert sentence().startswith('<span class="worse">regressed</span>: ')
+
+
+def test_a_gate_is_judged_by_the_given_thresholds_and_accepted_changes(report):
+    file = samples("gate")
+    generous = ("--threshold", "50%", "--op-threshold", "50%")
+    assert report(file, *generous)[0] == WRITTEN
+    assert sentence().startswith('<span class="better">passed</span>: no regression')
+    accept = ("--accept", "*:iteration:10%", "--reason", "it is exact now")
+    assert report(file, *accept, "--op-threshold", "50%")[0] == WRITTEN
+    assert "accepted (it is exact now)" in sentence()
+
+
+def test_judge_writes_the_same_page(report, run):
+    file = samples("gate")
+    assert report(file)[0] == WRITTEN
+    assert run("judge", file, "--format", "html", "-o", "judged.html")[0] == EXIT_REGRESSED
+    assert Path("judged.html").read_text(encoding="utf-8") == page()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["1"], "'gate.jsonl.gz' has the raw samples of a gate and '1' has not; name all shards"),
+        (["--base", "1"], "--base: 'gate.jsonl.gz' has the raw samples of a gate, which has its"),
+        (["--threshold", "0.01%"], "--threshold: 0.01% is below 0.1%"),
+    ],
+    ids=["saved run", "base", "threshold"],
+)
+def test_what_does_not_fit_a_gate_is_an_error(refused, arguments, complaint):
+    save(1)
+    assert refused("report", samples("gate"), *arguments).startswith(complaint)
+
+
+def test_a_file_of_a_gate_that_does_not_exist_is_an_error(refused):
+    assert refused("report", "gone.jsonl.gz").startswith("gone.jsonl.gz: cannot be read")
 
 
 def test_writing_a_page_imports_no_torch(report):

@@ -5,7 +5,7 @@ import hashlib
 import json
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "input"}
+VOID = {"br", "meta", "link", "input"}
 
 
 class Element:

@@ -10,6 +10,7 @@ from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.delivery import deliver_verdict
+from mnistbench.gate.statistics.raw_samples import ENDING
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, check, print_error
 from mnistbench.showing.progress import Progress
 
@@ -35,7 +36,7 @@ def run(settings: Settings) -> int:
             of = settings.shard.of
             files = measured.path
             if of > 1:
-                files = files.with_name(f"shard-*-of-{of}_*.jsonl.gz")
+                files = files.with_name(f"shard-*-of-{of}_*{ENDING}")
             again = (
                 "judge them again with"
                 if of == 1

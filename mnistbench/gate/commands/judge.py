@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.core.options import argument, path
+from mnistbench.core.options import argument, output_format, path
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.delivery import deliver_verdict
@@ -27,6 +27,7 @@ class Settings(JudgeOptions):
         "raw samples that mnistbench gate has written; all shards of a gate",
         many=True,
     )
+    format: str = output_format(["html"])
 
 
 def run(settings: Settings) -> int:

@@ -5,13 +5,10 @@ What was found, then what it rests on.
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
-
 from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.findings import finding_lines, replacements, reproducers
 from mnistbench.gate.report.head import head_lines
-from mnistbench.gate.report.limits import limited
+from mnistbench.gate.report.limits import limited, with_everything
 from mnistbench.gate.report.not_decided import not_decided
 from mnistbench.gate.report.notes import exact_differences, note_lines, reach_lines
 from mnistbench.gate.report.sentence import bounds_of_once, last_line, not_seen
@@ -22,8 +19,18 @@ from mnistbench.showing.report import Block, Report, document
 
 def report(verdict: Verdict) -> Report:
     """Return the report of a verdict."""
+
+    def html() -> str:
+        from mnistbench.gate.page.view import gate_page  # it loads jinja2
+
+        return gate_page(verdict)
+
     return Report(
-        last_line(verdict), blocks(verdict), document("gate", **json_data(verdict)), drawn=True
+        last_line(verdict),
+        blocks(verdict),
+        document("gate", **json_data(verdict)),
+        drawn=True,
+        html=html,
     )
 
 
@@ -33,7 +40,7 @@ def blocks(verdict: Verdict) -> list[Block]:
     ``--top`` and ``--all`` limit what has no finding.
     """
     if verdict.options.everything:
-        verdict = replace(verdict, options=replace(verdict.options, top=sys.maxsize))
+        verdict = with_everything(verdict)
     return [
         Block("", tuple(head_lines(verdict))),
         Block("Found", tuple(finding_lines(verdict))),

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from dataclasses import replace
 
 from mnistbench.core import units
 from mnistbench.gate.verdict.verdict import Verdict
 
 #: Where everything is that a report leaves out.
 SEE_ALL = "to see all: mnistbench judge FILE --all"
+
+
+def with_everything(verdict: Verdict) -> Verdict:
+    """Return a verdict whose report shows everything."""
+    return replace(verdict, options=replace(verdict.options, everything=True, top=sys.maxsize))
 
 
 def is_long(verdict: Verdict) -> bool:

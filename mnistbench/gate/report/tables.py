@@ -6,7 +6,7 @@ Intervals are also drawn as text, in a forest plot.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
@@ -43,16 +43,41 @@ _CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
 class CaseRow:
     """A case in the table of cases."""
 
-    estimate: Estimate  # of the median by the first clock, which is wall time
-    changes: Mapping[str, float]  # clock -> change of the median
-    high: float | None  # largest upper bound of the medians by all clocks
-    high_of_mean: float | None  # the same of the means
+    estimates: Sequence[Estimate]  # medians and means by all clocks, that of wall time first
     # The worst finding, or empty if a slowdown is not ruled out; None if neither holds.
     verdict: str | None
 
     @property
     def name(self) -> str:
         return self.estimate.quantity.case
+
+    @property
+    def estimate(self) -> Estimate:
+        """The median of the wall time."""
+        return self.estimates[0]
+
+    @property
+    def changes(self) -> dict[str, float]:
+        """Clock -> change of the median."""
+        return {
+            estimate.quantity.clock: estimate.change
+            for estimate in self.estimates
+            if estimate.quantity.kind != MEAN
+        }
+
+    @property
+    def high(self) -> float | None:
+        """Largest upper bound of the medians by all clocks."""
+        return self._high(ITERATION)
+
+    @property
+    def high_of_mean(self) -> float | None:
+        """Largest upper bound of the means by all clocks."""
+        return self._high(MEAN)
+
+    def _high(self, kind: str) -> float | None:
+        highs = [estimate.high for estimate in self.estimates if estimate.quantity.kind == kind]
+        return max(0.0, *highs) if highs else None
 
 
 def case_rows(verdict: Verdict) -> list[CaseRow]:
@@ -61,25 +86,7 @@ def case_rows(verdict: Verdict) -> list[CaseRow]:
     estimates: dict[str, list[Estimate]] = {}
     for estimate in verdict.shown.cases:
         estimates.setdefault(estimate.quantity.case, []).append(estimate)
-
-    def high(kind: str, of_case: Sequence[Estimate]) -> float | None:
-        highs = [estimate.high for estimate in of_case if estimate.quantity.kind == kind]
-        return max(0.0, *highs) if highs else None
-
-    return [
-        CaseRow(
-            of_case[0],
-            {
-                estimate.quantity.clock: estimate.change
-                for estimate in of_case
-                if estimate.quantity.kind != MEAN
-            },
-            high=high(ITERATION, of_case),
-            high_of_mean=high(MEAN, of_case),
-            verdict=notable.get(case),
-        )
-        for case, of_case in estimates.items()
-    ]
+    return [CaseRow(of_case, notable.get(case)) for case, of_case in estimates.items()]
 
 
 def cases_block(verdict: Verdict) -> Block:

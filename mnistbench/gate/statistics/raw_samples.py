@@ -2,8 +2,8 @@
 
 One JSON line per launch.
 
-The file consists of gzipped lines (``.jsonl.gz``), each written at the end of its launch, so a
-crash loses no earlier launch. Its name keeps it out of the list of saved runs. The first line is
+The file consists of gzipped lines, each written at the end of its launch, so a crash loses no
+earlier launch. Its name keeps it out of the list of saved runs. The first line is
 the header.
 """
 
@@ -39,6 +39,8 @@ from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
 
 #: Version of the file. 2: the header has the listings of both sides. 1 was never released.
 SCHEMA = 2
+#: How the names of files end.
+ENDING = ".jsonl.gz"
 _Times = tuple[Nanoseconds, ...]
 _Outcome = tuple[str, float | None]  # hash, and a number; None: not finite
 

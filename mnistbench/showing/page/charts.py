@@ -42,6 +42,19 @@ BAR_RIGHT = 84
 #: Smallest width of a segment that shows its number.
 NUMBER_WIDTH = 18
 
+#: Width of a forest plot, in pixels.
+FOREST_WIDTH = 220
+#: Height of a row of a forest plot, in pixels.
+FOREST_HEIGHT = 26
+#: Margin of a forest plot at each end, for the arrow of an interval that is cut off, in pixels.
+FOREST_MARGIN = 8
+#: Least distance of two ticks of a forest plot, in pixels.
+FOREST_TICKS = 42
+#: Largest change that a forest plot shows, as a share; larger ones are cut off at its edge.
+WIDEST_CHANGE = 10.0
+#: Largest bound of an interval that a forest plot makes room for, as a share.
+WIDEST_BOUND = 1.0
+
 #: Approximate number of ticks of an axis.
 TICKS = 5
 #: Smallest range with an axis: below it, floats have no round numbers between or around the values.
@@ -240,7 +253,89 @@ def bar_chart(
     return BarChart(name, len(stacks) * (BAR_HEIGHT + BAR_GAP) - BAR_GAP, tuple(bars))
 
 
-# ---- Both ----------------------------------------------------------------------------------------
+# ---- Intervals -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A change with its bounds, as shares: 0.05 is 5 % more."""
+
+    low: float
+    change: float
+    high: float
+
+
+@dataclass(frozen=True)
+class DrawnInterval:
+    """A row of a forest plot."""
+
+    path: str  # from the lower to the upper bound, with an arrow where it is cut off
+    x: float  # of the change
+
+
+@dataclass(frozen=True)
+class ForestAxis:
+    """The axis of a forest plot: linear near 0, and logarithmic far from it (area hyperbolic sine).
+
+    Small and large changes are told apart on one axis: a regression of 200 % does not reduce
+    intervals of 2 % to a point.
+    """
+
+    low: float
+    high: float
+    linear: float  # about up to this share the axis is linear
+
+    @classmethod
+    def of(cls, intervals: Iterable[Interval], threshold: float) -> ForestAxis:
+        """Return the axis that has room for the intervals, and for twice the threshold."""
+        lowest = -2 * threshold
+        highest = 2 * threshold
+        for interval in intervals:
+            lowest = min(lowest, interval.change, interval.low)
+            highest = max(
+                highest,
+                min(interval.change, WIDEST_CHANGE),
+                min(interval.high, WIDEST_BOUND),
+            )
+        return cls(max(-1.0, lowest), highest, threshold)
+
+    def x(self, change: float) -> float:
+        """Return the position of a change; of one beyond the axis that of its end."""
+        low, value, high = (
+            math.asinh(share / self.linear)
+            for share in (self.low, max(self.low, min(change, self.high)), self.high)
+        )
+        return round(_scale(value, low, high, FOREST_MARGIN, FOREST_WIDTH - FOREST_MARGIN), 1)
+
+    def drawn(self, interval: Interval) -> DrawnInterval:
+        """Return the row of an interval."""
+        left, right = self.x(interval.low), self.x(interval.high)
+        middle = FOREST_HEIGHT / 2
+        start = "m4-4-4 4 4 4-4-4" if interval.low < self.low else ""
+        end = "m-4-4 4 4-4 4" if interval.high > self.high else ""
+        return DrawnInterval(f"M{left:g} {middle:g}{start}H{right:g}{end}", self.x(interval.change))
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Position and text of round changes, 0 among them, that are far enough from each other."""
+        ticks = [(self.x(0.0), "0")]
+        for sign, edge in ((1, self.high), (-1, -self.low)):
+            last_x = self.x(0.0)
+            for share in _ROUND_SHARES:
+                x = self.x(sign * share)
+                if share <= edge * (1 + 1e-9) and abs(x - last_x) >= FOREST_TICKS:
+                    ticks.append((x, f"{sign * share * 100:+g} %"))
+                    last_x = x
+        return sorted(ticks)
+
+
+#: Changes at which an axis of intervals may have a tick: 0.1 %, 0.2 %, 0.5 %, 1 %, ..., 1,000 %.
+_ROUND_SHARES = [
+    step * 10.0**power for power in range(-3, 2) for step in (1, 2, 5) if step * 10.0**power <= 10
+]
+
+
+# ---- All charts ----------------------------------------------------------------------------------
 
 
 def median_at(values: Sequence[float]) -> float:

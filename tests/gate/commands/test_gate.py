@@ -459,6 +459,10 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
             ),
         ),
         (
+            ["--qualify", "--format", "html"],
+            "--format: a qualification has no page; choose another format",
+        ),
+        (
             ["--qualify", "--shard", "1/2"],
             "--shard: cannot be given with --qualify; remove one of them",
         ),

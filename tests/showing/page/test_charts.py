@@ -1,5 +1,6 @@
 """Geometry of charts: positions of points, ticks and bars."""
 
+import itertools
 import math
 import sys
 
@@ -9,7 +10,14 @@ from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
 from mnistbench.showing.page import charts
-from mnistbench.showing.page.charts import bar_chart, line_chart, median_at, sparkline
+from mnistbench.showing.page.charts import (
+    ForestAxis,
+    Interval,
+    bar_chart,
+    line_chart,
+    median_at,
+    sparkline,
+)
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -134,3 +142,56 @@ def test_a_segment_shows_its_number_if_it_is_wide_enough():
 def test_bars_of_nothing_have_no_width():
     chart = bar_chart("time", [("b1", (("1", 0, "a"),), "0")])
     assert [segment.width for segment in chart.bars[0].segments] == [0]
+
+
+# ---- intervals -----------------------------------------------------------------------------------
+
+LEFT_END = charts.FOREST_MARGIN
+RIGHT_END = charts.FOREST_WIDTH - charts.FOREST_MARGIN
+
+
+def test_an_axis_of_quiet_intervals_has_room_for_twice_the_threshold():
+    axis = ForestAxis.of([Interval(-0.01, 0.0, 0.01)], 0.02)
+    assert (axis.x(-0.04), axis.x(0.0), axis.x(0.04)) == (LEFT_END, 110, RIGHT_END)
+    assert [text for _, text in axis.ticks] == ["-2 %", "0", "+2 %"]
+
+
+def test_a_large_change_does_not_reduce_small_intervals_to_points():
+    small = Interval(-0.01, 0.0, 0.01)
+    axis = ForestAxis.of([small, Interval(1.9, 2.0, 2.1)], 0.02)
+    assert axis.x(2.0) == RIGHT_END
+    assert axis.x(small.high) - axis.x(small.low) > 2 * 8  # the circle of the change
+
+
+@pytest.mark.parametrize(
+    ("interval", "end"),
+    [
+        (Interval(0.1, 0.2, 30.0), "H212m-4-4 4 4-4 4"),
+        (Interval(0.1, 40.0, 50.0), "H212m-4-4 4 4-4 4"),
+        (Interval(math.inf, math.inf, math.inf), "H212m-4-4 4 4-4 4"),
+        (Interval(0.1, 0.2, 0.3), "H212"),
+    ],
+)
+def test_an_interval_beyond_the_axis_ends_in_an_arrow(interval, end):
+    axis = ForestAxis.of([interval], 0.02)
+    assert axis.drawn(interval).path.endswith(end)
+
+
+def test_an_interval_that_is_cut_off_at_the_left_begins_with_an_arrow():
+    axis = ForestAxis(-0.04, 0.04, 0.02)
+    assert axis.drawn(Interval(-0.5, -0.3, -0.02)).path == "M8 13m4-4-4 4 4 4-4-4H47.7"
+
+
+@ANY_SPEED
+@given(st.lists(st.tuples(FLOATS, FLOATS, FLOATS), max_size=20), st.floats(0.001, 1.0))
+def test_any_interval_is_inside_its_plot_and_ticks_do_not_overlap(bounds, threshold):
+    intervals = [Interval(*sorted(max(-1.0, bound) for bound in row)) for row in bounds]
+    axis = ForestAxis.of(intervals, threshold)
+    for interval in intervals:
+        ends = [axis.x(share) for share in (interval.low, interval.change, interval.high)]
+        assert LEFT_END <= ends[0] <= ends[1] <= ends[2] <= RIGHT_END
+    places = [x for x, _ in axis.ticks]
+    assert all(
+        second - first >= charts.FOREST_TICKS for first, second in itertools.pairwise(places)
+    )
+    assert any(text == "0" for _, text in axis.ticks)

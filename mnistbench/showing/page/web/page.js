@@ -104,7 +104,8 @@ const distinct = (values) => [...new Set(values)].sort();
 
 // ---- A table that is sorted and filtered ----------------------------------------------------------------------------
 
-// columns: {title, number, value(row), text(row), sum(rows), share, detail(row), first}; rows: [operation, phase, module, ...].
+// columns: {title, number, value(row), text(row), sum(rows), share, detail(row), tone(row), first}, or {head(), element(row)} of a
+// picture, which does not sort; rows: [operation, phase, module, ...].
 function filteredTable(container, rows, describe, controls) {
   const filter = { text: "", phase: "", module: "" };
   let columns = [];
@@ -136,11 +137,13 @@ function filteredTable(container, rows, describe, controls) {
   }
 
   function cell(column, row) {
+    if (column.element) return make("td", { class: "plot" }, column.element(row));
     const td = make("td", { class: column.number ? "number" : undefined }, column.text(row));
     if (column.detail) {
       td.className = "name";
       if (column.detail(row)) td.append(make("small", { title: column.detail(row) }, column.detail(row)));
     }
+    if (column.tone) td.className = `verdict ${column.tone(row)}`;
     if (column.share && column.value(row) !== null) {
       td.classList.add("share");
       td.style.setProperty("--share", `${Math.max(0, Math.min(100, column.value(row) * 100))}%`);
@@ -154,6 +157,7 @@ function filteredTable(container, rows, describe, controls) {
       sorted = { title: columns.find((one) => one.first).title, descending: true };
     }
     head.replaceChildren(make("tr", {}, ...columns.map((one) => make("th", { scope: "col", class: one.number ? "number" : undefined },
+      one.head ? one.head() :
       make("button", {
         type: "button",
         onclick: () => {
@@ -277,6 +281,57 @@ function showOperations(container) {
   });
 }
 
+// ---- Operations of a case of a gate, base and head side by side -------------------------------------------------------
+
+function showComparedOperations(container) {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const namesOf = read("operation-names");
+  const all = read(container.dataset.source).map(([position, baseCalls, headCalls, base, head, share, change, low, high, effect,
+    verdict, tone, grid, path, x]) => {
+    const [operation, phase, module, detail] = namesOf[position];
+    return Object.assign([operation, phase, module],
+      { detail, baseCalls, headCalls, base, head, share, change, low, high, effect, verdict, tone, grid, path, x });
+  });
+  const signedPercent = (value) => units.percent(value, true);
+  const axis = document.getElementById("operations-axis").content.firstElementChild;
+
+  // What the base does not have is new: it has no change as a share, and sorts as the largest.
+  const change = {
+    title: "change", number: true, value: (row) => row.change ?? Infinity,
+    text: (row) => (row.change === null ? "new" : signedPercent(row.change)),
+  };
+  const calls = {
+    title: "calls", number: true, value: (row) => (row.headCalls ?? 0) - (row.baseCalls ?? 0),
+    text: (row) => [...new Set([row.baseCalls, row.headCalls])].map((count) => orMissing(count, units.count)).join(" -> "),
+  };
+  const plot = { head: () => axis.cloneNode(true), value: change.value, element: forestRow };
+  const columns = [
+    ...names,
+    calls,
+    time("base", (row) => row.base),
+    time("head", (row) => row.head),
+    number("share", (row) => row.share, units.percent, { share: true }),
+    change,
+    plot,
+    number("of the case", (row) => row.effect, signedPercent, { first: true }),
+    { title: "verdict", value: (row) => row.verdict, text: (row) => row.verdict, tone: (row) => row.tone },
+  ];
+  const note = () => "; self times of profiled iterations, base and head in turn; calls are exact";
+  filteredTable(container, () => all, { columns: () => columns, note, all }, () => []);
+}
+
+// The row of a forest plot, whose positions Python has computed.
+function forestRow({ low, high, tone, grid, path, x }) {
+  const svg = document.getElementById("operations-row").content.firstElementChild.cloneNode(true);
+  if (tone) svg.classList.add(tone);
+  svg.querySelector("use").setAttribute("href", `#operations${grid}`);
+  svg.querySelector("path").setAttribute("d", path);
+  svg.querySelector("circle").setAttribute("cx", x);
+  if (high === null) return svg;
+  const interval = `${units.percent(low, true)} to ${units.percent(high, true)}`;
+  return make("div", { title: interval }, make("span", { class: "hidden" }, interval), svg);
+}
+
 // ---- The page --------------------------------------------------------------------------------------------------------
 
 for (const element of document.querySelectorAll(".needs-script")) element.hidden = false;
@@ -301,27 +356,56 @@ if (chosen) {
   showRun();
 }
 
-for (const row of document.querySelectorAll(".case")) {
-  const button = row.querySelector(".open");
+function openCase(row, open) {
   const panel = row.nextElementSibling;
+  panel.hidden = !open;
+  row.querySelector(".open").setAttribute("aria-expanded", open);
+  const operations = panel.querySelector(".operations");
+  if (!open || !operations || operations.hasChildNodes()) return;
+  if (operations.classList.contains("compared")) showComparedOperations(operations);
+  else showOperations(operations);
+}
+
+for (const row of document.querySelectorAll(".case")) {
   row.addEventListener("click", (event) => {
     const marked = window.getSelection();
     const copies = marked.type === "Range" && marked.containsNode(row, true); // somebody copies a number of this row
-    if (copies && !button.contains(event.target)) return;
-    const open = panel.hidden;
-    panel.hidden = !open;
-    button.setAttribute("aria-expanded", open);
-    const operations = panel.querySelector(".operations");
-    if (open && operations && !operations.hasChildNodes()) showOperations(operations);
+    if (copies && !row.querySelector(".open").contains(event.target)) return;
+    openCase(row, row.nextElementSibling.hidden);
   });
 }
 
-for (const table of document.querySelectorAll(".cases")) {
+// A link to a case opens it, also if it is filtered out.
+function openTarget() {
+  const row = document.getElementById(window.location.hash.slice(1));
+  if (!row?.classList.contains("case")) return;
+  row.parentElement.hidden = false;
+  openCase(row, true);
+  row.scrollIntoView();
+}
+window.addEventListener("hashchange", openTarget);
+for (const link of document.querySelectorAll("a[href^='#']")) {
+  // The address does not change if the link is used again.
+  link.addEventListener("click", () => { if (link.hash === window.location.hash) openTarget(); });
+}
+openTarget();
+
+for (const search of document.querySelectorAll("[data-filters]")) {
+  const bodies = [...document.getElementById(search.dataset.filters).tBodies];
+  const status = search.closest(".controls").querySelector("[role=status]");
+  search.addEventListener("input", () => {
+    const text = search.value.trim().toLowerCase();
+    for (const body of bodies) body.hidden = !body.rows[0].cells[0].dataset.value.toLowerCase().includes(text);
+    status.textContent = `${bodies.filter((body) => !body.hidden).length} of ${bodies.length}`;
+  });
+}
+
+for (const table of document.querySelectorAll("table:has([data-sort])")) {
   const heads = [...table.tHead.rows[0].cells];
   for (const [place, head] of heads.entries()) {
     if (!head.dataset.sort) continue;
     const numbers = head.dataset.sort === "number";
-    const button = make("button", { type: "button" }, head.textContent);
+    const button = make("button", { type: "button" }, ...head.childNodes);
     head.replaceChildren(button);
     head.setAttribute("aria-sort", "none");
     button.addEventListener("click", () => {

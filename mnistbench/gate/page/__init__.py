@@ -1,0 +1,5 @@
+"""The report of a gate as an HTML page.
+
+``view`` has what the template ``gate.html`` shows, ``operations`` the rows of the tables of
+operations, which the page's script draws, and ``forest`` the intervals of both.
+"""

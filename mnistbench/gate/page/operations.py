@@ -1,0 +1,102 @@
+"""The operations of each case with base and head side by side, for ``page.js``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mnistbench.core import units
+from mnistbench.core.operation import OpKey, operation_cells, operation_name
+from mnistbench.gate.page.forest import ForestPlot, six_digits, tone
+from mnistbench.gate.report.ranking import verdicts_of_quantities
+from mnistbench.gate.report.texts import table_name
+from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.raw_samples import Build
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import BASE, HEAD
+
+#: Change, bounds and effect of what the base does not have.
+_NEW = (math.inf,) * 4
+
+#: Operations of a group that its row names.
+NAMED = 12
+
+
+class OperationTables:
+    """The rows of the tables of all cases."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        header = verdict.header
+        self.plot = ForestPlot("operations", verdict.shown.operations, verdict.options)
+        self._verdicts = verdicts_of_quantities(verdict)
+        # The last launch of the first stage, as exact differences have it.
+        self._builds: dict[str, Build] = {
+            header.name(case): builds[0]
+            for launch in verdict.recorded.launches
+            if launch.stage == 1
+            for case, builds in launch.cases.items()
+        }
+        self._positions: dict[tuple[str, ...], int] = {}
+        self._estimates: dict[str, list[Estimate]] = {}
+        for estimate in verdict.shown.operations:
+            self._estimates.setdefault(estimate.quantity.case, []).append(estimate)
+
+    @property
+    def names(self) -> list[tuple[str, ...]]:
+        """Operation, phase, module and members of the rows so far, which have a position in it.
+
+        Most cases have the same ones.
+        """
+        return list(self._positions)
+
+    def rows(self, case: str) -> list[list[Any]]:
+        """Return the rows of a case; ``comparedOperations`` of ``page.js`` names their cells.
+
+        A time is in ns, a change a share; null for what is infinite.
+        """
+        return [self._row(estimate) for estimate in self._estimates.get(case, ())]
+
+    def _row(self, estimate: Estimate) -> list[Any]:
+        quantity = estimate.quantity
+        drawn = self.plot.drawn(estimate)
+        verdict = self._verdicts.get(quantity.key, "")
+        effect = estimate.change * quantity.weight
+        shares = (estimate.change, estimate.low, estimate.high, effect)
+        return [
+            self._number(quantity),
+            *(self._calls(quantity, side) for side in (BASE, HEAD)),
+            *map(six_digits, (quantity.base_ns, quantity.head_ns, quantity.share)),
+            *map(six_digits, shares if estimate.change < math.inf else _NEW),
+            verdict,
+            tone(verdict),
+            self.plot.grid(estimate),
+            drawn.path,
+            drawn.x,
+        ]
+
+    def _number(self, quantity: Quantity) -> int:
+        """Return the position of its names."""
+        names = tuple(map(units.printable, _names(quantity)))
+        return self._positions.setdefault(names, len(self._positions))
+
+    def _calls(self, quantity: Quantity, side: str) -> float | None:
+        """Return the calls per iteration on a side; None if it has none of the operations."""
+        operations = self._builds[quantity.case][side].operations
+        calls = [operations[key].calls for key in quantity.members if key in operations]
+        return sum(calls) if calls else None
+
+
+def _names(quantity: Quantity) -> tuple[str, str, str, str]:
+    """Return operation, phase, module, and of a group its members."""
+    if len(quantity.members) == 1 and not quantity.replaced:
+        return (*operation_cells(*quantity.members[0]), "")
+    members = [operation_name(*key) for key in quantity.members]
+    phase, module = (_common(quantity.members, place) for place in (1, 2))
+    return table_name(quantity), phase, module, units.and_more(members, NAMED, "; ", " and ")
+
+
+def _common(members: tuple[OpKey, ...], place: int) -> str:
+    """Return the phase or the module of a group; ``-`` if its operations have several."""
+    values = {key[place] for key in members}
+    return (values.pop() if len(values) == 1 else "") or units.MISSING

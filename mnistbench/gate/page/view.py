@@ -1,0 +1,210 @@
+"""A verdict -> what its HTML page shows.
+
+The sentence, findings, all cases as a forest plot, what occurs once, and what it rests on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mnistbench.core import units
+from mnistbench.gate.page.forest import ForestPlot, six_digits, tone
+from mnistbench.gate.page.operations import OperationTables
+from mnistbench.gate.report.findings import FindingEntry, finding_entries, replacements, reproducers
+from mnistbench.gate.report.head import head_lines
+from mnistbench.gate.report.limits import with_everything
+from mnistbench.gate.report.not_decided import not_decided
+from mnistbench.gate.report.notes import note_lines
+from mnistbench.gate.report.ranking import verdicts_of_quantities
+from mnistbench.gate.report.sentence import bounds_of_once, limitations, not_seen, outcome_text
+from mnistbench.gate.report.tables import CONFIDENT, CaseRow, case_rows, clocks_of
+from mnistbench.gate.report.texts import excluded_text, signed
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.judging.kinds import MEMORY
+from mnistbench.judging.verdicts import GRAVITY
+from mnistbench.showing.page.html_page import html_page
+from mnistbench.showing.table import Column, Table
+
+#: Lines of a list that are open; the others are folded.
+OPEN_LINES = 10
+
+#: Cases above which the page has a field that filters them.
+FEW_CASES = 10
+
+#: Verdict of a case in which a slowdown is not ruled out.
+NOT_DECIDED = "not decided"
+
+#: A cell of a table that can be sorted: its text, and what it is sorted by.
+Cell = tuple[str, float | None]
+
+
+def gate_page(verdict: Verdict) -> str:
+    """Return the page of a verdict, a whole HTML document."""
+    return html_page("gate.html", **view(with_everything(verdict)))
+
+
+def view(verdict: Verdict) -> dict[str, Any]:
+    """Return what the template shows of a verdict whose options show everything."""
+    decision = verdict.shown
+    limits = verdict.options
+    rows = sorted(case_rows(verdict), key=_rank)
+    entries = finding_entries(verdict)
+    ids = {row.name: f"case{position}" for position, row in enumerate(rows)}
+    tables = OperationTables(verdict)
+    cases = ForestPlot("cases", [row.estimate for row in rows], limits)
+    findings = ForestPlot("findings", [entry.estimate for entry in entries], limits)
+    once = ForestPlot("once", decision.once, limits)
+    clocks = clocks_of(rows)
+    case_views = [_case_view(row, ids[row.name], cases, tables, clocks, verdict) for row in rows]
+    compared, measured, *conditions = head_lines(verdict)
+    return {
+        "open_lines": OPEN_LINES,
+        "few_cases": FEW_CASES,
+        "confident": CONFIDENT,
+        "outcome": verdict.outcome,
+        "tone": tone(verdict.outcome),
+        "outcome_text": outcome_text(verdict),
+        "limitations": [*limitations(verdict)],
+        "compared": compared,
+        "measured": measured,
+        "conditions": conditions,
+        "plots": {
+            plot.name: plot for plot in (findings, cases, once, tables.plot) if plot.estimates
+        },
+        "findings": [_finding_view(entry, findings, ids) for entry in entries],
+        "not_decided": not_decided(verdict),
+        "case_threshold": units.percent(limits.case),
+        "clocks": [*clocks.values()],
+        "cases": case_views,
+        "operation_names": tables.names,
+        "same": sorted(verdict.reach.same.values()),
+        "gap": verdict.reach.gap,
+        "once": _once_views(once, ids, verdict),
+        "once_bounds": [*bounds_of_once(verdict)],
+        # Of the whole process: those of a case are with the case.
+        "once_differences": [
+            text
+            for case, texts in verdict.exact_differences.items()
+            if case not in ids
+            for text in texts
+        ],
+        "replaced": [*replacements(verdict)],
+        "reproducers": [*reproducers(verdict)],
+        "notes": [*note_lines(verdict), *not_seen(verdict)],
+    }
+
+
+def _rank(row: CaseRow) -> tuple[int, float]:
+    """Return a key that sorts cases: findings, what is not decided, the others; slowest first."""
+    if row.verdict:
+        rank = GRAVITY.index(row.verdict.partition(",")[0])
+    else:
+        rank = len(GRAVITY) + (row.verdict is None)
+    return rank, -row.estimate.change
+
+
+def _change(change: float) -> Cell:
+    return signed(change), six_digits(change)
+
+
+def _amount(estimate: Estimate, amount: float) -> Cell:
+    is_memory = estimate.quantity.kind == MEMORY
+    return (units.size if is_memory else units.duration)(amount), six_digits(amount)
+
+
+def _bound(high: float | None) -> Cell:
+    if high is None or not math.isfinite(high):
+        return units.MISSING, None
+    return units.percent_up(high), six_digits(high)
+
+
+def _bounds(estimate: Estimate) -> str:
+    """Return the interval as text; empty if the change is no share, because the base is 0."""
+    if estimate.change == math.inf:
+        return ""
+    return f"{signed(estimate.low)} to {signed(estimate.high)}"
+
+
+def _estimate_view(estimate: Estimate, plot: ForestPlot, verdict: str) -> dict[str, Any]:
+    """Return the cells that each table of estimates has."""
+    quantity = estimate.quantity
+    return {
+        "change": _change(estimate.change),
+        "bounds": _bounds(estimate),
+        "base": _amount(estimate, quantity.base_ns),
+        "head": _amount(estimate, quantity.head_ns),
+        "verdict": verdict,
+        "tone": tone(verdict),
+        "grid": f"{plot.name}{plot.grid(estimate)}",
+        "drawn": plot.drawn(estimate),
+    }
+
+
+def _finding_view(entry: FindingEntry, plot: ForestPlot, ids: Mapping[str, str]) -> dict[str, Any]:
+    quantity = entry.finding.quantity
+    return {
+        "title": quantity.title,
+        "case": quantity.case,
+        "case_id": ids.get(quantity.case, "once"),
+        "cause": entry.cause,
+        "lines": [*filter(None, (entry.launches, *entry.clocks, *entry.reasons, entry.advice))],
+        **_estimate_view(entry.estimate, plot, entry.verdict),
+    }
+
+
+def _case_view(
+    row: CaseRow,
+    case_id: str,
+    plot: ForestPlot,
+    tables: OperationTables,
+    clocks: Iterable[str],
+    verdict: Verdict,
+) -> dict[str, Any]:
+    node_id = verdict.header.node_id(row.name)
+    changes = row.changes
+    return {
+        "id": case_id,
+        "name": row.name,
+        "node_id": node_id,
+        "reasons": verdict.reach.reasons.get(node_id, ()),
+        "clocks": [
+            _change(changes[clock]) if clock in changes else (units.MISSING, None)
+            for clock in clocks
+        ],
+        "bound": _bound(row.high),
+        "times": Table("", _TIMES, row.estimates),
+        "differences": verdict.exact_differences.get(row.name, ()),
+        "operations": tables.rows(row.name),
+        **_estimate_view(
+            row.estimate, plot, NOT_DECIDED if row.verdict == "" else row.verdict or ""
+        ),
+    }
+
+
+#: Columns of the times of a case by all clocks.
+_TIMES = (
+    Column[Estimate]("time", lambda estimate: estimate.quantity.title),
+    Column[Estimate]("base", lambda estimate: estimate.quantity.base_ns, units.duration),
+    Column[Estimate]("head", lambda estimate: estimate.quantity.head_ns, units.duration),
+    Column[Estimate]("change", lambda estimate: estimate.change, signed),
+    Column[Estimate]("interval", _bounds, str),
+    Column[Estimate]("slowdown below", excluded_text, str),
+)
+
+
+def _once_views(plot: ForestPlot, ids: Mapping[str, str], verdict: Verdict) -> list[dict[str, Any]]:
+    """Return the rows of what occurs once, the largest bounds first."""
+    verdicts = verdicts_of_quantities(verdict)
+    return [
+        {
+            "title": estimate.quantity.title,
+            "case": estimate.quantity.case,
+            "case_id": ids.get(estimate.quantity.case, ""),
+            "bound": _bound(max(estimate.high, 0.0)),
+            **_estimate_view(estimate, plot, verdicts.get(estimate.quantity.key, "")),
+        }
+        for estimate in sorted(plot.estimates, key=lambda estimate: -estimate.high)
+    ]
