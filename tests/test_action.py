@@ -39,6 +39,12 @@ PYTHON = r"""#!/usr/bin/env bash
 if [ "$1 $2 $3" = "-P -c import mnistbench" ]; then exit "$FAKE_MISSING"; fi
 if [ "$1 $2" = "-m pip" ]; then printf '%s\n' "$@" > "$FAKE/pip"; exit 0; fi
 if [ "$1 $2 $3" != "-P -m mnistbench" ]; then exec "$FAKE_PYTHON" "$@"; fi
+if [ "$4" = "report" ]; then
+  printf '%s\0' "${@:4}" > "$FAKE/page"
+  if [ "$FAKE_PAGE" = 0 ]; then echo "mnistbench: no page" >&2; exit 2; fi
+  for word in "$@"; do case $word in --output=*) echo page > "${word#--output=}" ;; esac; done
+  exit 0
+fi
 printf '%s\0' "${@:4}" > "$FAKE/gate"
 echo "loading both sides"
 echo "mnistbench: $FAKE_ERROR" >&2
@@ -62,6 +68,10 @@ echo "$GH_REPO $GH_TOKEN" > "$FAKE/gh_environment"
 exit "$FAKE_GH_CODE"
 """
 
+#: Address of the artifact that is uploaded, and the line of the comment with it.
+ARTIFACT = "https://github.example/owner/project/actions/runs/34/artifacts/56"
+LINK = f"\n[All cases as a page: gate.html in this artifact]({ARTIFACT})\n"
+
 REPORT = "### mnistbench: regressed: 1 confirmed by fresh launches: aten::mm\n\n- more\n"
 ERROR = "--base 'origin/main...': no such commit"
 
@@ -72,6 +82,7 @@ class Ran(NamedTuple):
     code: int  # of the step that fails first; 0 if none does
     log: str
     gate: list[str] | None  # arguments; None if it was not called
+    page: list[str] | None  # arguments of the command that writes the page
     pip: list[str] | None
     gh: list[str] | None
     body: str | None  # of the comment
@@ -102,6 +113,8 @@ def job(tmp_path, monkeypatch):
         gh_code=0,
         missing=False,
         name="1.jsonl.gz",
+        page=True,
+        artifact=ARTIFACT,
         **inputs,
     ):
         assert inputs.keys() <= INPUTS.keys()
@@ -139,14 +152,15 @@ def job(tmp_path, monkeypatch):
             "FAKE_REPORT": str(seen / "report") if report else "",
             "FAKE_GH_CODE": str(gh_code),
             "FAKE_NAME": name,
+            "FAKE_PAGE": str(int(page)),
             "GITHUB_JOB": "gate",
         }
-        return _run(contexts, variables, seen)
+        return _run(contexts, variables, seen, artifact)
 
     return run
 
 
-def _run(contexts, variables, seen):
+def _run(contexts, variables, seen, artifact):
     failed = 0
     log = ""
     outputs = {}
@@ -156,6 +170,7 @@ def _run(contexts, variables, seen):
             continue
         if "uses" in step:
             upload = {name: _filled(value, contexts) for name, value in step["with"].items()}
+            contexts[f"steps.{step['id']}.outputs.artifact-url"] = artifact
             continue
         own = {name: _filled(value, contexts) for name, value in step.get("env", {}).items()}
         script = seen / "script.sh"
@@ -181,12 +196,13 @@ def _run(contexts, variables, seen):
     def text(name):
         return (seen / name).read_text() if (seen / name).exists() else None
 
-    words = {name: (text(name) or "").split("\0")[:-1] or None for name in ("gate", "gh")}
+    words = {name: (text(name) or "").split("\0")[:-1] or None for name in ("gate", "page", "gh")}
     pip = (text("pip") or "").splitlines() or None
     return Ran(
         failed,
         log,
         words["gate"],
+        words["page"],
         pip,
         words["gh"],
         text("body"),
@@ -197,7 +213,7 @@ def _run(contexts, variables, seen):
 
 
 def _filled(value, contexts):
-    return re.sub(r"\$\{\{ ([a-z_.]+) \}\}", lambda found: contexts.get(found[1], ""), str(value))
+    return re.sub(r"\$\{\{ ([a-z_.-]+) \}\}", lambda found: contexts.get(found[1], ""), str(value))
 
 
 def _holds(condition, contexts, failed):
@@ -255,9 +271,10 @@ def test_a_gate_that_passes(job, tmp_path):
         "--edit-last",
         "--create-if-none",
         "--body-file",
-        report,
+        f"{report}.comment",
     ]
-    assert ran.body == REPORT
+    assert ran.body == REPORT + LINK
+    assert ran.page == ["report", f"{folder}/gate/1.jsonl.gz", f"--output={folder}/gate.html"]
     assert (tmp_path / "seen" / "gh_environment").read_text() == "owner/project a token\n"
     assert ran.upload == {
         "name": ran.outputs["artifact"],
@@ -267,6 +284,8 @@ def test_a_gate_that_passes(job, tmp_path):
     }
     assert {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*")} == {
         "report.md",
+        "report.md.comment",
+        "gate.html",
         "log.txt",
         "gate/1.jsonl.gz",
     }
@@ -286,8 +305,15 @@ def test_the_arguments_of_the_gate_are_those_that_the_command_takes(job):
 @pytest.mark.parametrize("code", [EXIT_REGRESSED, EXIT_UNJUDGED])
 def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
     ran = job(code=code)
-    assert (ran.code, ran.body, ran.summary) == (code, REPORT, "")
+    assert (ran.code, ran.body, ran.summary) == (code, REPORT + LINK, "")
     assert ran.upload["path"] == ran.outputs["folder"]
+
+
+def test_the_comment_has_no_link_without_a_page_or_an_artifact(job):
+    ran = job(page=False, code=EXIT_REGRESSED)
+    assert (ran.code, ran.body) == (EXIT_REGRESSED, REPORT)
+    assert "mnistbench: no page" in ran.log
+    assert job(artifact="").body == REPORT
 
 
 def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_report_of_an_earlier_step(  # noqa: E501
@@ -296,11 +322,11 @@ def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_repo
     first = job(code=EXIT_REGRESSED)
     second = job(code=EXIT_UNJUDGED, report=None)
     assert second.code == EXIT_UNJUDGED
-    assert second.body == (
+    assert second.summary == (
         "### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: "
         f"{ERROR}\n"
     )
-    assert second.summary == second.body
+    assert second.body == second.summary + LINK
     assert second.upload["path"] == second.outputs["folder"]
     # Two artifacts of one name are an error.
     assert first.outputs["artifact"] != second.outputs["artifact"]
@@ -376,13 +402,14 @@ def test_a_report_that_is_too_long_for_a_comment_has_a_link(job):
     assert Path(ran.outputs["report"]).read_text() == long
     assert ran.body.startswith(REPORT.splitlines()[0])
     assert "[the summary](https://github.example/owner/project/actions/runs/34)" in ran.body
+    assert ran.body.endswith(LINK)
     assert len(ran.body) < 65_536
 
 
 @pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED])
 def test_a_shard_that_has_samples_passes_whatever_they_show(job, code):
     ran = job(code=code, shard="3/8", name="shard-3-of-8_1.jsonl.gz")
-    assert (ran.code, ran.gh) == (EXIT_PASSED, None)
+    assert (ran.code, ran.gh, ran.page) == (EXIT_PASSED, None, None)
     assert "--shard=3/8" in ran.gate
     assert ran.upload["name"] == "mnistbench-gate-shard-3-of-8"
     assert REPORT in ran.log
@@ -411,7 +438,8 @@ def test_the_samples_of_all_shards_are_judged_as_one_gate(job, tmp_path, code, e
         "--format=markdown",
         f"--output={ran.outputs['report']}",
     ]
-    assert ran.body == (REPORT if event == "pull_request" else None)
+    assert ran.page == ["report", *map(str, files), f"--output={ran.outputs['folder']}/gate.html"]
+    assert ran.body == (REPORT + LINK if event == "pull_request" else None)
 
 
 def test_no_samples_of_shards_are_an_error_with_the_pattern(job, tmp_path):
@@ -550,19 +578,19 @@ def test_actionlint_accepts_the_steps_as_those_of_a_workflow(lint):
         )
 
     assert lint(workflow(STEPS)) == ""
-    install, gate, comment, upload = STEPS
+    install, gate, upload, comment = STEPS
     for change, complaint in (
         (
             [
                 install,
                 gate,
-                {**comment, "env": {"REPORT": "${{ steps.gat.outputs.report }}"}},
                 upload,
+                {**comment, "env": {"REPORT": "${{ steps.gat.outputs.report }}"}},
             ],
             '"gat" is not defined',
         ),
         (
-            [install, gate, comment, {**upload, "with": {"title": "x"}}],
+            [install, gate, {**upload, "with": {"title": "x"}}, comment],
             'input "title" is not defined',
         ),
         (
