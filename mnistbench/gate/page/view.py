@@ -20,13 +20,12 @@ from mnistbench.gate.report.notes import note_lines
 from mnistbench.gate.report.ranking import verdicts_of_quantities
 from mnistbench.gate.report.sentence import bounds_of_once, limitations, not_seen, outcome_text
 from mnistbench.gate.report.tables import CONFIDENT, CaseRow, case_rows, clocks_of
-from mnistbench.gate.report.texts import excluded_text, signed
+from mnistbench.gate.report.texts import change_text, signed
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.judging.verdicts import GRAVITY
 from mnistbench.showing.page.html_page import html_page
-from mnistbench.showing.table import Column, Table
 
 #: Lines of a list that are open; the others are folded.
 OPEN_LINES = 10
@@ -175,24 +174,13 @@ def _case_view(
             for clock in clocks
         ],
         "bound": _bound(row.high),
-        "times": Table("", _TIMES, row.estimates),
+        "times": [(estimate.quantity.title, change_text(estimate)) for estimate in row.estimates],
         "differences": verdict.exact_differences.get(row.name, ()),
         "operations": tables.rows(row.name),
         **_estimate_view(
             row.estimate, plot, NOT_DECIDED if row.verdict == "" else row.verdict or ""
         ),
     }
-
-
-#: Columns of the times of a case by all clocks.
-_TIMES = (
-    Column[Estimate]("time", lambda estimate: estimate.quantity.title),
-    Column[Estimate]("base", lambda estimate: estimate.quantity.base_ns, units.duration),
-    Column[Estimate]("head", lambda estimate: estimate.quantity.head_ns, units.duration),
-    Column[Estimate]("change", lambda estimate: estimate.change, signed),
-    Column[Estimate]("interval", _bounds, str),
-    Column[Estimate]("slowdown below", excluded_text, str),
-)
 
 
 def _once_views(plot: ForestPlot, ids: Mapping[str, str], verdict: Verdict) -> list[dict[str, Any]]:

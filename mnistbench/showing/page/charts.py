@@ -49,7 +49,7 @@ FOREST_HEIGHT = 26
 #: Margin of a forest plot at each end, for the arrow of an interval that is cut off, in pixels.
 FOREST_MARGIN = 8
 #: Least distance of two ticks of a forest plot, in pixels.
-FOREST_TICKS = 42
+FOREST_TICKS = 48
 #: Largest change that a forest plot shows, as a share; larger ones are cut off at its edge.
 WIDEST_CHANGE = 10.0
 #: Largest bound of an interval that a forest plot makes room for, as a share.
