@@ -1,10 +1,10 @@
 """Make the pictures in docs/images with the system's Chromium.
 
-    python docs/make_pictures.py REPORT.html CHANGES.html LAB.html CLASS.html PROFILE.txt
+    python docs/make_pictures.py REPORT.html CHANGES.html GATE.html LAB.html CLASS.html PROFILE.txt
 
-REPORT.html: ``mnistbench report`` of a run of the suite; CHANGES.html: of two runs; LAB.html:
-``mnistbench lab``; CLASS.html: ``mnistbench class merge``; PROFILE.txt: the output of ``mnistbench
-profile``.
+REPORT.html: ``mnistbench report`` of a run of the suite; CHANGES.html: of two runs; GATE.html: of a
+gate with operations that got slower; LAB.html: ``mnistbench lab``; CLASS.html: ``mnistbench class
+merge``; PROFILE.txt: the output of ``mnistbench profile``.
 """
 
 import html
@@ -16,8 +16,10 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
-WINDOW = {"width": 1180, "height": 760}
+WIDTH = 1180
+HEIGHT = 760
 CHANGED = "summary:has-text('step convnet-b16-cpu on digits')"
+SLOWER = ".case:has(.worse):has(+ .panel .operations) .open"
 TERMINAL = (
     '<body style="margin: 0; background: #17181c">'
     '<pre style="display: inline-block; margin: 0; padding: 20px;\n'
@@ -26,13 +28,18 @@ TERMINAL = (
 
 
 def reduce(name: str) -> None:
-    """Store a picture with 64 colors, a third of the size."""
-    Image.open(IMAGES / name).quantize(64).save(IMAGES / name, optimize=True)
+    """Store a picture with 64 colors, rare ones among them: a third of the size."""
+    Image.open(IMAGES / name).convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE).save(
+        IMAGES / name, optimize=True
+    )
 
 
-def screenshot(browser: Browser, address: str, name: str, steps: list[str], top: str = "") -> None:
+def screenshot(
+    browser: Browser, address: str, name: str, steps: list[str], top: str = "", width: int = WIDTH
+) -> None:
     """Open the page, click each of the elements, scroll to an element, and save the picture."""
-    with browser.new_context(viewport=WINDOW, color_scheme="light") as context:
+    window = {"width": width, "height": HEIGHT}
+    with browser.new_context(viewport=window, color_scheme="light") as context:
         tab = context.new_page()
         tab.goto(address)
         for element in steps:
@@ -59,18 +66,19 @@ def selection(profile: str) -> str:
     return f"$ mnistbench profile --batch-size 1,16\n{table}\n...\n{roofline}"
 
 
-def main(report: str, changes: str, lab: str, students: str, profile: str) -> None:
+def main(report: str, changes: str, gate: str, lab: str, students: str, profile: str) -> None:
     """Make all pictures."""
     chromium = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page, compared, document, merged = (
-            Path(file).resolve().as_uri() for file in (report, changes, lab, students)
+        page, compared, gated, document, merged = (
+            Path(file).resolve().as_uri() for file in (report, changes, gate, lab, students)
         )
         screenshot(browser, page, "report.png", ["text=step convnet-b16-cpu on digits"])
         screenshot(browser, compared, "report-changes.png", [CHANGED], top=CHANGED)
+        screenshot(browser, gated, "gate.png", [SLOWER], top="#cases", width=1320)
         screenshot(
             browser, document, "lab.png", [], top="text=The most expensive operations >> nth=-1"
         )

@@ -162,7 +162,10 @@ COMMANDS = {
     ),
     "report": (
         "page.command",
-        "write saved runs or traces as one HTML page: cases, operations, curves, comparisons",
+        (
+            "write saved runs, traces or a gate as one HTML page: cases, operations, curves, "
+            "comparisons"
+        ),
     ),
     "train": (
         "train.command",

@@ -8,7 +8,8 @@ Output: a file of raw samples, and a verdict for every case and operation.
 
 ``flow`` is the flow on one page: ``trees`` copies the two trees; ``surveying`` finds the cases of
 both sides (``listing``); ``rounds`` starts launches within a ``budget``; ``launcher`` starts a
-process for each side and speaks with it (``messages``); ``report`` shows the verdict.
+process for each side and speaks with it (``messages``); ``report`` shows the verdict, ``page`` as
+an HTML page.
 
 In the process of a side, ``sides/worker`` is the program, with ``sides/session`` for the pytest
 session, ``sides/turns`` for the turns of the two processes and ``sides/steps`` for the measurement.

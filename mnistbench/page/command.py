@@ -34,7 +34,8 @@ class Settings(Criteria, Thresholds):
         str,
         (
             f"{OR_TRACE}; each run is compared with the one before it (default: the newest run "
-            "and its predecessor); or the raw samples of a gate, of all its shards"
+            "and its predecessor); or the raw samples of a gate, of all its shards, which "
+            "--threshold, --op-threshold and --once-threshold judge"
         ),
         many=True,
         required=False,

@@ -48,8 +48,8 @@ FOREST_WIDTH = 220
 FOREST_HEIGHT = 26
 #: Margin of a forest plot at each end, for the arrow of an interval that is cut off, in pixels.
 FOREST_MARGIN = 8
-#: Least distance of two ticks of a forest plot, in pixels.
-FOREST_TICKS = 48
+#: Least distance of two ticks of a forest plot, and twice that of a tick from the end, in pixels.
+FOREST_TICKS = 45
 #: Largest change that a forest plot shows, as a share; larger ones are cut off at its edge.
 WIDEST_CHANGE = 10.0
 #: Largest bound of an interval that a forest plot makes room for, as a share.
@@ -323,7 +323,8 @@ class ForestAxis:
             last_x = self.x(0.0)
             for share in _ROUND_SHARES:
                 x = self.x(sign * share)
-                if share <= edge * (1 + 1e-9) and abs(x - last_x) >= FOREST_TICKS:
+                has_room = FOREST_TICKS / 2 <= x <= FOREST_WIDTH - FOREST_TICKS / 2
+                if has_room and share <= edge and abs(x - last_x) >= FOREST_TICKS:
                     ticks.append((x, f"{sign * share * 100:+g} %"))
                     last_x = x
         return sorted(ticks)
