@@ -52,7 +52,7 @@ FOREST_MARGIN = 8
 FOREST_TICKS = 45
 #: Largest change that a forest plot shows, as a share; larger ones are cut off at its edge.
 WIDEST_CHANGE = 10.0
-#: Largest bound of an interval that a forest plot makes room for, as a share.
+#: Largest bound that a forest plot makes room for, as a share, unless the change is half of it.
 WIDEST_BOUND = 1.0
 
 #: Approximate number of ticks of an axis.
@@ -291,12 +291,10 @@ class ForestAxis:
         lowest = -2 * threshold
         highest = 2 * threshold
         for interval in intervals:
+            change = min(interval.change, WIDEST_CHANGE)
+            high = min(interval.high, max(WIDEST_BOUND, 2 * change))
             lowest = min(lowest, interval.change, interval.low)
-            highest = max(
-                highest,
-                min(interval.change, WIDEST_CHANGE),
-                min(interval.high, WIDEST_BOUND),
-            )
+            highest = max(highest, change, high)
         return cls(max(-1.0, lowest), highest, threshold)
 
     def x(self, change: float) -> float:
