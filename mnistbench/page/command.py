@@ -69,10 +69,10 @@ def _of_gate(files: Sequence[str], settings: Settings) -> tuple[str, str]:
     from mnistbench.gate.page.view import gate_page  # it loads jinja2
 
     if len(files) < len(settings.runs):
-        other = next(reference for reference in settings.runs if reference not in files)
+        saved_run = next(reference for reference in settings.runs if reference not in files)
         raise UsageError(
-            f"{files[0]!r} has the raw samples of a gate and {other!r} has not; name all shards of "
-            "one gate, or saved runs"
+            f"{files[0]!r} has the raw samples of a gate and {saved_run!r} has not; name all "
+            "shards of one gate, or saved runs"
         )
     if settings.base:
         raise UsageError(

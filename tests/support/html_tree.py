@@ -20,7 +20,7 @@ class Element:
 
         ``class_`` is one of the classes.
         """
-        found = []
+        matching = []
         for child in self.children:
             if isinstance(child, Element):
                 wanted = {name.rstrip("_"): value for name, value in attributes.items()}
@@ -28,10 +28,10 @@ class Element:
                     value in (child.attributes.get(name) or "").split()
                     for name, value in wanted.items()
                 )
-                found += ([child] if tag in ("", child.tag) and has else []) + child.all(
+                matching += ([child] if tag in ("", child.tag) and has else []) + child.all(
                     tag, **attributes
                 )
-        return found
+        return matching
 
     @property
     def text(self):

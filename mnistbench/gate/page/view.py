@@ -23,6 +23,7 @@ from mnistbench.gate.report.tables import CONFIDENT, CaseRow, case_rows, clocks_
 from mnistbench.gate.report.texts import change_text, signed
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.judging.verdicts import GRAVITY
 from mnistbench.showing.page.html_page import html_page
@@ -83,11 +84,12 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "gap": verdict.reach.gap,
         "once": _once_views(once, ids, verdict),
         "once_bounds": [*bounds_of_once(verdict)],
-        # Of the whole process: those of a case are with the case.
-        "once_differences": [
-            text
+        "once_differences": verdict.exact_differences.get(ALL_CASES, ()),
+        # Too few launches have no estimate of a case, but the differences that were counted.
+        "differences": [
+            f"{case}: {text}"
             for case, texts in verdict.exact_differences.items()
-            if case not in ids
+            if case not in ids and case != ALL_CASES
             for text in texts
         ],
         "replaced": [*replacements(verdict)],

@@ -215,7 +215,7 @@ def test_the_page_of_500_cases_is_small_and_draws_operations_when_they_are_opene
     few = gate_builders.series(Measured(operations=operations))
     cases = [f"bench/test_library_{n % 9}.py::test_case[{n}]" for n in range(500)]
     labels = dict(zip(cases, cases, strict=True))
-    one = conclude(gate_builders.recorded(few), JudgeOptions())
+    of_a_case = conclude(gate_builders.recorded(few), JudgeOptions())
 
     def for_all(estimates):
         return tuple(
@@ -236,11 +236,11 @@ def test_the_page_of_500_cases_is_small_and_draws_operations_when_they_are_opene
         reach=Reach(is_known=True, reasons=dict.fromkeys(cases, ("runs pkg/a.py:f (changed)",))),
     )
     decision = dataclasses.replace(
-        one.decision,
-        cases=for_all(one.decision.cases),
-        operations=for_all(one.decision.operations),
+        of_a_case.decision,
+        cases=for_all(of_a_case.decision.cases),
+        operations=for_all(of_a_case.decision.operations),
     )
-    text = gate_page(dataclasses.replace(one, recorded=recorded, decision=decision))
+    text = gate_page(dataclasses.replace(of_a_case, recorded=recorded, decision=decision))
     assert len(text) < MOST
     path = tmp_path / "many.html"
     path.write_text(text, encoding="utf-8")

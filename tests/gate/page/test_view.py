@@ -187,14 +187,13 @@ def test_a_case_says_why_it_is_measured_and_others_that_they_are_not():
     facts = [
         (name.text, value.text) for name, value in zip(root.all("dt"), root.all("dd"), strict=True)
     ]
-    times, others = facts[:4], facts[4:]
-    assert [name for name, _ in times] == [
+    assert [name for name, _ in facts[:4]] == [
         "wall time",
         "mean wall time",
         "CPU time",
         "mean CPU time",
     ]
-    assert others == [
+    assert facts[4:] == [
         ("test", CASE),
         ("runs changed code", "runs pkg/a.py:f (changed)"),
         ("runs changed code", "runs pkg/a.py:g (new)"),
@@ -281,6 +280,14 @@ def test_a_group_of_small_operations_names_the_first_of_them():
     assert name[1:3] == ("forward", units.MISSING)
     assert name[3].count("; ") == NAMED - 1
     assert name[3].endswith(" more")
+
+
+def test_too_few_launches_have_no_cases_but_their_exact_differences():
+    verdict = concluded(slower(new={MM: {"calls": 2.0}}))
+    recorded = dataclasses.replace(verdict.recorded, launches=verdict.recorded.launches[:3])
+    root = page_of(conclude(recorded, JudgeOptions()))
+    assert headings(root) == ["Not decided", "Exact differences"]
+    assert f"{LABEL}: aten::mm, forward fc1: 1 -> 2 calls" in lines_of(root)
 
 
 # ---- The rest ------------------------------------------------------------------------------------
