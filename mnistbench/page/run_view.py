@@ -254,7 +254,11 @@ def _times_and_tables(
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
 
 
-_VIEWS = {"host": "host activities", "device": "host and device activities"}
+_VIEWS = {
+    "host": "host activities",
+    "device": "host and device activities",
+    "functions": "functions of Python",
+}
 
 
 def _of_table(table: OpTable) -> str:
