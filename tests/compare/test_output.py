@@ -83,12 +83,33 @@ def parsed():
         node_id=test,
         params=params_of_call(test, "cpu", 1),
         tables=(builders.op_table(*rows, view="functions"),),
+        scalars=None,
         timing=builders.timing(median_ns=300_000),
     )
 
 
 def test_functions_of_a_case_have_calls_times_and_lines(golden):
     golden(text(operation_tables([parsed()], top=3)), "functions.txt")
+
+
+def test_a_comparison_names_functions(golden):
+    base = parsed()
+    rows = {row.name: row for row in base.tables[0].rows}
+    rows["Parser.word"] = builders.function_row(
+        "Parser.word", 930_000, calls=123, sources=["package/parse.py:30"]
+    )
+    rows["Parser.peek"] = builders.function_row(
+        "Parser.peek", 150_000, calls=60, sources=["package/parse.py:41"]
+    )
+    head = dataclasses.replace(
+        base,
+        tables=(builders.op_table(*rows.values(), view="functions"),),
+        timing=builders.timing(median_ns=650_000),
+    )
+    golden(
+        report([builders.summary(base)], builders.summary(head), **thresholds("10%")),
+        "comparison_functions.txt",
+    )
 
 
 def test_a_case_with_operations_and_functions_has_both_tables():
