@@ -4,6 +4,7 @@
     python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]  # tables from it
     python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS [FIRST]]  # the main rates
     python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]  # rates of what occurs once
+    python docs/evidence/gate_power.py small POOL.json.gz [TRIALS]  # --threshold 0.5% of each case
 
 Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``, on all cores for the
 last two. For power and for the comparison of designs they have new roles; the row "recorded roles"
@@ -26,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from mnistbench.gate import qualification
+from mnistbench.gate.budget import planned_launches
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import is_found, share
 from mnistbench.gate.statistics import (
@@ -193,6 +195,9 @@ def main() -> None:
     if sys.argv[1] == "once":
         once(Path(sys.argv[2]), trials)
         return
+    if sys.argv[1] == "small":
+        small(recorded, trials)
+        return
     rates(recorded, trials)
 
 
@@ -259,6 +264,35 @@ def once(path: Path, trials: int) -> None:
             path,
             trials,
             {text: (*question[:3], tested) for text, question in _questions(recorded).items()},
+        )
+
+
+def small(recorded: Pool, trials: int) -> None:
+    """Print how often half a percent is found by gates of one case, and how often they are wrong.
+
+    With as many launches as such a gate plans after its first ones, and twelve fresh ones.
+    """
+    limits = replace(LIMITS, case=0.005)
+    for row in calls_of(recorded):
+        of_case = [
+            replace(quantity, logs=tuple(logs))
+            for quantity, logs in zip(recorded.quantities, recorded.logs["pairs"], strict=True)
+            if quantity.case == recorded.quantities[row].case and not quantity.is_once
+        ]
+        [hit] = [quantity for quantity in of_case if quantity.key == recorded.quantities[row].key]
+        first = [replace(quantity, logs=quantity.logs[:LAUNCHES]) for quantity in of_case]
+        launches = planned_launches(first, limits)
+        gates = qualification.Pool(of_case)
+        hits = red = 0
+        for _ in range(trials):
+            _, slower = gates.gate(limits, hit, 0.005, launches=launches, first_look=FRESH)
+            _, same = gates.gate(limits, launches=launches, first_look=FRESH)
+            hits += is_found(slower, hit)
+            red += any(finding.verdict == REGRESSED for finding in same.findings)
+        print(
+            f"  {hit.case}: SD {np.std(hit.logs, ddof=1):.2%}, {launches} launches, +0.5 % found "
+            f"{share(hits, trials)}; the same code red {share(red, trials)}",
+            flush=True,
         )
 
 

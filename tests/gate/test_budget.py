@@ -16,6 +16,7 @@ from scipy.stats import binomtest
 from mnistbench.gate.budget import (
     LEAST_EFFORT,
     MOST_LAUNCHES,
+    MOST_LAUNCHES_BELOW_FULL,
     Budget,
     LeastGate,
     are_enough,
@@ -197,6 +198,23 @@ def test_bounds_hold_where_their_number_of_launches_follows_from_the_spread(sd):
         _, high = simultaneous_bounds(logs[:, :number], 1)
         wrong += bool((high < 0).any())
     assert binomtest(wrong, gates, 0.035, "greater").pvalue > 0.01
+
+
+@pytest.mark.parametrize("sd", [0.004, 0.006])
+def test_a_slowdown_of_a_small_limit_is_found_with_the_planned_launches(sd):
+    draw = np.random.default_rng(1)
+    limits = Thresholds(case=0.005, operation=0.05, once=0.2)
+    gates = 150
+    found_slower = 0
+    for _ in range(gates):
+        logs = math.log1p(0.005) + draw.normal(0, sd, MOST_LAUNCHES_BELOW_FULL)
+        case = quantities.Quantity(
+            "t", ITERATION, WALL, WALL, (), tuple(logs[:LAUNCHES]), 1e6, 1e6, 1.0
+        )
+        number = planned_launches([case], limits)
+        low, _ = simultaneous_bounds(logs[np.newaxis, :number], 1)
+        found_slower += bool(low[0] > 0)
+    assert binomtest(found_slower, gates, 0.9, "less").pvalue > 0.01
 
 
 def test_bounds_of_all_shards_together_need_more():

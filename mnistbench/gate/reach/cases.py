@@ -15,6 +15,7 @@ from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.changes import (
     CHANGED,
     GONE,
+    NEW,
     Changes,
     changed_functions,
     changes,
@@ -28,6 +29,9 @@ from mnistbench.gate.words import BASE, HEAD
 
 #: Most reasons of a case that are kept.
 _MOST_REASONS = 3
+
+#: Ends of reasons of code that differs itself.
+_ITSELF = tuple(f" ({how})" for how in (CHANGED, NEW, GONE))
 
 #: Folders and files whose functions are not those of the project itself.
 _NO_PRODUCT = frozenset(
@@ -127,7 +131,11 @@ def _of_runs(
     ran: dict[str, dict[tuple[str, str], RunCode]] = {}
     for name, side in sides.items():
         positions = side.followed.cases.get(node_id, ())
-        yield from (by_code[name][position] for position in positions if by_code[name][position])
+        # What differs itself says more than what uses it.
+        yield from sorted(
+            (by_code[name][position] for position in positions if by_code[name][position]),
+            key=lambda why: not why.endswith(_ITSELF),
+        )
         ran[name] = {
             (code.path, code.name): code
             for code in (side.followed.code[position] for position in positions)

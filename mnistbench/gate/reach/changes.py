@@ -394,8 +394,16 @@ class _Spreading:
             is_fixed = "." not in chain and side.is_data(data) and side.is_fixed(data)
             if chain not in _BUILTINS and not is_fixed:
                 yield data
+                yield from self._other_names(side, path, chain, data)
         else:
             yield from _attributes(path, chain)
+
+    def _other_names(self, side: SideCode, path: str, chain: str, data: Name) -> Iterator[Name]:
+        """Yield other names of the object ``a`` of ``a.b``: ``a`` may be a variable of a loop."""
+        for statement in side.binding(data):
+            if not statement.value.made_by:
+                yield from self._data(side, data.path, statement.uses.names)
+                yield from _attributes(path, chain)
 
     def _add_runs(self) -> None:
         """Add the statements that have run functions that differ, and what ran elsewhere."""

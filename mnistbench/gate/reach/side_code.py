@@ -23,6 +23,15 @@ class SideCode:
         source = self.files.source(name.path)
         return bool(source) and name.name in _data(source)
 
+    def binding(self, name: Name) -> list[Statement]:
+        """Return the statements that bind a name of a module."""
+        source = self.files.source(name.path)
+        return [
+            statement
+            for statement in (source.statements if source else ())
+            if name.name in statement.names and not (statement.scope or statement.is_head)
+        ]
+
     def is_fixed(self, name: Name) -> bool:
         """Whether nothing changes the value of a name of a module, such as a text."""
         return self._is_fixed(name, frozenset())
@@ -36,7 +45,7 @@ class SideCode:
             bool(statement.defines)
             or bool(statement.imported)
             or (statement.value.is_fixed and self._rest_is_fixed(name, statement, seen))
-            for statement in self._binding(name)
+            for statement in self.binding(name)
         )
 
     def _rest_is_fixed(self, name: Name, statement: Statement, seen: frozenset[Name]) -> bool:
@@ -47,12 +56,12 @@ class SideCode:
         """Whether the value of a name of a module is a list, a dict or a set of fixed values."""
         return all(
             statement.value.has_fixed_items and self._rest_is_fixed(name, statement, frozenset())
-            for statement in self._binding(name)
+            for statement in self.binding(name)
         )
 
     def is_object(self, name: Name) -> bool:
         """Whether the value of a name of a module is an object of a class of the tree."""
-        return all(self._makes_object(name.path, statement) for statement in self._binding(name))
+        return all(self._makes_object(name.path, statement) for statement in self.binding(name))
 
     def _makes_object(self, path: str, statement: Statement) -> bool:
         made_by = (
@@ -64,23 +73,14 @@ class SideCode:
         """Whether a name is that of a class of the tree, perhaps imported from another module."""
         targets = (
             self.files.in_module(name.path, module, [imported])
-            for statement in self._binding(name)
+            for statement in self.binding(name)
             for module, imported, _ in statement.imported
             if imported
         )
-        return any(statement.is_class for statement in self._binding(name)) or any(
+        return any(statement.is_class for statement in self.binding(name)) or any(
             target is not None and target not in seen and self._is_class(target, seen | {name})
             for target in targets
         )
-
-    def _binding(self, name: Name) -> list[Statement]:
-        """Return the statements that bind a name of a module."""
-        source = self.files.source(name.path)
-        return [
-            statement
-            for statement in (source.statements if source else ())
-            if name.name in statement.names and not (statement.scope or statement.is_head)
-        ]
 
     def binds(self, name: Name) -> bool:
         """Whether a statement of a module binds a name."""

@@ -868,6 +868,24 @@ def around():
 }
 
 
+def test_a_function_that_differs_is_the_first_reason(surveyor):
+    text = """
+def run():
+    return [{}(number) for number in range(3)] and used()
+
+def used():
+    return K
+
+K = {}
+X = used()
+"""
+    base = {**PROJECT, "pkg/a.py": text.format("abs", 1)}
+    head = {**base, "pkg/a.py": text.format("int", 2)}
+    reasons = reached(surveyor.surveyed(base), surveyor.surveyed(head)).reasons[FIRST]
+    assert reasons[0] == "runs pkg/a.py:run (changed)"
+    assert any("which uses K" in reason for reason in reasons)
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_cases_that_run_what_differs_are_reached(surveyor, name):
     change = CHANGES[name]

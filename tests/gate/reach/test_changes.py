@@ -86,6 +86,23 @@ def test_what_lists_objects_and_changes_them_counts_everywhere(compared):
     assert "acts on objects that it lists" in changed.everywhere
 
 
+@pytest.mark.parametrize(
+    ("text", "differing"),
+    [
+        ("for table in (T, U):\n    table.clear()\n", {"T", "U"}),
+        ("table = T\ntable.clear()\n", {"T"}),
+        ("for kind in (A, B):\n    kind.rate = 2\n", {"rate"}),
+        ("kind = A\nkind.rate = 2\n", {"rate"}),
+        ("table = dict(T)\ntable.clear()\n", set()),
+    ],
+)
+def test_an_object_is_changed_by_another_name(compared, text, differing):
+    other = "T = {}\nU = {}\nclass A: rate = 1\nclass B: rate = 1\n"
+    before = "from a import A, B, T, U\n"
+    changed, _ = compared({"a.py": other, "b.py": before}, {"a.py": other, "b.py": before + text})
+    assert {name.name for name in changed.names} - {"table", "kind"} == differing
+
+
 #: A function that a changed statement runs, and names of its file.
 FILLING = """
 import re
