@@ -22,7 +22,7 @@ from mnistbench.compare.diff import FUNCTIONS, CaseComparison, Comparison, OpCha
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells, operation_name
+from mnistbench.core.operation import UNEVEN, operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
@@ -37,7 +37,6 @@ from mnistbench.judging.verdicts import (
     WITHIN,
 )
 from mnistbench.saved_runs.compatibility import described
-from mnistbench.saved_runs.operation_tables import UNEVEN
 from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import append_text_to_step_summary, render
 from mnistbench.showing.report import Block, Report, document

@@ -33,6 +33,12 @@ NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED, IN_TORCH))
 #: run.
 REORDER = "reorder"
 
+#: The line below a table of Python functions.
+UNEVEN = (
+    "cProfile slows Python down unevenly: a function of many short calls looks larger than it is; "
+    "calls are exact"
+)
+
 #: Module of an operation that cannot be attributed to a module; ``events/links`` explains why.
 NO_MODULE = ""
 

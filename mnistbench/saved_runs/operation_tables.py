@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells, operation_name
+from mnistbench.core.operation import UNEVEN, operation_cells, operation_name
 from mnistbench.core.params import CALL, REFERENCE, device_label
 from mnistbench.core.record import CaseRecord, OpRow, median_ns
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide
@@ -101,13 +101,6 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
         ),
         numbers_from=3,
     )
-
-
-#: Below a table of functions.
-UNEVEN = (
-    "cProfile slows Python down unevenly: a function of many short calls looks larger than it is; "
-    "calls are exact"
-)
 
 
 def function_table(record: CaseRecord, top: int) -> Table | None:
