@@ -264,11 +264,12 @@ _VIEWS = {
 def _of_table(table: OpTable) -> str:
     count = len(table.iteration_ns)
     iteration = units.duration(median_ns(table.iteration_ns))
+    parts_of_sum = "functions" if table.view == "functions" else "operations"
     parts = [
         f"{count} profiled iterations of {iteration} (median)"
         if count != 1
         else f"1 profiled iteration of {iteration}",
-        f"sum of its operations {units.duration(table.total_ns)}",
+        f"sum of its {parts_of_sum} {units.duration(table.total_ns)}",
     ]
     if table.temperature == "cold":
         parts.append(

@@ -388,6 +388,7 @@ def test_functions_are_a_view_of_the_case_that_has_them(browser, tmp_path):
             ["Parser.read", "-", "package.parse", "3"]
         ]
         assert "memory" not in [title for title, _ in heads(panel)]
+        assert "sum of its functions 100 us" in panel.text_content()
         choose(panel, "host")
         assert "aten::addmm" in [row[0] for row in operations(panel)]
 

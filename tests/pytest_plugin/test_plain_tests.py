@@ -261,6 +261,17 @@ def test_a_suite_without_torch_does_not_import_it_and_its_runs_can_be_read(plain
     assert run.environment["python"] == platform.python_version()
 
 
+def test_a_suite_without_torch_is_compared_function_by_function(plain_suite):
+    plain_suite.write("conftest.py", NOT_IMPORTED.format(module="torch"))
+    saved = without_torch(plain_suite, "--op-benchmarks", "--benchmark-autosave")
+    assert saved.returncode == 0, saved.stdout + saved.stderr
+    slower = PARSER.replace("self.word(part) for", "self.word(self.word(part)) for")
+    plain_suite.write("parser_of_words.py", slower)
+    compared = without_torch(plain_suite, "--op-benchmarks", "--benchmark-compare")
+    assert compared.returncode == 0, compared.stdout + compared.stderr
+    assert "exact: Parser.word, parser_of_words: 60 -> 120 calls" in compared.stdout.splitlines()
+
+
 MIXED = """
 import torch
 from parser_of_words import Parser
