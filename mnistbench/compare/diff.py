@@ -32,9 +32,6 @@ from mnistbench.saved_runs.run import Run
 #: A case with its run.
 CaseOfRun = tuple[Run, CaseRecord]
 
-#: The view of a table of functions.
-FUNCTIONS = "functions"
-
 #: Identity of a case: ``CaseRecord.key``.
 CaseKey = tuple[Any, ...]
 
@@ -623,13 +620,12 @@ def _compare_functions(
 
     Without the time in torch's functions of C, which operations divide.
     """
-    tables = [table for case in samples if (table := case.table("warm", FUNCTIONS))]
-    head_table = head.table("warm", FUNCTIONS)
-    if head_table is None or samples[-1].table("warm", FUNCTIONS) is None:
+    if head.functions is None or samples[-1].functions is None:
         return ()
+    tables = [case.functions for case in samples if case.functions]
     return tuple(
         replace(change, is_function=True)
-        for change in _compare_operations(tables, head_table, by)
+        for change in _compare_operations(tables, head.functions, by)
         if change.is_operation
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from mnistbench.compare import judge
 from mnistbench.compare.criteria import DEFAULT_SHARE
-from mnistbench.compare.diff import FUNCTIONS, CaseComparison, Comparison, OpChange, OpTotals
+from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTotals
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
@@ -647,11 +647,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
 
 def _without_functions(case: CaseComparison) -> str:
     """Return that only one side has a table of functions; empty otherwise."""
-    having = [
-        name
-        for name, side in (("base", case.base), ("head", case.head))
-        if side.table("warm", FUNCTIONS)
-    ]
+    having = [name for name, side in (("base", case.base), ("head", case.head)) if side.functions]
     if len(having) != 1:
         return ""
     return (

@@ -607,9 +607,14 @@ class CaseRecord:
         return by_view.get("device") or by_view.get("host")
 
     @property
+    def functions(self) -> OpTable | None:
+        """The table of functions; None if the case has none."""
+        return self.table("warm", "functions")
+
+    @property
     def warm_tables(self) -> tuple[OpTable, ...]:
-        """The table of operations and that of functions, those of both that the case has."""
-        return tuple(filter(None, (self.table("warm"), self.table("warm", "functions"))))
+        """The table of operations and that of functions, as far as the case has them."""
+        return tuple(filter(None, (self.table("warm"), self.functions)))
 
     def divided_by(self, number: int) -> CaseRecord:
         """Return the case of one of so many iterations, of which this one is the sum."""

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 #: Share of the time of a call from which on its operations say where most of the time goes.
 MOST = 0.5
 
+_NOTHING_SEEN = (
+    "no operation table: its call runs no operation of torch and no function that cProfile sees, "
+    "which sees no call of a type such as int"
+)
+
 
 def attach_operations(session: Session, fixture: Any, item: pytest.Item) -> None:
     """Make pytest-benchmark's fixture attach a record to its benchmark.
@@ -41,31 +46,36 @@ def attach_operations(session: Session, fixture: Any, item: pytest.Item) -> None
         if not fixture.enabled or fixture.stats is None:
             return
         why = only_created(result)
-        if session.options.no_op_profile:
+        if not why and session.options.no_op_profile:
             why = "not profiled: leave out --no-op-profile"
         if why:
             session.not_recorded.append(f"{item.nodeid}: {why}")
             return
         record = _record_of_call(session, fixture, item, call)
+        if record is None:
+            session.not_recorded.append(f"{item.nodeid}: {_NOTHING_SEEN}")
+            return
         fixture.extra_info[KEY] = record.to_json()
         session.records.append(record)
 
     intercept(fixture, after=attach)
 
 
-def _record_of_call(session: Session, fixture: Any, item: pytest.Item, call: Call) -> CaseRecord:
-    """Return the record of a timed call, with a note if nothing of it was seen."""
+def _record_of_call(
+    session: Session, fixture: Any, item: pytest.Item, call: Call
+) -> CaseRecord | None:
+    """Return the record of a timed call; None if it runs nothing that a profiler sees."""
     stats = fixture.stats.stats
     tables: list[OpTable] = []
     notes = []
     try:
         # An error keeps the tables before it.
         tables.extend(_tables(session, item, call, nanoseconds(stats.median)))
-        if not tables:
-            notes.append(_NOTHING_SEEN)
     # A call that cannot be repeated: the timing is kept.
     except Exception as error:  # noqa: BLE001
         notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
+    if not tables and not notes:
+        return None
     op_fail, case_fail = thresholds_of(item)
     return CaseRecord(
         test=item.nodeid,
@@ -80,12 +90,6 @@ def _record_of_call(session: Session, fixture: Any, item: pytest.Item, call: Cal
         case_fail=case_fail,
         timing=Timing.from_stats(stats.as_dict()),
     )
-
-
-_NOTHING_SEEN = (
-    "no operation table: its call runs no operation of torch and no function that cProfile sees, "
-    "which sees no call of a type such as int"
-)
 
 
 def _tables(
@@ -128,7 +132,10 @@ def _tables(
 
 
 def _threads(tables: Iterable[OpTable]) -> int:
-    """Return the intra-op threads of a call: 1 without operations, whether torch is imported."""
+    """Return the intra-op threads of a call.
+
+    Without operations 1, so that the case is the same whether another test imports torch or not.
+    """
     if all(table.view == "functions" for table in tables):
         return 1
     import torch

@@ -108,7 +108,7 @@ def function_table(record: CaseRecord, top: int) -> Table | None:
 
     Functions after the first ``top`` are summed, so that the column adds up.
     """
-    table = record.table("warm", "functions")
+    table = record.functions
     if table is None:
         return None
     column = OperationColumn.from_table(table)

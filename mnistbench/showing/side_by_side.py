@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.operation import IN_TORCH, OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey
+from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED, OpKey
 from mnistbench.core.record import OpTable
 
 
@@ -64,7 +64,7 @@ class SideBySide:
     def rest_names(self) -> list[str]:
         """The names of what is no operation in any column, in the order of tables."""
         names = {name for column in self._columns for name in column.rest}
-        return [name for name in (OUTSIDE, RUNTIME, UNATTRIBUTED, IN_TORCH) if name in names]
+        return [name for name in (OUTSIDE, RUNTIME, UNATTRIBUTED) if name in names]
 
     def cells(self, values: Iterable[float | None]) -> list[str]:
         """Return the cells of a row: of each column a value and its share."""
