@@ -177,7 +177,8 @@ VERDICTS = {
 def compared():
     """A comparison with all that a report may have.
 
-    Replaced, new and small operations, several base runs, problems and an accepted regression.
+    Replaced, new and small operations, a function, several base runs, problems and an accepted
+    regression.
     """
     rows = [
         builders.op_row("aten::mm", 900_000),
@@ -189,15 +190,18 @@ def compared():
         builders.op_row("aten::clone", 80_000),
         builders.op_row("aten::t", 10),
     ]
+    functions = builders.op_table(builders.function_row(), view="functions")
     bases = [
         builders.summary(
             builders.case_record(tables=(builders.op_table(*rows),)),
             builders.case_record(batch_size=1),
         ),
-        builders.summary(builders.case_record(tables=(builders.op_table(*rows),)), dirty=True),
+        builders.summary(
+            builders.case_record(tables=(builders.op_table(*rows), functions)), dirty=True
+        ),
     ]
     new = builders.summary(
-        builders.case_record(tables=(builders.op_table(*slower),)),
+        builders.case_record(tables=(builders.op_table(*slower), functions)),
         builders.case_record(batch_size=64),
         environment=builders.environment(torchvision="0.31.0"),
     )

@@ -5,6 +5,9 @@ changes of the operations and the remainder add up to the change of the iteratio
 profiler, on an accelerator to the change of its busy time. The time of an operation is its self
 time minus the profiler's overhead on its calls, so that more calls do not look slower because of
 the profiler.
+
+Functions of Python are compared as operations are, but their times are those under cProfile: they
+are parts of an iteration with cProfile, and no parts of the time of the case.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
@@ -53,6 +56,7 @@ class OpTotals(NamedTuple):
     memory_bytes: int
     shapes: tuple[str, ...]
     kernels: tuple[str, ...]
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class OpChange:
     base_runs: tuple[float, ...]
     base: OpTotals | None  # in the last base run that has it; None where it is new
     head: OpTotals | None
+    is_function: bool = False  # of Python, with the time that it takes under cProfile
 
     @property
     def key(self) -> OpKey:
@@ -116,7 +121,7 @@ class CaseComparison:
     clock: str
     base_runs: tuple[float, ...]  # elapsed time of one iteration in every base run that counts
     head_ns: float
-    operations: tuple[OpChange, ...]  # by size of change, the largest first
+    operations: tuple[OpChange, ...]  # and functions; by size of change, the largest first
     profiler_ns: int  # overhead per call; 0 for device times
     # Why times cannot be compared: field -> (base, head).
     incomparable: Mapping[str, tuple[Any, Any]]
@@ -182,10 +187,27 @@ class CaseComparison:
         """Change of the time that the operations are parts of."""
         return self.whole_head_ns - self.whole_base_ns
 
+    @functools.cached_property
+    def functions(self) -> tuple[OpChange, ...]:
+        """The functions among the operations."""
+        return tuple(change for change in self.operations if change.is_function)
+
+    @functools.cached_property
+    def functions_ns(self) -> tuple[float, float]:
+        """Self times of all functions under cProfile, in the base and in the head."""
+        base_ns = sum(change.base_ns or 0 for change in self.functions)
+        return (base_ns, sum(change.head_ns or 0 for change in self.functions))
+
+    def whole_ns(self, *, is_function: bool) -> tuple[float, float]:
+        """Return the times in base and head that an operation, or a function, is part of."""
+        return self.functions_ns if is_function else (self.whole_base_ns, self.whole_head_ns)
+
     @property
     def remainder_ns(self) -> float:
         """Change of the time that the operations are parts of, without their own changes."""
-        return self.whole_change_ns - sum(operation.change_ns for operation in self.operations)
+        return self.whole_change_ns - sum(
+            change.change_ns for change in self.operations if not change.is_function
+        )
 
     @property
     def renamed_from(self) -> str:
@@ -210,7 +232,8 @@ class CaseComparison:
         """Change of each phase, including time outside operations."""
         changes_ns: dict[str, float] = defaultdict(float)
         for operation in self.operations:
-            changes_ns[operation.phase] += operation.change_ns
+            if not operation.is_function:
+                changes_ns[operation.phase] += operation.change_ns
         return dict(changes_ns)
 
 
@@ -514,13 +537,14 @@ def _compare_case(
         else ()
     )
     busy_head_ns = median_ns(mine.busy_ns) if mine and busy_base_runs else 0
+    functions = _compare_functions([case for _, case in samples], head, by) if same_versions else ()
     return CaseComparison(
         base=last,
         head=head,
         clock=clock,
         base_runs=tuple(_call_ns(case, clock) for _, case in samples),
         head_ns=_call_ns(head, clock),
-        operations=operations,
+        operations=_largest_first((*operations, *functions)),
         profiler_ns=mine.profiler_ns if mine and operations and clock == "cpu" else 0,
         incomparable=incomparable,
         used=() if incomparable else tuple(run for run, _ in samples),
@@ -583,10 +607,30 @@ def _compare_operations(bases: Sequence[OpTable], head: OpTable, by: str) -> tup
     for key, (having, newest) in newest_with.items():
         if having > len(bases) / 2 and key not in last:
             last[key] = _sides(bases[newest], by)[key]
-    changes = [
+    return tuple(
         OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key))
         for key in {**last, **new}
-    ]
+    )
+
+
+def _compare_functions(
+    samples: Sequence[CaseRecord], head: CaseRecord, by: str
+) -> tuple[OpChange, ...]:
+    """Compare the functions of a case; none if the head or the last sample has no table of them.
+
+    Without the time in torch's functions of C, which operations divide.
+    """
+    if head.functions is None or samples[-1].functions is None:
+        return ()
+    tables = [case.functions for case in samples if case.functions]
+    return tuple(
+        replace(change, is_function=True)
+        for change in _compare_operations(tables, head.functions, by)
+        if change.is_operation
+    )
+
+
+def _largest_first(changes: Iterable[OpChange]) -> tuple[OpChange, ...]:
     return tuple(
         sorted(
             changes,
@@ -636,6 +680,7 @@ def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
         counts.memory_bytes,
         counts.shapes,
         counts.kernels,
+        counts.sources,
     )
     rows_of_key: dict[OpKey, list[OpTotals]] = defaultdict(list)
     for key, row in zip(counts.keys, map(OpTotals, *columns), strict=True):
@@ -648,6 +693,7 @@ def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
             memory_bytes=sum(row.memory_bytes for row in rows),
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
             kernels=tuple(sorted({kernel for row in rows for kernel in row.kernels})),
+            sources=tuple(sorted({source for row in rows for source in row.sources})),
         )
         for key, rows in rows_of_key.items()
     }

@@ -47,7 +47,14 @@ from mnistbench.core.record import median, quartiles_ns
 from mnistbench.judging.acceptance import LARGEST_LIMIT, Acceptance
 from mnistbench.judging.findings import Finding, unused, with_acceptance
 from mnistbench.judging.grouping import LARGE_SHARE, is_judged_alone
-from mnistbench.judging.kinds import ITERATION, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
+from mnistbench.judging.kinds import (
+    ITERATION,
+    OPERATION,
+    OTHER,
+    OTHER_FUNCTIONS,
+    OUTSIDE_KIND,
+    REPLACED,
+)
 from mnistbench.judging.verdicts import (
     IMPROVED,
     INCOMPARABLE,
@@ -116,6 +123,17 @@ class RunFinding(Finding):
         return math.inf if self.head_ns > 0 else 0.0
 
     @property
+    def is_function(self) -> bool:
+        """Whether it is one function or several, whose times are those under cProfile."""
+        return any(change.is_function for change in self.members)
+
+    @property
+    def whole_base_ns(self) -> float:
+        """Time in the base that it is part of."""
+        base_ns, _ = self.case.whole_ns(is_function=self.is_function)
+        return base_ns
+
+    @property
     def is_above_given(self) -> bool:
         """Whether the change is above a threshold that the user gave."""
         return self.given and self.change > self.threshold
@@ -169,7 +187,7 @@ class RunFinding(Finding):
     def share_to_accept(self) -> float:
         """The change as a share of the base, or of the whole case for a new operation."""
         is_new = self.change > LARGEST_LIMIT
-        return self.change_ns / ((self.case.whole_base_ns or 1.0) if is_new else self.base_ns)
+        return self.change_ns / ((self.whole_base_ns or 1.0) if is_new else self.base_ns)
 
     @property
     def text(self) -> str:
@@ -336,7 +354,9 @@ def _operation_findings(case: CaseComparison, criteria: Criteria) -> Iterable[Ru
     alone: list[RunFinding] = []
     small: list[OpChange] = []
     in_a_group: set[int] = set()
-    for group in replacements(operations, named):
+    functions = case.functions
+    no_functions = [change for change in operations if not change.is_function]
+    for group in (*replacements(no_functions, named), *replacements(functions, named)):
         in_a_group.update(map(id, group))
         if named.intersection(map(id, group)) or _matter(group, case, criteria):
             alone.append(_sum(group, _title(group), REPLACED, limits))
@@ -355,12 +375,14 @@ def _operation_findings(case: CaseComparison, criteria: Criteria) -> Iterable[Ru
         # The host has no device time.
         if case.clock == "cpu" or any(change.base_ns or change.head_ns for change in outside):
             yield _sum(outside, operation_name(name, "", ""), OUTSIDE_KIND, limits)
-    by_limit: dict[str, list[OpChange]] = defaultdict(list)  # by the name that a threshold has
+    # By the name that a threshold has; operations and functions by themselves.
+    pools: dict[tuple[str, bool], list[OpChange]] = defaultdict(list)
     for change in small:
         limit = limits.named(change)
-        by_limit[limit.name if limit else ""].append(change)
-    for name, changes in sorted(by_limit.items(), reverse=True):
-        yield _sum(changes, f"{OTHER} in {name}" if name else OTHER, OTHER, limits)
+        pools[limit.name if limit else "", change.is_function].append(change)
+    for (name, is_function), changes in sorted(pools.items(), reverse=True):
+        other = OTHER_FUNCTIONS if is_function else OTHER
+        yield _sum(changes, f"{other} in {name}" if name else other, OTHER, limits)
 
 
 def _matters(change: OpChange, case: CaseComparison, criteria: Criteria) -> bool:
@@ -372,7 +394,9 @@ def _matter(changes: Sequence[OpChange], case: CaseComparison, criteria: Criteri
     """Whether the sum of operations matters in either run, or a single one of several."""
     if len(changes) > 1 and any(_matters(change, case, criteria) for change in changes):
         return True
-    for side, whole_ns in (("base", case.whole_base_ns), ("head", case.whole_head_ns)):
+    is_function = changes[0].is_function
+    wholes_ns = case.whole_ns(is_function=is_function)
+    for side, whole_ns in zip(("base", "head"), wholes_ns, strict=True):
         present = [change for change in changes if getattr(change, side)]
         total_ns = sum(getattr(change, f"{side}_ns") or 0 for change in present)
         calls = sum(getattr(change, side).calls for change in present)
@@ -381,7 +405,8 @@ def _matter(changes: Sequence[OpChange], case: CaseComparison, criteria: Criteri
             whole_ns,
             least_share=criteria.min_share,
             calls=calls,
-            profiler_ns=case.profiler_ns,
+            # The overhead of cProfile is not subtracted, and both sides have it.
+            profiler_ns=0 if is_function else case.profiler_ns,
         ):
             return True
     return False
@@ -476,7 +501,7 @@ def _judge(finding: RunFinding, family: int, criteria: Criteria) -> RunFinding:
     if not case.is_comparable or _depends_on_iterations(finding):
         return replace(finding, verdict=INCOMPARABLE)
     has_no_base = finding.base_ns <= 0 and finding.kind != REPLACED
-    if has_no_base and finding.change_ns <= criteria.min_share * case.whole_base_ns:
+    if has_no_base and finding.change_ns <= criteria.min_share * finding.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(finding, verdict=WITHIN, within=finding.threshold)
     if any(run.trace for run in case.used):
@@ -567,7 +592,7 @@ def _is_decisive(finding: RunFinding) -> bool:
         return False
     name = finding.limit.name if finding.limit else ""
     is_named = bool(name) and any(name in change.names for change in finding.members)
-    return is_named or finding.base_ns >= LARGE_SHARE * finding.case.whole_base_ns
+    return is_named or finding.base_ns >= LARGE_SHARE * finding.whole_base_ns
 
 
 # ---- Intended regressions ------------------------------------------------------------------------
@@ -687,7 +712,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
-        sides = [name for name, side in both if not side.table("warm")]
+        sides = [name for name, side in both if not side.warm_tables]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
         if is_without and len(sides) == 2 and not case.head.op_fail:
             # Such a case never has a table of its own, and no threshold of its test asks for one.

@@ -22,7 +22,7 @@ from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTota
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells, operation_name
+from mnistbench.core.operation import UNEVEN, operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
@@ -62,6 +62,9 @@ _NONE_ALONE = (
     "no operation is large enough to be judged by itself; --by op sums over modules, "
     "--op-min-share 0.5% shows more"
 )
+
+#: What is counted of a case with operations.
+_COUNTED = "operations, calls, bytes and parameters"
 
 #: Operations of a replacement that all have rows of their own.
 MOST_MEMBERS = 5
@@ -252,11 +255,13 @@ def _ranked(judgement: judge.Judgement) -> Iterable[str]:
 
 
 def _share_of_iteration(finding: judge.RunFinding) -> float:
-    return finding.change_ns / finding.case.whole_base_ns if finding.case.whole_base_ns else 0.0
+    return finding.change_ns / finding.whole_base_ns if finding.whole_base_ns else 0.0
 
 
 def _numbers(finding: judge.RunFinding) -> str:
     whole = "device busy time" if finding.case.has_busy_time else "iteration"
+    if finding.is_function:
+        whole = "functions"
     reasons = [
         f"{units.duration(finding.base_ns)} -> {units.duration(finding.head_ns)}"
         + (f", {units.percent(finding.change, signed=True)}" if finding.base_ns > 0 else ""),
@@ -290,7 +295,8 @@ class LedgerRow:
     phase: str | None = ""
     module: str | None = ""
     operation: OpChange | None = None  # of the row; None: a sum, or a time of the whole case
-    has_share: bool = True  # of the change of the case
+    has_share: bool = True  # of the change of the case, or of all functions
+    is_function: bool = False  # or a sum of functions, with times under cProfile
 
     @property
     def base(self) -> OpTotals | None:
@@ -318,8 +324,9 @@ class LedgerRow:
         """Share of the change of the case, if that is large enough to be divided."""
         if not self.has_share:
             return ""
-        whole_ns = self.case.whole_change_ns
-        if abs(whole_ns) < LEAST_CHANGE_TO_SHARE * self.case.whole_base_ns or not whole_ns:
+        base_ns, head_ns = self.case.whole_ns(is_function=self.is_function)
+        whole_ns = head_ns - base_ns
+        if abs(whole_ns) < LEAST_CHANGE_TO_SHARE * base_ns or not whole_ns:
             return None
         return self.change_ns / whole_ns
 
@@ -333,7 +340,7 @@ _signed_percent = functools.partial(units.percent, signed=True)
 
 #: The columns of a ledger. In CSV there is a row per operation, the unexplained rest and the
 #: iteration, whose ``change_ns`` is the sum of the others; on an accelerator a row of its busy time
-#: is that sum, and the iteration has the elapsed time.
+#: is that sum, and the iteration has the elapsed time. Functions have a sum of their own.
 LEDGER = (
     Column[LedgerRow](None, lambda row: row.case.head.label, key="case"),
     Column[LedgerRow]("operation", lambda row: row.title),
@@ -368,9 +375,16 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
         )
     pooled = [finding for finding in judged.operations if finding.kind == OTHER]
     outside = [finding for finding in judged.operations if finding.kind == OUTSIDE_KIND]
-    are_large = sum(finding.head_ns for finding in pooled) >= SHARE_OF_SMALL * case.whole_head_ns
+    are_large = any(
+        finding.head_ns >= SHARE_OF_SMALL * case.whole_ns(is_function=finding.is_function)[1]
+        for finding in pooled
+    )
     sums = [
-        *([_hidden_row(hidden)] if hidden else []),
+        *(
+            _hidden_row(findings)
+            for is_function in (False, True)
+            if (findings := [finding for finding in hidden if finding.is_function is is_function])
+        ),
         *(
             _sum_row(
                 case, f"{finding.name} ({_counted(finding.members)})", finding.members, finding.text
@@ -401,7 +415,19 @@ def _all_rows(judgement: judge.Judgement) -> Iterable[LedgerRow]:
 def _whole_rows(judged: judge.CaseJudgement) -> Iterable[LedgerRow]:
     """Yield the rest that no operation explains, busy time if it is known, and the iteration."""
     case = judged.case
-    if judged.operations:
+    if case.functions:
+        base_ns, head_ns = case.functions_ns
+        yield LedgerRow(
+            case,
+            "sum of the functions, with cProfile",
+            base_ns,
+            head_ns,
+            head_ns - base_ns,
+            "",
+            name="(functions)",
+            is_function=True,
+        )
+    if any(not finding.is_function for finding in judged.operations):
         yield LedgerRow(
             case,
             "not explained by operations",
@@ -492,6 +518,7 @@ def _operation_row(case: CaseComparison, change: OpChange, verdict: str) -> Ledg
         phase=change.phase or None,
         module=change.module or None,
         operation=change,
+        is_function=change.is_function,
     )
 
 
@@ -505,7 +532,15 @@ def _sum_row(
     changes = list(members)
     base_ns = sum(change.base_ns or 0 for change in changes)
     head_ns = sum(change.head_ns or 0 for change in changes)
-    return LedgerRow(case, title, base_ns, head_ns, head_ns - base_ns, verdict)
+    return LedgerRow(
+        case,
+        title,
+        base_ns,
+        head_ns,
+        head_ns - base_ns,
+        verdict,
+        is_function=all(change.is_function for change in changes),
+    )
 
 
 def _hidden_row(hidden: Sequence[judge.RunFinding]) -> LedgerRow:
@@ -516,8 +551,10 @@ def _hidden_row(hidden: Sequence[judge.RunFinding]) -> LedgerRow:
     return _sum_row(worst.case, title, members, f"{which} {worst.text}")
 
 
-def _counted(operations: Sequence[object]) -> str:
-    return units.counted(len(operations), "operation")
+def _counted(operations: Sequence[OpChange]) -> str:
+    functions = sum(change.is_function for change in operations)
+    counts = {"operation": len(operations) - functions, "function": functions}
+    return ", ".join(units.counted(count, name) for name, count in counts.items() if count)
 
 
 def _clock(case: CaseComparison) -> str:
@@ -589,7 +626,13 @@ def _lines(case: CaseComparison) -> Iterable[str]:
     for text in units.first_lines(different, MOST_DIFFERENCES, "--format json has all"):
         yield f"exact: {text}"
     if not different:
-        yield "exact: the same operations, calls, bytes and parameters"
+        only_functions = 0 < len(case.functions) == len(case.operations)
+        counted = "functions and calls" if only_functions else _COUNTED
+        yield f"exact: the same {counted}"
+    if case.functions:
+        yield UNEVEN
+    elif lacking := _without_functions(case):
+        yield lacking
     finals = [
         f"{tag} {final_value(tag, value)}"
         for tag, (_, value) in case.final_values.items()
@@ -600,6 +643,17 @@ def _lines(case: CaseComparison) -> Iterable[str]:
             "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         )
         yield f"training on {case.head.scalars.dataset}, {how}: {', '.join(finals)}"
+
+
+def _without_functions(case: CaseComparison) -> str:
+    """Return that only one side has a table of functions; empty otherwise."""
+    having = [name for name, side in (("base", case.base), ("head", case.head)) if side.functions]
+    if len(having) != 1:
+        return ""
+    return (
+        f"functions are not compared: only the {having[0]} spends most of its time outside of "
+        "operations"
+    )
 
 
 # ---- Verdict -------------------------------------------------------------------------------------
@@ -865,4 +919,10 @@ def _member(change: OpChange) -> dict[str, Any]:
             ("head", change.head, change.head_ns),
         )
     }
-    return {"operation": change.name, **_fields(change, "phase", "module", "change_ns"), **sides}
+    newest = change.head or change.base
+    return {
+        "operation": change.name,
+        **_fields(change, "phase", "module", "is_function", "change_ns"),
+        **sides,
+        "sources": list(newest.sources) if newest else [],
+    }

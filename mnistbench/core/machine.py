@@ -23,6 +23,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+
+def machine_and_python() -> dict[str, Any]:
+    """Return the fields of ``record.Environment`` that do not depend on torch, by name."""
+    from mnistbench import __version__
+
+    return {
+        "mnistbench": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu_model": cpu_model(),
+        "cpu_count": usable_cpus(),
+        "allocator": allocator_settings(os.environ),
+    }
+
+
 # ---- Allocator -----------------------------------------------------------------------------------
 
 

@@ -22,12 +22,22 @@ RUNTIME = "(runtime)"
 #: Name of the row with the kernels and copies that belong to no operation.
 UNATTRIBUTED = "(unattributed kernels)"
 
+#: Name of the row with the time inside torch's functions of C in a table of Python functions: its
+#: operations, and what calls them.
+IN_TORCH = "(in torch)"
+
 #: Rows that are no operations.
-NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED))
+NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED, IN_TORCH))
 
 #: What the changes of tensors' layouts are counted as, among the implementations of oneDNN that
 #: run.
 REORDER = "reorder"
+
+#: The line below a table of Python functions.
+UNEVEN = (
+    "cProfile slows Python down unevenly: a function of many short calls looks larger than it is; "
+    "calls are exact"
+)
 
 #: Module of an operation that cannot be attributed to a module; ``events/links`` explains why.
 NO_MODULE = ""
@@ -57,6 +67,7 @@ _REST = {
     OUTSIDE: "outside operations",
     RUNTIME: "runtime calls",
     UNATTRIBUTED: "unattributed kernels",
+    IN_TORCH: "in torch's functions of C",
 }
 
 #: Functions of the CUDA runtime and driver, of HIP, of Unified Runtime and of Level Zero:

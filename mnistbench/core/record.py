@@ -105,11 +105,16 @@ class Packed(Generic[_T]):
 
 @dataclass(frozen=True)
 class OpRow:
-    """One operation of one phase and module, with one sample per profiled iteration."""
+    """One operation of one phase and module, with one sample per profiled iteration.
 
-    name: str  # as PyTorch names it: aten::addmm
-    phase: str  # forward, backward or optimizer; empty between them
-    module: str  # qualified name of its module (conv1); NO_MODULE if it has none
+    In a table of functions the operation is a function of Python, or a built-in one.
+    """
+
+    name: str  # as PyTorch names it: aten::addmm; of a function its qualified name: Parser.read
+    phase: str  # forward, backward or optimizer; empty between them, and of a function
+    # Qualified name of its module (conv1), NO_MODULE if it has none; of a function the module of
+    # Python (package.parse).
+    module: str
     calls: float  # per iteration, mean
     self_cpu_ns: _Times  # host time without the operations it calls
     total_cpu_ns: _Times  # host time with the operations it calls
@@ -117,6 +122,9 @@ class OpRow:
     memory_bytes: int  # allocated minus freed on the device of the case, per iteration, median
     shapes: tuple[str, ...] = ()  # distinct input shapes; empty unless they were recorded
     kernels: tuple[str, ...] = ()  # distinct kernels that it launched itself; empty in a host table
+    # File and line of the definitions of a Python function; empty for built-in functions and for
+    # operations.
+    sources: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -152,6 +160,7 @@ class OpCounts:
     memory_bytes: tuple[int, ...]
     shapes: tuple[tuple[str, ...], ...]
     kernels: tuple[tuple[str, ...], ...]
+    sources: tuple[tuple[str, ...], ...]
 
     def __post_init__(self) -> None:
         _check_lengths([getattr(self, column.name) for column in fields(self)])
@@ -223,8 +232,9 @@ class OpTable:
     """
 
     temperature: Temperature
-    # host: host activities only. device: host and device activities.
-    view: Literal["host", "device"]
+    # host: host activities only. device: host and device activities. functions: Python functions
+    # and built-in ones, with the times that they take under cProfile.
+    view: Literal["host", "device", "functions"]
     operations: Packed[OpCounts]
     times: Packed[OpTimes]
     samples: Packed[OpSamples] | None  # None: of a run that was read without samples
@@ -244,7 +254,7 @@ class OpTable:
 
         Args:
             temperature: ``cold`` or ``warm``.
-            view: ``host`` or ``device``.
+            view: ``host``, ``device`` or ``functions``.
             iteration_ns: wall time of each profiled iteration, profiler overhead included.
             rows: the operations, with a sample for each of these iterations.
             first_of_process: of a cold table: no case had run before, so libraries were initialised
@@ -489,7 +499,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Environment:
-    """Machine and software of a run. They decide whether two runs can be compared."""
+    """Machine and software of a run. They decide whether two runs can be compared.
+
+    A text is empty if it is not known: those of torch, where nothing has imported it.
+    """
 
     mnistbench: str
     python: str
@@ -584,11 +597,24 @@ class CaseRecord:
         return self.timing.iqr_ns or 0.0
 
     def table(self, temperature: str, view: str | None = None) -> OpTable | None:
-        """Return the table of a temperature; without a view, the device table if there is one."""
+        """Return the table of a temperature; without a view, the device table if there is one.
+
+        Never the table of functions without its view.
+        """
         by_view = {table.view: table for table in self.tables if table.temperature == temperature}
         if view:
             return by_view.get(view)  # type: ignore[call-overload, no-any-return]
         return by_view.get("device") or by_view.get("host")
+
+    @property
+    def functions(self) -> OpTable | None:
+        """The table of functions; None if the case has none."""
+        return self.table("warm", "functions")
+
+    @property
+    def warm_tables(self) -> tuple[OpTable, ...]:
+        """The table of operations and that of functions, as far as the case has them."""
+        return tuple(filter(None, (self.table("warm"), self.functions)))
 
     def divided_by(self, number: int) -> CaseRecord:
         """Return the case of one of so many iterations, of which this one is the sum."""
@@ -850,6 +876,7 @@ class RowSums:
     memory: list[int] = field(default_factory=list)
     shapes: set[str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for times in (self.self_cpu, self.total_cpu, self.self_device):
@@ -857,7 +884,7 @@ class RowSums:
         self.memory.extend([0] * self.slots)
 
     def op_row(self, key: OpKey, view: str) -> OpRow:
-        """Return the row of a table of the view ``host`` or ``device``."""
+        """Return the row of a table of the view ``host``, ``device`` or ``functions``."""
 
         def possible(times: list[int]) -> tuple[int, ...]:
             # Where calls of a thread overlap, a self time can be below 0.
@@ -876,6 +903,7 @@ class RowSums:
             memory_bytes=median_ns(self.memory),
             shapes=tuple(sorted(self.shapes)),
             kernels=tuple(sorted(self.kernels)) if on_device else (),
+            sources=tuple(sorted(self.sources)),
         )
 
 

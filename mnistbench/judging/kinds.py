@@ -27,6 +27,9 @@ OUTSIDE_KIND = "outside"
 #: The small operations of a case together.
 OTHER = "other"
 
+#: Name of the quantity of this kind that has the small functions of Python.
+OTHER_FUNCTIONS = "other functions"
+
 #: CPU time that a process spends once. Only a gate judges it.
 ONCE = "once"
 

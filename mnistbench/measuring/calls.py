@@ -32,6 +32,15 @@ class Call:
     collects_garbage: bool = True
     once: bool = False  # one call is asked for, and none to warm up
 
+    def repetitions(self, duration_ns: float) -> int:
+        """Return how often a profiled sample repeats the call, which takes ``duration_ns``.
+
+        Once if something has to happen between two calls.
+        """
+        if self.setup is not None or self.teardown is not None:
+            return 1
+        return max(1, round(PROFILED_NS / max(1.0, duration_ns)))
+
     def arguments(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Call the setup, and return the arguments of the next call.
 

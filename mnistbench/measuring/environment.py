@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -20,9 +19,8 @@ from pathlib import Path
 
 import torch
 
-from mnistbench import __version__
 from mnistbench.core.errors import UsageError
-from mnistbench.core.machine import allocator_settings, cpu_info, cpu_model, usable_cpus
+from mnistbench.core.machine import cpu_info, machine_and_python
 from mnistbench.core.operation import REORDER
 from mnistbench.core.ranks import Rank
 from mnistbench.core.record import Environment
@@ -40,16 +38,11 @@ def read(threads: int) -> Environment:
     For cases that run with this number of intra-op threads.
     """
     return Environment(
-        mnistbench=__version__,
-        python=platform.python_version(),
+        **machine_and_python(),
         torch=torch.__version__,
         torchvision=version("torchvision"),  # its import takes seconds
-        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu_model=cpu_model(),
-        cpu_count=usable_cpus(),
         threads=threads,
         blas=_blas(),
-        allocator=allocator_settings(os.environ),
         devices=tuple(_describe(device) for device in accelerators()),
     )
 

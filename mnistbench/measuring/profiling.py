@@ -30,7 +30,7 @@ from mnistbench.events import from_profiler
 from mnistbench.events.links import link
 from mnistbench.events.model import Trace, steps_of
 from mnistbench.events.table import tables
-from mnistbench.measuring.calls import PROFILED_NS, Call
+from mnistbench.measuring.calls import Call
 from mnistbench.measuring.case import Case, synchronizer
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.workloads.step import Inference, Step
@@ -162,8 +162,7 @@ def profile_call(
     A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input
     shapes of each operation.
     """
-    can_loop = call.setup is None and call.teardown is None  # nothing between two calls
-    loops = max(1, round(PROFILED_NS / max(1.0, duration_ns))) if can_loop else 1
+    loops = call.repetitions(duration_ns)
     with call.prepared() as run:
         has_operations, is_compiled = operations_of(run)
     if not has_operations:

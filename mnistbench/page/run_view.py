@@ -254,17 +254,22 @@ def _times_and_tables(
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
 
 
-_VIEWS = {"host": "host activities", "device": "host and device activities"}
+_VIEWS = {
+    "host": "host activities",
+    "device": "host and device activities",
+    "functions": "functions of Python",
+}
 
 
 def _of_table(table: OpTable) -> str:
     count = len(table.iteration_ns)
     iteration = units.duration(median_ns(table.iteration_ns))
+    parts_of_sum = "functions" if table.view == "functions" else "operations"
     parts = [
         f"{count} profiled iterations of {iteration} (median)"
         if count != 1
         else f"1 profiled iteration of {iteration}",
-        f"sum of its operations {units.duration(table.total_ns)}",
+        f"sum of its {parts_of_sum} {units.duration(table.total_ns)}",
     ]
     if table.temperature == "cold":
         parts.append(

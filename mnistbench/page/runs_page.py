@@ -33,7 +33,7 @@ def _operations_data(tables: Iterable[OpTable]) -> dict[str, Any]:
         rows = []
         for row in table.rows:
             position = keys.setdefault(row.key, len(keys))
-            details.setdefault(row.key, set()).update(row.shapes, row.kernels)
+            details.setdefault(row.key, set()).update(row.shapes, row.kernels, row.sources)
             rows.append(
                 [
                     position,

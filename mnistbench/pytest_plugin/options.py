@@ -73,7 +73,7 @@ class Options:
     )
     op_benchmarks: bool = switch(
         "--op-benchmarks",
-        "attach operation tables to tests that use pytest-benchmark's own fixture, too",
+        "attach tables of operations or functions to tests of pytest-benchmark's own fixture, too",
         configurable=True,
     )
     tensorboard: Path | None = option(  # None: off

@@ -1,17 +1,20 @@
 """Records of plain tests, which call pytest-benchmark's own fixture.
 
-Imports torch only after a test has.
+A test has a table of the operations that it calls, and a table of functions if it spends most of
+its time outside of them. Imports torch only after a test has.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import pin_allocator
-from mnistbench.core.record import KEY, CaseRecord, Timing, nanoseconds, thin
-from mnistbench.measuring.calls import intercept, only_created, params_of_test
+from mnistbench.core.operation import IN_TORCH, OUTSIDE
+from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, nanoseconds, thin
+from mnistbench.measuring.calls import device_in_use, intercept, only_created, params_of_test
 from mnistbench.pytest_plugin.session import thresholds_of
 
 if TYPE_CHECKING:
@@ -21,26 +24,39 @@ if TYPE_CHECKING:
     from mnistbench.pytest_plugin.session import Session
 
 
+#: Share of the time of a call from which on its operations say where most of the time goes.
+MOST = 0.5
+
+_NOTHING_SEEN = (
+    "no operation table: its call runs no operation of torch and no function that cProfile sees, "
+    "which sees no call of a type such as int"
+)
+
+
 def attach_operations(session: Session, fixture: Any, item: pytest.Item) -> None:
     """Make pytest-benchmark's fixture attach a record to its benchmark.
 
-    The fixture measures as without it; the profiled calls follow. A test that calls no
-    operation of torch has no record.
+    The fixture measures as without it; the profiled calls follow. A test without a record has a
+    line with the reason.
     """
     pin_allocator()
+    session.attaches_to_plain_tests = True
 
     def attach(call: Call, result: Any) -> None:
         if not fixture.enabled or fixture.stats is None:
             return
-        if why := only_created(result):
+        why = only_created(result)
+        if not why and session.options.no_op_profile:
+            why = "not profiled: leave out --no-op-profile"
+        if why:
             session.not_recorded.append(f"{item.nodeid}: {why}")
             return
-        if "torch" not in sys.modules:
-            return
         record = _record_of_call(session, fixture, item, call)
-        if record is not None:
-            fixture.extra_info[KEY] = record.to_json()
-            session.records.append(record)
+        if record is None:
+            session.not_recorded.append(f"{item.nodeid}: {_NOTHING_SEEN}")
+            return
+        fixture.extra_info[KEY] = record.to_json()
+        session.records.append(record)
 
     intercept(fixture, after=attach)
 
@@ -48,36 +64,23 @@ def attach_operations(session: Session, fixture: Any, item: pytest.Item) -> None
 def _record_of_call(
     session: Session, fixture: Any, item: pytest.Item, call: Call
 ) -> CaseRecord | None:
-    """Return the record of a timed call; None if it calls no operation of torch."""
-    import torch
-
-    from mnistbench.measuring.profiling import profile_call
-
-    params = params_of_test(item.nodeid, torch.get_num_threads())
-    options = session.options
-    tables = []
+    """Return the record of a timed call; None if it runs nothing that a profiler sees."""
+    stats = fixture.stats.stats
+    tables: list[OpTable] = []
     notes = []
-    if not options.no_op_profile:
-        try:
-            duration_ns = nanoseconds(fixture.stats.stats.median)
-            tables = profile_call(
-                call,
-                iterations=options.op_iterations,
-                duration_ns=duration_ns,
-                device=params.device,
-                shapes=options.op_shapes,
-            )
-        # A call that cannot be repeated: the timing is kept.
-        except Exception as error:  # noqa: BLE001
-            notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
+    try:
+        # An error keeps the tables before it.
+        tables.extend(_tables(session, item, call, nanoseconds(stats.median)))
+    # A call that cannot be repeated: the timing is kept.
+    except Exception as error:  # noqa: BLE001
+        notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
     if not tables and not notes:
         return None
     op_fail, case_fail = thresholds_of(item)
-    stats = fixture.stats.stats
     return CaseRecord(
         test=item.nodeid,
         node_id=item.nodeid,
-        params=params,
+        params=params_of_test(item.nodeid, _threads(tables)),
         parameter_count=0,
         samples=1,
         rounds_ns=thin(tuple(map(nanoseconds, stats.data))),
@@ -87,3 +90,54 @@ def _record_of_call(
         case_fail=case_fail,
         timing=Timing.from_stats(stats.as_dict()),
     )
+
+
+def _tables(
+    session: Session, item: pytest.Item, call: Call, duration_ns: float
+) -> Iterator[OpTable]:
+    """Yield the tables of operations, if there are any, and the table of functions, if needed."""
+    options = session.options
+    operations_ns = 0
+    if "torch" in sys.modules:
+        from mnistbench.measuring.profiling import profile_call
+
+        for table in profile_call(
+            call,
+            iterations=options.op_iterations,
+            duration_ns=duration_ns,
+            device=device_in_use(),
+            shapes=options.op_shapes,
+        ):
+            yield table
+            if table.view == "host":
+                operations_ns = sum(
+                    ns
+                    for key, ns in zip(table.keys, table.net_ns, strict=True)
+                    if key[0] != OUTSIDE
+                )
+    if operations_ns < MOST * duration_ns:
+        from mnistbench.measuring.functions import profile_functions
+
+        functions = profile_functions(
+            call,
+            iterations=options.op_iterations,
+            duration_ns=duration_ns,
+            project=item.config.rootpath,
+        )
+        if functions is None:
+            return
+        in_torch_ns = functions.rest_ns("cpu").get(IN_TORCH, 0)
+        if not operations_ns or in_torch_ns < MOST * functions.total_ns:
+            yield functions
+
+
+def _threads(tables: Iterable[OpTable]) -> int:
+    """Return the intra-op threads of a call.
+
+    Without operations 1, so that the case is the same whether another test imports torch or not.
+    """
+    if all(table.view == "functions" for table in tables):
+        return 1
+    import torch
+
+    return torch.get_num_threads()

@@ -64,7 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
         ),
     )
     config.addinivalue_line(
-        "markers", f"{MARK}: attach an operation table to this test of pytest-benchmark's fixture"
+        "markers",
+        f"{MARK}: attach a table of operations or functions to this test of pytest-benchmark's "
+        "fixture",
     )
     with _one_line_errors():
         config.stash[SESSION] = Session(config)

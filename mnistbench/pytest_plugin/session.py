@@ -67,6 +67,7 @@ class Session:
         # Found while collecting, raised when collection ends.
         self.usage_error: MnistbenchError | None = None
         self.measures_workloads = False  # a collected test uses op_benchmark
+        self.attaches_to_plain_tests = False  # a test that ran wants a table of its plain call
         self.case_has_run = False
         self.timed: Timed  # the timed pass of the newest case
         self._known_workloads: set[str] = set()
@@ -187,11 +188,24 @@ class Session:
 
     @property
     def environment_of_records(self) -> Environment:
-        """The environment with the threads of the records.
+        """The environment with the threads of the records that have operations.
 
-        ``--bench-threads`` does not apply to plain tests.
+        ``--bench-threads`` does not apply to plain tests. Nothing of torch is known if no test has
+        imported it.
         """
-        threads = {record.known_params.threads for record in self.records}
+        if "torch" not in sys.modules:
+            from mnistbench.core.machine import machine_and_python
+            from mnistbench.core.record import Environment
+
+            return Environment(
+                **machine_and_python(),
+                torch="",
+                torchvision="",
+                blas="",
+                threads=self.options.threads,
+                devices=(),
+            )
+        threads = {record.known_params.threads for record in self.records if record.table("warm")}
         return (
             replace(self.environment, threads=threads.pop())
             if len(threads) == 1
@@ -204,7 +218,10 @@ class Session:
         notes_of_records = [
             f"{record.node_id}: {note}" for record in self.records for note in record.notes
         ]
-        return [*notes_of_records, *self.not_recorded]
+        lines = [*notes_of_records, *self.not_recorded]
+        if self.attaches_to_plain_tests and not self.records and not lines:
+            return [f"no operation tables: {self._why_nothing_ran(has_tests=True)}"]
+        return lines
 
     @property
     def has_something_to_judge(self) -> bool:

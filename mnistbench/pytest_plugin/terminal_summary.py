@@ -49,9 +49,10 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
         reporter.section("mnistbench: operations", sep="-")
         for table in tables:
             reporter.write_line(f"\n{draw(table)}")
-        reporter.write_line(
-            "\nmodule -: belongs to no module (gradient accumulation, the optimizer)"
-        )
+        if any(record.table("warm") for record in session.records):
+            reporter.write_line(
+                "\nmodule -: belongs to no module (gradient accumulation, the optimizer)"
+            )
     if session.judgement:
         _print_comparison(session, session.judgement, reporter, quiet=quiet)
     if session.notes:

@@ -39,7 +39,7 @@ class History:
 
     case: str = options.argument("CASE", str, "title of the case in a table, or its pytest id")
     op: str = options.option(
-        "--op", str, "", "show this operation of the case: aten::addmm", "NAME"
+        "--op", str, "", "show this operation or function of the case: aten::addmm", "NAME"
     )
     module: str = options.option("--module", str, "", "show this module of the case: conv2", "NAME")
     storage: Path = options.storage()

@@ -1,4 +1,8 @@
-"""Tables of operations: the cases of a workload beside each other, a column pair per batch size."""
+"""Tables of operations and of functions.
+
+Operations: the cases of a workload beside each other, a column pair per batch size. Functions: a
+table per case.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells, operation_name
+from mnistbench.core.operation import UNEVEN, operation_cells, operation_name
 from mnistbench.core.params import CALL, REFERENCE, device_label
-from mnistbench.core.record import CaseRecord, median_ns
+from mnistbench.core.record import CaseRecord, OpRow, median_ns
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table, text_table
 
 
 def operation_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
-    """Return a table per phase, workload and device, a column pair per batch size."""
-    return [operation_table(group, top) for group in batch_groups(records)]
+    """Return the tables of operations, then those of functions.
+
+    A table of operations per phase, workload and device has a column pair per batch size.
+    """
+    cases = list(records)
+    operations = [operation_table(group, top) for group in batch_groups(cases)]
+    return [*operations, *filter(None, (function_table(case, top) for case in cases))]
 
 
 def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
@@ -92,6 +101,63 @@ def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
         ),
         numbers_from=3,
     )
+
+
+def function_table(record: CaseRecord, top: int) -> Table | None:
+    """Return the functions of a case, those of the largest self time first; None without a table.
+
+    Functions after the first ``top`` are summed, so that the column adds up.
+    """
+    table = record.functions
+    if table is None:
+        return None
+    column = OperationColumn.from_table(table)
+    functions = sorted(
+        (row for row in table.rows if row.is_operation),
+        key=lambda row: (-row.self_ns("cpu"), row.key),
+    )
+    hidden = functions[top:]
+
+    def share(ns: float) -> str:
+        return units.percent(ns / column.total) if column.total else units.MISSING
+
+    sums = {
+        **(
+            {f"other ({units.counted(len(hidden), 'function')})": sum(map(_self_ns, hidden))}
+            if hidden
+            else {}
+        ),
+        **{operation_name(name, "", ""): ns for name, ns in column.rest.items()},
+        "sum of one profiled iteration": column.total,
+    }
+    wall = units.duration(record.timing.median_ns) if record.timing else units.MISSING
+    return text_table(
+        title=units.printable(f"{record.label}: self time of functions per iteration"),
+        headings=("function", "module", "calls", "self", "share", "total", "defined at"),
+        rows=tuple(
+            (
+                units.printable(row.name),
+                units.printable(row.module),
+                units.count(row.calls),
+                units.duration(_self_ns(row)),
+                share(_self_ns(row)),
+                units.duration(median_ns(row.total_cpu_ns)),
+                units.printable(", ".join(row.sources)) or units.MISSING,
+            )
+            for row in functions[:top]
+        ),
+        sums=(
+            *((name, "", "", units.duration(ns), share(ns), "", "") for name, ns in sums.items()),
+            ("wall time without the profiler", "", "", wall, "", "", ""),
+        ),
+        lines=(UNEVEN,),
+        numbers_from=2,
+        words_after=1,
+    )
+
+
+def _self_ns(row: OpRow) -> int:
+    return row.self_ns("cpu")
 
 
 def _times(nanoseconds: Iterable[float | None]) -> list[str]:

@@ -117,7 +117,7 @@ _HISTORY = (
 def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> Table:
     """Return the time of a case in every saved run that has it.
 
-    Or of its operations of one name and module.
+    Or of its operations, or functions, of one name and module.
     """
     past_times = [
         EarlierTime(saved, case, ns)
@@ -190,11 +190,9 @@ def _known(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> st
 def _time(case: CaseRecord, op: str, module: str) -> float | None:
     if not op and not module:
         return case.wall_ns
-    table = case.table("warm")
-    if table is None:
-        return None
     times_ns = [
         ns
+        for table in case.warm_tables
         for (name, _, of), ns in zip(table.keys, table.net_ns, strict=True)
         if (not op or name == op) and (not module or of == module)
     ]
@@ -230,13 +228,13 @@ _RUN_KEYS = (
 
 
 def run_csv(run: Run) -> str:
-    """Return a row per case and operation of one run, as measured, with the profiler's overhead."""
+    """Return a row per case and operation or function of one run, with the profiler's overhead."""
     rows: list[tuple[object, ...]] = []
     for case in run.cases:
         rows.append(
             (case.label, "(iteration)", "", "", None, case.wall_ns, case.wall_spread_ns, None)
         )
-        if table := case.table("warm"):
+        for table in case.warm_tables:
             counts = table.operations.value
             times = table.times.value
             columns = (counts.calls, times.self_ns, times.spread_ns, counts.memory_bytes)

@@ -111,7 +111,7 @@ class Run:
         """
         cases = _numbered((*records, *map(_plain_case, plain_benchmarks)))
         return cls(
-            environment=run_header(environment)["environment"] if environment else {},
+            environment=_known(run_header(environment)["environment"]) if environment else {},
             cases=cases,
             plain=not records and bool(plain_benchmarks),
             why_empty="" if cases else why_empty,
@@ -255,7 +255,12 @@ def _environment(file: Mapping[str, Any]) -> Mapping[str, Any]:
         environment: Environment = member(file[KEY], "environment", Environment)
         if environment.threads < 1:
             raise wrong(environment.threads, "at least 1", "environment.threads")
-        return vars(environment)
+        return _known(vars(environment))
+
+
+def _known(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an environment that are known."""
+    return {name: value for name, value in environment.items() if value != ""}
 
 
 def _text_of(members: Mapping[str, Any], name: str) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.compare.diff import compare, first_with_form, other_settings
-from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import IN_TORCH, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
 
 
@@ -59,7 +59,7 @@ def test_changes_always_add_up(base, head, by):
         [builders.summary(base)], builders.summary(dataclasses.replace(head, **same_case)), by=by
     )
     for case in comparison.cases:
-        explained_ns = sum(change.change_ns for change in case.operations)
+        explained_ns = sum(change.change_ns for change in case.operations if not change.is_function)
         assert sum(case.phases.values()) == explained_ns
         # The time of the iteration has fractions of a nanosecond.
         assert explained_ns + case.remainder_ns == pytest.approx(
@@ -421,6 +421,73 @@ def test_a_plain_benchmark_of_the_same_name_is_compared_with_ours_by_call():
         [builders.plain_summary(builders.case_record().node_id, 0.5)], builders.summary()
     ).cases
     assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 7_500_000, ())
+
+
+# ---- Functions of Python -------------------------------------------------------------------------
+
+
+def functions_case(*rows, operations=(), **changes):
+    tables = (
+        *([builders.op_table(*operations)] if operations else []),
+        builders.op_table(*rows, view="functions"),
+    )
+    return builders.case_record(tables=tables, **changes)
+
+
+def test_functions_are_compared_as_operations_are():
+    base = functions_case(builders.function_row("read", 10, calls=20))
+    head = functions_case(
+        builders.function_row("read", 15, calls=41),
+        builders.function_row("peek", 7, sources=["package/parse.py:3"]),
+    )
+    peek, read = only_case(base, head).operations
+    assert (peek.base, peek.head_ns, peek.head.sources) == (None, 7, ("package/parse.py:3",))
+    assert (read.base.calls, read.head.calls, read.change_ns) == (20, 41, 5)
+
+
+def test_functions_are_no_parts_of_the_time_that_operations_explain():
+    operations = [builders.op_row("aten::mm", 10), builders.op_row(OUTSIDE, 100, phase="")]
+    slower = [builders.op_row("aten::mm", 30), builders.op_row(OUTSIDE, 150, phase="")]
+    in_torch = builders.function_row(IN_TORCH, 30)
+    case = only_case(
+        functions_case(builders.function_row("read", 200), in_torch, operations=operations),
+        functions_case(builders.function_row("read", 900), in_torch, operations=slower),
+    )
+    assert [change.name for change in case.operations] == ["read", OUTSIDE, "aten::mm"]
+    assert case.remainder_ns == case.change_ns - 20 - 50
+    assert case.phases == {"forward": 20, "": 50}
+    assert case.functions_ns == (200, 900)
+
+
+@pytest.mark.parametrize("is_in_base", [True, False])
+def test_functions_that_one_side_has_are_not_compared(is_in_base):
+    operations = [builders.op_row("aten::mm", 10)]
+    sides = [
+        functions_case(builders.function_row(), operations=operations),
+        builders.case_record(tables=(builders.op_table(*operations),)),
+    ]
+    base, head = sides if is_in_base else reversed(sides)
+    assert [change.name for change in only_case(base, head).operations] == ["aten::mm"]
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("op", {("read", "", ""): 30, ("len", "", ""): 1}),
+        ("module", {("", "", "a"): 10, ("", "", "b"): 20, ("", "", "builtins"): 1}),
+    ],
+)
+def test_functions_are_summed_as_operations_are(by, expected):
+    case = functions_case(
+        builders.function_row("read", 10, module="a"),
+        builders.function_row("read", 20, module="b"),
+        builders.function_row("len", 1, module="builtins", sources=[]),
+    )
+    comparison = compare([builders.summary(case)], builders.summary(case), by=by)
+    assert {change.key: change.head_ns for change in comparison.cases[0].operations} == expected
+
+
+# ---- Accelerators --------------------------------------------------------------------------------
 
 
 def device_case(device_ns, kernel_ns, host_ns=900_000):

@@ -84,6 +84,57 @@ def texts(judgement):
     return [problem.text for problem in judgement.problems]
 
 
+def functions(**times_ns):
+    """A saved run of a case of 300 us with these functions, which take more time in cProfile."""
+    rows = [
+        builders.function_row(name, ns, module="b" if name == "other" else "a", calls=100)
+        for name, ns in times_ns.items()
+    ]
+    return builders.summary(
+        builders.case_record(
+            tables=(builders.op_table(*rows, view="functions"),),
+            timing=builders.timing(median_ns=300_000),
+        )
+    )
+
+
+def test_a_function_is_judged_by_its_share_of_all_functions_however_short_its_calls_are():
+    base = functions(read=400_000, small=15_000, tiny=500)
+    judgement = judged(base, functions(read=480_000, small=15_000, tiny=900), limits("10%"))
+    assert verdicts(judgement)["read, a"] == "regressed"
+    assert verdicts(judgement)["small, a"].startswith("within")
+    [pooled] = [finding for finding in judgement.findings if finding.kind == "other"]
+    assert (pooled.name, [change.name for change in pooled.members]) == (
+        "other functions",
+        ["tiny"],
+    )
+
+
+@pytest.mark.parametrize("name", ["read", "a", "read, a"])
+def test_a_threshold_names_a_function_or_its_module(name):
+    judgement = judged(
+        functions(read=400_000, other=400_000),
+        functions(read=480_000, other=480_000),
+        limits(f"{name}:10%"),
+    )
+    assert [finding.name for finding in judgement.regressions] == ["read, a"]
+
+
+def test_a_function_that_took_over_in_its_module_is_judged_as_a_replacement():
+    judgement = judged(
+        functions(read=400_000, other=90_000), functions(parse=401_000, other=90_000), limits("5%")
+    )
+    assert judgement.outcome == "passed"
+    assert "read -> parse, a" in verdicts(judgement)
+
+
+def test_a_threshold_for_operations_needs_a_table_of_each_side():
+    plain = builders.plain_summary("bench/test_step.py::test_step[convnet-b16-cpu]", 300e-6)
+    judgement = judged(plain, functions(read=400_000), limits("10%"))
+    reasons = [reason.text for reason in judgement.problems]
+    assert f"no operation table of {NODE} in the base" in reasons
+
+
 def mm(ns, spread=0, **changes):
     """A run whose one operation took about that time.
 

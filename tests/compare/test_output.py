@@ -18,7 +18,7 @@ from mnistbench.compare.judge import judge
 from mnistbench.compare.report import blocks
 from mnistbench.core import units
 from mnistbench.core.machine import PINNED
-from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import IN_TORCH, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.measuring.env_command import environment_text
@@ -64,6 +64,60 @@ def text(tables):
 
 def test_operations_of_a_run_stand_beside_each_other_by_batch_size(golden):
     golden(text(operation_tables([step(16, 4), step(1)], top=3)), "operations.txt")
+
+
+def parsed():
+    """A call of Python with operations in it."""
+    rows = [
+        builders.function_row("Parser.read", (9_000, 10_000, 14_000), total_cpu_ns=730_000),
+        builders.function_row("Parser.word", 450_000, calls=60, sources=["package/parse.py:30"]),
+        builders.function_row("str.upper", 200_000, calls=60, module="builtins", sources=[]),
+        builders.function_row(
+            "read.<locals>.<lambda>", 8_000, calls=2, sources=["package/a.py:1", "package/a.py:2"]
+        ),
+        builders.function_row(IN_TORCH, 70_000, calls=0, module="", sources=[]),
+    ]
+    test = "bench/test_parse.py::test_parse"
+    return builders.case_record(
+        test=test,
+        node_id=test,
+        params=params_of_call(test, "cpu", 1),
+        tables=(builders.op_table(*rows, view="functions"),),
+        scalars=None,
+        timing=builders.timing(median_ns=300_000),
+    )
+
+
+def test_functions_of_a_case_have_calls_times_and_lines(golden):
+    golden(text(operation_tables([parsed()], top=3)), "functions.txt")
+
+
+def test_a_comparison_names_functions(golden):
+    base = parsed()
+    rows = {row.name: row for row in base.tables[0].rows}
+    rows["Parser.word"] = builders.function_row(
+        "Parser.word", 930_000, calls=123, sources=["package/parse.py:30"]
+    )
+    rows["Parser.peek"] = builders.function_row(
+        "Parser.peek", 150_000, calls=60, sources=["package/parse.py:41"]
+    )
+    head = dataclasses.replace(
+        base,
+        tables=(builders.op_table(*rows.values(), view="functions"),),
+        timing=builders.timing(median_ns=650_000),
+    )
+    golden(
+        report([builders.summary(base)], builders.summary(head), **thresholds("10%")),
+        "comparison_functions.txt",
+    )
+
+
+def test_a_case_with_operations_and_functions_has_both_tables():
+    case = parsed()
+    both = dataclasses.replace(case, tables=(*step(1).tables, *case.tables))
+    operations, functions = operation_tables([both], top=3)
+    assert operations.headings[0] == "operation"
+    assert functions.title == operation_tables([case], top=3)[0].title
 
 
 def test_each_column_adds_up():

@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -198,3 +199,36 @@ def test_peak_memory_is_that_of_this_process_without_the_one_that_started_it() -
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert 2**20 < int(done.stdout) < len(large) < peak_resident_bytes()
+
+
+@pytest.mark.parametrize(
+    ("of_linux", "info", "processor", "model"),
+    [
+        (
+            "flags\t: fpu\nmodel name\t: AMD EPYC 9R14 \nmodel name\t: another\n",
+            {"brand_raw": "wrong"},
+            "x86_64",
+            "AMD EPYC 9R14",
+        ),
+        ("processor\t: 0\n", {"brand_raw": "Neoverse-V2"}, "aarch64", "Neoverse-V2"),
+        ("", {}, "x86_64", "x86_64"),
+        (None, {"brand_raw": ""}, "arm", "arm"),
+        (None, {}, "", "unknown"),
+    ],
+)
+def test_cpu_model_is_the_most_precise_name(
+    monkeypatch: pytest.MonkeyPatch,
+    of_linux: str | None,
+    info: dict[str, str],
+    processor: str,
+    model: str,
+) -> None:
+    def read_text(path: Path) -> str:
+        if of_linux is None:
+            raise FileNotFoundError(path)
+        return of_linux
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: info)
+    monkeypatch.setattr(platform, "processor", lambda: processor)
+    assert machine.cpu_model() == model

@@ -93,7 +93,8 @@ def test_an_environment_reads_back_as_it_was_written(written: Environment) -> No
     read = Run.from_json(
         through_a_file(saved_file(mnistbench=run_header(written))), "0001_base.json"
     )
-    assert Environment(**read.environment) == written
+    known = {name: value for name, value in vars(written).items() if value != ""}
+    assert read.environment == known
 
 
 def test_a_run_reads_back_every_case_in_order() -> None:
@@ -128,6 +129,7 @@ def test_a_table_is_three_compact_texts_of_columns() -> None:
         "memory_bytes": [64] * 2,
         "shapes": [["[2, 2]"]] * 2,
         "kernels": [[]] * 2,
+        "sources": [[]] * 2,
     }
     assert (parts["times"]["self_ns"], parts["times"]["spread_ns"]) == ([20, 20], [15, 15])
     times = [[10, 20, 40]] * 2

@@ -175,39 +175,6 @@ def test_software_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [device["device"] for device in environment.devices] == accelerators()
 
 
-@pytest.mark.parametrize(
-    ("of_linux", "info", "processor", "model"),
-    [
-        (
-            "flags\t: fpu\nmodel name\t: AMD EPYC 9R14 \nmodel name\t: another\n",
-            {"brand_raw": "wrong"},
-            "x86_64",
-            "AMD EPYC 9R14",
-        ),
-        ("processor\t: 0\n", {"brand_raw": "Neoverse-V2"}, "aarch64", "Neoverse-V2"),
-        ("", {}, "x86_64", "x86_64"),
-        (None, {"brand_raw": ""}, "arm", "arm"),
-        (None, {}, "", "unknown"),
-    ],
-)
-def test_cpu_model_is_the_most_precise_name(
-    monkeypatch: pytest.MonkeyPatch,
-    of_linux: str | None,
-    info: dict[str, str],
-    processor: str,
-    model: str,
-) -> None:
-    def read_text(path: Path) -> str:
-        if of_linux is None:
-            raise FileNotFoundError(path)
-        return of_linux
-
-    monkeypatch.setattr(Path, "read_text", read_text)
-    monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: info)
-    monkeypatch.setattr(platform, "processor", lambda: processor)
-    assert environment.cpu_model() == model
-
-
 PARALLEL_INFO = (
     "ATen/Parallel:\n"
     "\tat::get_num_threads() : 2\n"

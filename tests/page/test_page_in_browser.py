@@ -353,6 +353,24 @@ def test_views_that_a_cpu_run_does_not_have_are_disabled(browser, tmp_path):
         assert reasons(panel) == []
 
 
+def test_functions_are_a_view_of_the_case_that_has_them(browser, tmp_path):
+    functions = builders.op_table(builders.function_row(calls=3), view="functions")
+    path = tmp_path / "functions.html"
+    path.write_text(
+        render([shown(saved_file(step(tables=(builders.op_table(), functions))))]), encoding="utf-8"
+    )
+    for tab in visit(browser, path.as_uri()):
+        panel = open_case(tab)
+        assert radios(panel, "checked") == ["warm", "functions", "self"]
+        assert [row[:4] for row in operations(panel)] == [
+            ["Parser.read", "-", "package.parse", "3"]
+        ]
+        assert "memory" not in [title for title, _ in heads(panel)]
+        assert "sum of its functions 100 us" in panel.text_content()
+        choose(panel, "host")
+        assert "aten::addmm" in [row[0] for row in operations(panel)]
+
+
 def test_cold_calls_have_a_table_of_their_own(opened):
     panel = open_case(opened)
     choose(panel, "cold")

@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from projects import records
+from projects import only_record, records
 
+from mnistbench.core.operation import IN_TORCH
+from mnistbench.core.record import CaseRecord
+from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
 
 TESTS = """
@@ -35,6 +38,11 @@ def test_without_torch(benchmark):
 """
 
 
+def views(record):
+    """Return the views of the tables of a saved record."""
+    return [table["view"] for table in record["tables"]]
+
+
 @pytest.fixture
 def suite(project):
     (project.path / "conftest.py").unlink()
@@ -46,12 +54,9 @@ def test_calls_of_torch_have_operations(suite):
     result, saved = suite.run_saved("--op-benchmarks", "--bench-threads=3")
     result.assert_outcomes(passed=5)
     record_of = records(saved)
-    assert [name for name, record in record_of.items() if record] == [
-        "test_mm[8]",
-        "test_mm[16]",
-        "test_model",
-        "test_setup",
-    ]
+    with_operations = [name for name, record in record_of.items() if "host" in views(record)]
+    assert with_operations == ["test_mm[8]", "test_mm[16]", "test_model", "test_setup"]
+    assert views(record_of["test_without_torch"]) == ["functions"]
     assert record_of["test_mm[8]"]["params"]["phase"] == "call"
     assert record_of["test_mm[8]"]["params"]["workload"] == "test_bench.py::test_mm[8]"
     threads = saved["mnistbench"]["environment"]["threads"]
@@ -70,7 +75,7 @@ def test_calls_of_torch_have_operations(suite):
     assert ["aten::mm", "backward", "Sequential.0"] in lines
     assert ["aten::sqrt_", "forward", "-"] in lines
     # A short call is repeated within an iteration; the table has the times and numbers of one.
-    [table] = record_of["test_mm[8]"]["tables"]
+    table = record_of["test_mm[8]"]["tables"][0]
     operations, times = (json.loads(table[name]) for name in ("operations", "times"))
     index = operations["name"].index("aten::mm")
     assert operations["calls"][index] == 1
@@ -168,18 +173,194 @@ def test_a_function_that_only_creates_its_work_is_named(suite):
     result.stdout.no_fnmatch_line("test_bench.py::test_whole: its function*")
 
 
-def test_a_suite_without_torch_does_not_import_it(suite):
+# ---- Functions -----------------------------------------------------------------------------------
+
+PARSER = """
+class Parser:
+    def read(self, text):
+        return [self.word(part) for part in text.split()]
+
+    def word(self, part):
+        return part.strip("x").upper()
+"""
+
+PARSE = """
+from parser_of_words import Parser
+
+
+def test_parse(benchmark):
+    assert benchmark(Parser().read, "ax bxx cx " * 20)[0] == "A"
+"""
+
+
+@pytest.fixture
+def plain_suite(suite):
+    suite.write("parser_of_words.py", PARSER)
+    suite.write("test_bench.py", PARSE)
+    suite.append("pytest.ini", "pythonpath = .\n")
+    return suite
+
+
+def without_torch(suite, *arguments):
+    """Run pytest in a process of its own, because a fork has torch."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=suite.path, capture_output=True, text=True, check=False)
+
+
+def test_a_call_outside_of_torch_has_a_table_of_its_functions(plain_suite):
+    result, saved = plain_suite.run_saved("--op-benchmarks")
+    result.assert_outcomes(passed=1)
+    [table] = CaseRecord.from_json(only_record(saved)).tables
+    assert table.view == "functions"
+    assert {(row.name, row.module): (row.calls, row.sources) for row in table.rows} == {
+        ("Parser.read", "parser_of_words"): (1, ("parser_of_words.py:3",)),
+        **COMPREHENSION,
+        ("Parser.word", "parser_of_words"): (60, ("parser_of_words.py:6",)),
+        ("str.split", "builtins"): (1, ()),
+        ("str.strip", "builtins"): (60, ()),
+        ("str.upper", "builtins"): (60, ()),
+    }
+    assert all(len(row.self_cpu_ns) == 2 for row in table.rows)
+    result.stdout.fnmatch_lines(
+        [
+            "test_bench.py::test_parse: self time of functions per iteration",
+            "function *module *calls *self *share *total *defined at",
+            "Parser.word *parser_of_words *60 * us *% *parser_of_words.py:6",
+            "sum of one profiled iteration *100.0 %",
+            "wall time without the profiler *",
+            "cProfile slows Python down unevenly: *",
+        ]
+    )
+
+
+#: From Python 3.12 on a comprehension is no function.
+COMPREHENSION = (
+    {("Parser.read.<locals>.<listcomp>", "parser_of_words"): (1, ("parser_of_words.py:4",))}
+    if sys.version_info < (3, 12)
+    else {}
+)
+
+
+#: Fails where the plug-in has imported a module.
+NOT_IMPORTED = """
+import sys
+
+
+def pytest_unconfigure():
+    assert {module!r} not in sys.modules
+"""
+
+
+def test_a_suite_without_torch_does_not_import_it_and_its_runs_can_be_read(plain_suite):
+    plain_suite.write("conftest.py", NOT_IMPORTED.format(module="torch"))
+    done = without_torch(plain_suite, "--op-benchmarks", "--benchmark-json=saved.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    saved = json.loads((plain_suite.path / "saved.json").read_text())
+    run = Run.from_json(saved, "saved.json")
+    assert not {"torch", "torchvision", "blas"} & run.environment.keys()
+    assert run.environment["python"] == platform.python_version()
+
+
+def test_a_suite_without_torch_is_compared_function_by_function(plain_suite):
+    plain_suite.write("conftest.py", NOT_IMPORTED.format(module="torch"))
+    saved = without_torch(plain_suite, "--op-benchmarks", "--benchmark-autosave")
+    assert saved.returncode == 0, saved.stdout + saved.stderr
+    slower = PARSER.replace("self.word(part) for", "self.word(self.word(part)) for")
+    plain_suite.write("parser_of_words.py", slower)
+    compared = without_torch(plain_suite, "--op-benchmarks", "--benchmark-compare")
+    assert compared.returncode == 0, compared.stdout + compared.stderr
+    assert "exact: Parser.word, parser_of_words: 60 -> 120 calls" in compared.stdout.splitlines()
+
+
+MIXED = """
+import torch
+from parser_of_words import Parser
+
+parser = Parser()
+text = "ax bxx cx " * 2000
+matrix = torch.ones(4, 4)  # so small that one thread multiplies it
+
+
+def lookup():
+    product = matrix @ matrix + matrix
+    return parser.read(text), product
+
+
+def test_lookup(benchmark):
+    benchmark(lookup)
+"""
+
+
+def test_a_call_with_operations_and_more_python_has_both_tables(plain_suite):
+    plain_suite.write("test_bench.py", MIXED)
+    result, saved = plain_suite.run_saved("--op-benchmarks")
+    result.assert_outcomes(passed=1)
+    record = CaseRecord.from_json(only_record(saved))
+    operations, functions = record.tables
+    assert ("aten::mm", "forward", "") in operations.keys
+    calls = {row.name: row.calls for row in functions.rows}
+    assert (calls["Parser.word"], calls["lookup"]) == (6000, 1)
+    assert IN_TORCH in calls
+    assert not [row.name for row in functions.rows if "__matmul__" in row.name]
+    result.stdout.fnmatch_lines(
+        ["aten::mm *forward *", "Parser.word *parser_of_words *", "in torch's functions of C *"]
+    )
+
+
+def test_a_call_that_is_mostly_operations_has_no_table_of_functions(suite):
     suite.write(
         "test_bench.py",
-        (
-            "import sys\n\n\ndef test_sum(benchmark):\n    benchmark(sum, [1])\n    assert "
-            "'torch' not in sys.modules\n"
-        ),
+        """
+        import torch
+
+        def test_mm(benchmark):
+            matrix = torch.ones(512, 512)
+            benchmark(lambda: matrix @ matrix)
+        """,
     )
-    # A fork has torch.
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--op-benchmarks"]
-    done = subprocess.run(command, cwd=suite.path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    _, saved = suite.run_saved("--op-benchmarks")
+    assert views(only_record(saved)) == ["host"]
+
+
+# ---- Without a table -----------------------------------------------------------------------------
+
+
+def test_a_call_of_a_type_alone_has_the_reason_why_there_is_no_table(suite):
+    suite.write("test_bench.py", "def test_int(benchmark):\n    benchmark(int, '3')\n")
+    result, saved = suite.run_saved("--op-benchmarks")
+    assert records(saved) == {"test_int": None}
+    result.stdout.fnmatch_lines(["test_bench.py::test_int: no operation table: *type such as int"])
+
+
+def test_another_profiler_is_the_reason_why_there_is_no_table(suite):
+    suite.write(
+        "test_bench.py",
+        """
+        import sys
+
+        def test_sum(benchmark):
+            sys.setprofile(lambda *_: None)
+            try:
+                benchmark.pedantic(sum, ([1],))
+            finally:
+                sys.setprofile(None)
+        """,
+    )
+    result = suite.run("--op-benchmarks")
+    result.stdout.fnmatch_lines(["*::test_sum: not profiled: RuntimeError: another profiler *"])
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--benchmark-disable", "no operation tables: --benchmark-disable calls each test once *"),
+        ("--no-op-profile", "test_bench.py::test_parse: not profiled: leave out --no-op-profile"),
+    ],
+)
+def test_an_option_that_prevents_tables_is_named(plain_suite, option, line):
+    result = plain_suite.run("--op-benchmarks", option)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([line])
 
 
 # ---- The mark op_benchmark -----------------------------------------------------------------------
@@ -215,8 +396,8 @@ def test_a_marked_test_has_operations_without_the_option(suite):
     suite.write("test_bench.py", MARKED)
     result, saved = suite.run_saved("--strict-markers")
     result.assert_outcomes(passed=4)
-    with_operations = [name for name, record in records(saved).items() if record]
-    assert with_operations == ["test_marked", "test_in_marked_class"]
+    recorded = [name for name, record in records(saved).items() if record]
+    assert recorded == ["test_marked", "test_in_marked_class", "test_without_torch"]
     assert ["aten::mm", "forward", "-"] in [line.split()[:3] for line in result.outlines]
 
 

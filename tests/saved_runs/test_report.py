@@ -141,6 +141,20 @@ def test_the_history_of_an_operation_on_an_accelerator_is_of_its_own_clock():
     ) == ["800 us"]
 
 
+def with_functions(number=1):
+    functions = builders.op_table(
+        builders.function_row("Parser.read", 20_000 * number, calls=3), view="functions"
+    )
+    return saved(number, step(tables=(*step().tables, functions)))
+
+
+def test_the_history_of_a_function_is_that_of_an_operation():
+    runs = [with_functions(1), with_functions(2)]
+    assert times(CASE, "Parser.read", "", runs=runs) == ["20.0 us", "40.0 us"]
+    assert times(CASE, "", "package.parse", runs=runs) == ["20.0 us", "40.0 us"]
+    assert times(CASE, "aten::add_", "", runs=runs) == ["1.40 us", "1.40 us"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -270,6 +284,12 @@ def test_times_below_a_nanosecond_keep_their_fractions():
     assert table.title.endswith("0.40 ns to 0.49 ns")
     assert [row.change for row in table.rows] == [None, pytest.approx(0.225)]
     assert run_csv(runs[0].run).splitlines()[1] == "test_x,(iteration),,,,0.4,0.0,"
+
+
+def test_functions_are_rows_of_the_csv_after_the_operations():
+    *operations, function = run_csv(with_functions().run).splitlines()
+    assert function == f"{CASE} on digits,Parser.read,,package.parse,3.0,20000,0,0"
+    assert operations == run_csv(saved(1, step()).run).splitlines()
 
 
 def test_one_run_as_csv_has_a_row_per_iteration_and_operation(golden):

@@ -103,6 +103,7 @@ def op_row(
     self_device_ns: int | Sequence[int] = (),
     memory_bytes: int = 0,
     shapes: Sequence[str] = (),
+    sources: Sequence[str] = (),
 ) -> OpRow:
     """One operation that calls no other, on a machine without an accelerator."""
     return OpRow(
@@ -115,7 +116,16 @@ def op_row(
         self_device_ns=_samples(self_device_ns, iterations),
         memory_bytes=memory_bytes,
         shapes=tuple(shapes),
+        sources=tuple(sources),
     )
+
+
+def function_row(
+    name: str = "Parser.read", self_cpu_ns: int | Sequence[int] = 100_000, **changes: Any
+) -> OpRow:
+    """One function of Python."""
+    function = {"phase": "", "module": "package.parse", "sources": ["package/parse.py:12"]}
+    return op_row(name, self_cpu_ns, **{**function, **changes})
 
 
 def op_table(

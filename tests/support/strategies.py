@@ -119,6 +119,7 @@ def op_rows(iterations: int, *, device_view: bool = False) -> SearchStrategy[OpR
         kernels=st.lists(
             st.sampled_from(["sm90_gemm", "void at::native::add"]), max_size=2, unique=True
         ).map(tuple),
+        sources=st.sampled_from([(), ("a.py:1",), ("a.py:1", "a.py:20")]),
     )
 
 
@@ -126,7 +127,7 @@ def op_rows(iterations: int, *, device_view: bool = False) -> SearchStrategy[OpR
 def op_tables(draw: st.DrawFn) -> OpTable:
     """A table whose rows have as many samples as it has iterations, and one key each."""
     temperature = draw(st.sampled_from(["cold", "warm"]))
-    view = draw(st.sampled_from(["host", "device"]))
+    view = draw(st.sampled_from(["host", "device", "functions"]))
     iterations = 1 if temperature == "cold" else draw(st.integers(1, 5))
     rows = draw(
         st.lists(

@@ -225,7 +225,7 @@ function showOperations(container) {
     }),
   }));
   const table = (temperature, view) => tables.find((one) => one.temperature === temperature && one.view === view);
-  const views = ["host", "device"].filter((view) => tables.some((one) => one.view === view));
+  const views = ["host", "device", "functions"].filter((view) => tables.some((one) => one.view === view));
   const coldViews = views.filter((view) => table("cold", view));
   const state = { view: views.at(-1), time: "self" };
   const has = (temperature) => table(temperature, state.view) !== undefined;
@@ -241,6 +241,7 @@ function showOperations(container) {
     const all = rows();
     const self = state.time === "self";
     const device = state.view === "device";
+    const functions = state.view === "functions";
     const whole = total(all, (row) => row.self);
     return [
       ...names,
@@ -253,13 +254,16 @@ function showOperations(container) {
       ...(device ? [] : [{ ...share(hostTime, whole), ...(self ? {} : { sum: undefined }) }]),
       ...(state.temperature === "warm" ? [number(device ? "IQR of device" : "IQR of self", (row) => row.spread, units.duration)] : []),
       time("per call", (row) => (row.calls ? (device ? row.device : hostTime(row)) / row.calls : null), { sum: undefined }),
-      number("memory", (row) => row.memory, units.size, { sum: (some) => units.size(total(some, (row) => row.memory)) }),
+      ...(functions ? [] : [
+        number("memory", (row) => row.memory, units.size, { sum: (some) => units.size(total(some, (row) => row.memory)) }),
+      ]),
     ];
   }
 
+  const uneven = () => (state.view === "functions" ? "; cProfile slows Python down unevenly, calls are exact" : "");
   const note = () => (state.time === "total"
     ? "; the total of an operation includes the operations that it calls, so totals do not add up"
-    : "; self time excludes the operations that an operation calls, and includes the profiler's overhead");
+    : "; self time excludes the operations that an operation calls, and includes the profiler's overhead") + uneven();
 
   filteredTable(container, rows, { columns, note, all: tables.flatMap((one) => one.rows) }, (redraw) => {
     const change = (name) => (value) => {
@@ -269,7 +273,8 @@ function showOperations(container) {
       redraw();
     };
     const calls = choice("calls", [["warm", "warm"], ["cold", "cold"]], state.temperature, change("temperature"));
-    const view = choice("view", [["host", "host"], ["device", "device"]], state.view, change("view"));
+    const offered = views.includes("functions") ? ["host", "device", "functions"] : ["host", "device"];
+    const view = choice("view", offered.map((name) => [name, name]), state.view, change("view"));
     const time = choice("time", [["self", "self"], ["total", "total"]], state.time, change("time"));
     function update() {
       const elsewhere = coldViews.length && !coldViews.includes(state.view);

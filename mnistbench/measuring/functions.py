@@ -1,0 +1,235 @@
+"""Runs cProfile over a call and returns the table of the functions that it runs.
+
+Functions of Python and built-in ones are rows as operations are: a qualified name, the module of
+Python in place of a module of a model, and the number of calls, which is exact. cProfile slows
+Python down by some 0.2 us for each call, which it adds to the caller, so a function of many short
+calls looks larger than it is. The times are saved as cProfile has them.
+
+cProfile sees functions and methods of C, but no call of a type (``int("3")``) and no operator
+(``a + b``). Of tensors, an operator runs an operation, so while a call is profiled each operator of
+``torch.Tensor`` is a function that is seen.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter_ns
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+from mnistbench.core.operation import IN_TORCH, NO_MODULE, OpKey
+from mnistbench.core.record import OpTable, RowSums
+from mnistbench.measuring import calls
+from mnistbench.measuring.calls import Call
+
+#: A method of C, as cProfile names it: ``<method 'sub' of 're.Pattern' objects>``.
+_METHOD = re.compile(r"<method '(?P<name>.+)' of '(?:(?P<module>[\w.]+)\.)?(?P<type>\w+)' objects>")
+
+#: A function of C: ``<built-in method builtins.len>``. A method of a type has no module:
+#: ``<built-in method fromkeys>``.
+_FUNCTION = re.compile(r"<built-in (?:method|function) (?:(?P<module>[\w.]+)\.)?(?P<name>\w+)>")
+
+#: A method that is bound to a type: ``<built-in method __new__ of type object at 0x7f0c>``.
+_BOUND = re.compile(r"<built-in method (?P<name>\w+) of (?P<type>\w+) object at 0x[0-9A-Fa-f]+>")
+
+#: An address in a name, which differs between processes.
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+
+#: The module of functions whose module cProfile does not know.
+_BUILTINS = "builtins"
+
+#: What ends the profile, which is no function of the call.
+_END = "<method 'disable' of '_lsprof.Profiler' objects>"
+
+#: Operators of ``torch.Tensor`` that run operations.
+_OPERATORS = tuple(
+    f"__{name}__"
+    for name in (
+        *("add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "matmul"),
+        *("rmatmul", "imatmul", "truediv", "rtruediv", "itruediv", "floordiv", "rfloordiv"),
+        *("ifloordiv", "mod", "rmod", "imod", "pow", "rpow", "ipow", "lshift", "rlshift"),
+        *("ilshift", "rshift", "rrshift", "irshift", "and", "rand", "iand", "xor", "rxor"),
+        *("ixor", "or", "ror", "ior", "neg", "pos", "abs", "invert", "lt", "le", "eq", "ne"),
+        *("gt", "ge", "getitem", "setitem", "contains", "bool", "int", "float", "complex"),
+        "index",
+    )
+)
+
+#: Types of operators that C implements; others are functions of Python, which cProfile sees.
+_TYPES_OF_C = (BuiltinMethodType, MethodDescriptorType, WrapperDescriptorType)
+
+
+def profile_functions(
+    call: Call, *, iterations: int, duration_ns: float, project: Path
+) -> OpTable | None:
+    """Return the functions of a warm call, one sample per iteration; None if there are none.
+
+    A sample repeats a call whose ``duration_ns`` is short.
+
+    Args:
+        call: what a test measures.
+        iterations: number of samples.
+        duration_ns: time of the call without a profiler.
+        project: the folder that the paths of the functions' files are relative to.
+
+    Raises:
+        RuntimeError: another profiler is active in this process.
+    """
+    if sys.getprofile() is not None:
+        raise RuntimeError("another profiler is active")
+    loops = call.repetitions(duration_ns)
+    iteration_ns = []
+    rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(iterations))
+    names = _Names(project)
+    profiler = cProfile.Profile()
+    for slot in range(iterations):
+        with call.prepared() as run, visible_operators():
+            start_ns = perf_counter_ns()
+            profiler.enable()
+            try:
+                for _ in range(loops):
+                    run()
+            finally:
+                profiler.disable()
+            iteration_ns.append(perf_counter_ns() - start_ns)
+        for entry in profiler.getstats():
+            if (key := names.key(entry.code)) is None:
+                continue
+            row = rows[key]
+            if key[0] != IN_TORCH:  # an operator is seen twice, once as the function around it
+                row.calls += entry.callcount
+            row.self_cpu[slot] += round(entry.inlinetime * 1e9)
+            row.total_cpu[slot] += round(entry.totaltime * 1e9)
+            row.sources.update(names.sources(entry.code))
+        profiler.clear()
+    if not rows:
+        return None
+    table = OpTable.from_rows(
+        "warm",
+        "functions",
+        tuple(iteration_ns),
+        (row.op_row(key, "functions") for key, row in rows.items()),
+    )
+    return table.of_one_call(loops)
+
+
+@contextmanager
+def visible_operators() -> Iterator[None]:
+    """Make a function of each operator of ``torch.Tensor`` while the body runs.
+
+    Nothing where torch is not imported.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    tensor: Any = torch.Tensor
+    with ExitStack() as undo:
+        for name in _OPERATORS:
+            method = getattr(tensor, name, None)
+            if not isinstance(method, _TYPES_OF_C):
+                continue  # it is a function of Python, or torch does not have it
+            if name in vars(tensor):
+                undo.callback(setattr, tensor, name, method)
+            else:
+                undo.callback(delattr, tensor, name)
+            setattr(tensor, name, _visible(method))
+        yield
+
+
+def _visible(method: Callable[..., Any]) -> FunctionType:
+    def operator(*operands: Any) -> Any:
+        return method(*operands)
+
+    return operator  # type: ignore[return-value]
+
+
+class _Names:
+    """Names of functions, from what cProfile has of them."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+        self._modules = _modules()
+        self._import_folders = sorted(filter(None, sys.path), key=len, reverse=True)
+
+    def key(self, code: CodeType | str) -> OpKey | None:
+        """Return name, phase and module of a function; None if it is not part of the call."""
+        if isinstance(code, str):
+            return None if code == _END else _key_of_c(code)
+        if code.co_filename == calls.__file__:
+            return None
+        if code.co_filename == __file__:
+            return (IN_TORCH, "", NO_MODULE)
+        return (code.co_qualname, "", self._module(code.co_filename))
+
+    def sources(self, code: CodeType | str) -> Iterator[str]:
+        """Yield file and line of a function of Python."""
+        if isinstance(code, CodeType) and code.co_filename != __file__:
+            yield f"{self._shown(code.co_filename)}:{code.co_firstlineno}"
+
+    def _module(self, file: str) -> str:
+        """Return the module of a file, or what Python has in place of a file's name."""
+        frozen = re.fullmatch(r"<frozen (.+)>", file)
+        return frozen[1] if frozen else self._modules.get(file) or self._shown(file)
+
+    def _shown(self, file: str) -> str:
+        """Return the path of a file relative to the project.
+
+        If it is not the project's, relative to the folder that it is imported from: the same on
+        other machines.
+        """
+        path = Path(file)
+        if path.is_relative_to(self._project):
+            relative = path.relative_to(self._project)
+            if "site-packages" not in relative.parts:
+                return relative.as_posix()
+        for folder in self._import_folders:
+            if path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return file
+
+
+def _modules() -> Mapping[str, str]:
+    """Return the module of each imported file."""
+    modules: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        # An object in place of a module may compute its attributes.
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if isinstance(file, str):
+            modules.setdefault(file, name)
+    return modules
+
+
+def _key_of_c(text: str) -> OpKey:
+    """Return name, phase and module of a function of C; all of torch's are one row."""
+    if text.startswith(f"<function {_visible.__qualname__}."):
+        # cProfile looks a bound method up in its type, where the operator of the profile is.
+        return (IN_TORCH, "", NO_MODULE)
+    if match := _METHOD.fullmatch(text):
+        name = f"{match['type']}.{match['name']}"
+        module = match["module"] or _BUILTINS
+    elif match := _FUNCTION.fullmatch(text):
+        name = match["name"]
+        module = match["module"] or _BUILTINS
+    elif match := _BOUND.fullmatch(text):
+        name = f"{match['type']}.{match['name']}"
+        module = _BUILTINS
+    else:
+        name = _ADDRESS.sub("", text)
+        module = _BUILTINS
+    if module.partition(".")[0] == "torch":
+        return (IN_TORCH, "", NO_MODULE)
+    return (name, "", module)
