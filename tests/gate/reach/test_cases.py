@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from surveyed import reached
@@ -884,6 +886,21 @@ X = used()
     reasons = reached(surveyor.surveyed(base), surveyor.surveyed(head)).reasons[FIRST]
     assert reasons[0] == "runs pkg/a.py:run (changed)"
     assert any("which uses K" in reason for reason in reasons)
+
+
+def test_a_compiled_module_that_differs_reaches_all(surveyor):
+    compiled = Path(importlib.import_module("_random").__file__)
+    surveys = []
+    for more_bytes in (b"", b"another build"):
+        tree = surveyor.write(
+            {**PROJECT, "pkg/a.py": "import pkg._random\n\ndef run():\n    return 1\n"}
+        )
+        copied = tree / "pkg" / compiled.name
+        copied.write_bytes(compiled.read_bytes() + more_bytes)
+        surveys.append(surveyor.survey(tree))
+    reasons = reached(*surveys).reasons
+    assert {*reasons} == BOTH
+    assert any(f"pkg/{compiled.name}" in reason for reason in reasons[SECOND])
 
 
 @pytest.mark.parametrize("name", CHANGES)
