@@ -423,6 +423,10 @@ def test_every_schema_is_linked_and_every_link_to_a_schema_has_its_file():
     assert linked == {path.name for path in (REPOSITORY / "docs" / "schema").iterdir()}
 
 
+def test_no_page_links_to_the_evidence_which_the_site_does_not_have():
+    assert not [name for name, page in PAGES.items() if "](evidence/" in page]
+
+
 def test_pictures_are_small_and_all_are_shown():
     pictures = {
         path.name: path.stat().st_size for path in (REPOSITORY / "docs" / "images").iterdir()
