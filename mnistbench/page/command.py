@@ -58,13 +58,13 @@ def run(settings: Settings) -> int:
         MnistbenchError: an option cannot be used, or no run can be shown.
     """
     gates = [reference for reference in settings.runs if reference.endswith(ENDING)]
-    text, what = _of_gate(gates, settings) if gates else _of_runs(settings)
+    text, what = _page_of_gate(gates, settings) if gates else _page_of_runs(settings)
     deliver_text(text, settings.output)
     print(f"{what}: {printable(str(settings.output))}")
     return EXIT_PASSED
 
 
-def _of_gate(files: Sequence[str], settings: Settings) -> tuple[str, str]:
+def _page_of_gate(files: Sequence[str], settings: Settings) -> tuple[str, str]:
     """Return the page of a gate, and what it shows."""
     from mnistbench.gate.page.view import gate_page  # it loads jinja2
 
@@ -86,7 +86,7 @@ def _of_gate(files: Sequence[str], settings: Settings) -> tuple[str, str]:
     return gate_page(verdict), "1 gate"
 
 
-def _of_runs(settings: Settings) -> tuple[str, str]:
+def _page_of_runs(settings: Settings) -> tuple[str, str]:
     """Return the page of saved runs or traces, and what it shows."""
     from mnistbench.page.runs_page import runs_page  # it loads jinja2
 

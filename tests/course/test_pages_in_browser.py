@@ -1,6 +1,7 @@
 """The pages of a lab and of a class in Chromium."""
 
 import pytest
+from browsing import visit
 from lab_builders import laptop
 from lab_runs import predict, whole_lab
 
@@ -32,19 +33,7 @@ def class_page(tmp_path_factory):
 @pytest.fixture
 def opened(browser, request):
     """The page of the test's parameter, which asks for nothing and has no error."""
-    address = request.getfixturevalue(request.param).as_uri()
-    asked = []
-    errors = []
-    with browser.new_context() as context:
-        tab = context.new_page()
-        tab.set_default_timeout(30_000)
-        tab.on("request", lambda sent: asked.append(sent.url))
-        tab.on("console", lambda message: errors.append(message.text))
-        tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.goto(address)
-        yield tab
-    assert errors == []
-    assert {url for url in asked if not url.startswith("data:")} == {address}
+    yield from visit(browser, request.getfixturevalue(request.param).as_uri(), embeds=True)
 
 
 @pytest.mark.parametrize("opened", ["lab_page", "class_page"], indirect=True)

@@ -88,7 +88,7 @@ def value_of(node: ast.stmt) -> Value:
 def _all_fixed_if(nodes: Iterable[ast.expr | None]) -> set[str] | None:
     """Return what _fixed_if says of several expressions together."""
     names = [_fixed_if(node) for node in nodes]
-    return None if None in names else {name for of_node in names for name in of_node or ()}
+    return None if None in names else set[str]().union(*filter(None, names))
 
 
 def _fixed_if(node: ast.expr | None) -> set[str] | None:

@@ -145,18 +145,18 @@ class Part:
             if count == self.stored[name] and name not in names
         }
         return frozenset(
-            chain
-            for chain in acted_on
-            if chain.partition(".")[0] not in made or "." not in chain or chain.count(".") > 1
+            effect
+            for effect in acted_on
+            if effect.partition(".")[0] not in made or effect.count(".") != 1
         )
 
     def kept(self, effects: Iterable[str], local: frozenset[str]) -> frozenset[str]:
         """Return what later calls of a function may find of these effects."""
         return frozenset(
-            chain
-            for chain in effects
-            if chain not in self.arguments - self.acted_on
-            if chain.partition(".")[0] not in local or (chain in self.tested and "." in chain)
+            effect
+            for effect in effects
+            if effect not in self.arguments - self.acted_on
+            if effect.partition(".")[0] not in local or (effect in self.tested and "." in effect)
         )
 
     def add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -307,12 +307,13 @@ class Part:
         self.looked_at |= {id(inner) for inner in looked_at}
 
     def _looks_of_call(self, node: ast.Call) -> list[ast.expr]:
-        called = [node.func]
+        """Return what a call looks at: the function, its object, arguments that it inspects."""
+        functions = [node.func]
         if isinstance(node.func, ast.Attribute):
-            called.append(node.func.value)
-        self.called |= names_of(called)
+            functions.append(node.func.value)
+        self.called |= names_of(functions)
         is_inspection = last_name(node.func) in _INSPECTING_FUNCTIONS
-        return [*called, *node.args] if is_inspection else called
+        return [*functions, *node.args] if is_inspection else functions
 
     def _note_effects(self, node: ast.AST) -> None:
         """Note what a node acts on."""
@@ -335,7 +336,7 @@ class Part:
         elif isinstance(node, ast.BoolOp):
             self.tested |= chains(node)
         elif isinstance(node, ast.Try | ast.TryStar):
-            self.tested |= {chain for inner in node.body for chain in chains(inner)}
+            self.tested.update(*map(chains, node.body))
 
     def _note_call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Attribute):
@@ -355,10 +356,10 @@ class Part:
         if last_name(call.func) == "hasattr" and texts:
             self.tested.add(f"{chain(call.args[0])}.{texts[0]}")
         if not texts and last_name(call.func) in _READING_FUNCTIONS:
-            is_of_object = last_name(call.func) in ("getattr", "hasattr")
-            of_names = names_of(call.args[:1]) if is_of_object else set[str]()
-            self.computed_of |= of_names
-            self.is_computed |= not of_names
+            has_object = last_name(call.func) in ("getattr", "hasattr")
+            objects = names_of(call.args[:1]) if has_object else set[str]()
+            self.computed_of |= objects
+            self.is_computed |= not objects
 
 
 def is_empty(node: ast.AST) -> bool:
