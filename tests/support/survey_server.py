@@ -97,7 +97,8 @@ class Tracer:
     def __init__(self, output: Path, tree: Path) -> None:
         self._output = output
         self._prefix = f"{tree}{os.sep}"
-        self._logs: dict[int, list[str]] = {}
+        #: By thread: the system gives the number of a thread that ended to another.
+        self._logs: dict[threading.Thread, list[str]] = {}
 
     @pytest.fixture
     def benchmark(self):
@@ -155,7 +156,7 @@ class Tracer:
         return self._trace_inner
 
     def _log(self, text: str) -> None:
-        log = self._logs.setdefault(threading.get_ident(), [])
+        log = self._logs.setdefault(threading.current_thread(), [])
         log.append(text.replace(self._prefix, ""))
 
 
