@@ -35,6 +35,7 @@ from mnistbench.core.reading import (
     wrong,
 )
 from mnistbench.gate.listing import Listings, Reach
+from mnistbench.gate.statistics.case_profile import CaseProfile
 from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
 
 #: Version of the file. 2: the header has the listings of both sides. 1 was never released.
@@ -320,6 +321,8 @@ class End:
     parts_s: Mapping[str, float] = field(default_factory=dict)
     # Of the operations that were found slower.
     reproducers: tuple[Reproducer, ...] = ()
+    # Node id of a case that was found slower or faster -> its call paths.
+    profiles: Mapping[str, CaseProfile] = field(default_factory=dict)
     # What a machine finds; empty if none.
     qualification: Mapping[str, Any] = field(default_factory=dict)
 

@@ -92,8 +92,14 @@ def _merged(parts: Sequence[Recorded]) -> Recorded:
         for item in fields(GateHeader)
     }
     reproducers = tuple(reproducer for part in parts for reproducer in part.end.reproducers)
+    profiles = {case: profile for part in parts for case, profile in part.end.profiles.items()}
     longest = max((part.end for part in parts), key=lambda end: end.elapsed_s)
-    end = End(elapsed_s=longest.elapsed_s, reproducers=reproducers, parts_s=longest.parts_s)
+    end = End(
+        elapsed_s=longest.elapsed_s,
+        parts_s=longest.parts_s,
+        reproducers=reproducers,
+        profiles=profiles,
+    )
     launches = [launch for part in parts for launch in part.launches]
     header = GateHeader(**{**members, "qualified": "", "reach": _united_reach(parts)})
     return Recorded(parts[0].path, header, launches, end, tuple(parts))

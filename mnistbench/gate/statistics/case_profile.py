@@ -1,0 +1,46 @@
+"""The call paths of a case on both sides, as the file of raw samples has them.
+
+They say which function made a case slower or faster, and are measured for such cases alone. Times
+are those of iterations with a profiler, and are not tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProfiledFunction:
+    """A function of a call path."""
+
+    # Of a file of the tree ``pkg/parse.py:Parser.read``, else ``json.loads`` or ``len``.
+    name: str
+    # How it differs between the sides: CHANGED, NEW or GONE; or that it uses what differs: ``uses
+    # LIMIT (pkg/parse.py:12 changed)``; empty if it does not differ, as far as is known.
+    change: str = ""
+    differs_itself: bool = False  # and does not only use what differs
+
+
+@dataclass(frozen=True)
+class CallPath:
+    """A function that is called on one path, in one iteration."""
+
+    parent: int  # position of the path that it continues; -1 of the first, which is the case
+    function: int  # position of the last function
+    base_calls: float
+    head_calls: float
+    # Median over the iterations, without the functions that it calls.
+    base_self_ns: int
+    head_self_ns: int
+
+
+@dataclass(frozen=True)
+class CaseProfile:
+    """The call paths of a case; a path follows the one that it continues.
+
+    Those of little time are left out, and count for the path that they continue.
+    """
+
+    functions: tuple[ProfiledFunction, ...] = ()  # the first one stands for the case
+    paths: tuple[CallPath, ...] = ()
+    why_not: str = ""  # why nothing is known
