@@ -247,7 +247,7 @@ def reach_of(clone: Path, options: GateOptions) -> Reach:
             arguments=options.pytest,
             phases=(),
         )
-        _, header = survey_sides(options, plan, clone, 1, folder / "log", lambda _: None)
+        _, _, header = survey_sides(options, plan, clone, 1, folder / "log", lambda _: None)
     return header.reach
 
 

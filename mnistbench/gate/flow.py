@@ -29,13 +29,16 @@ from mnistbench.gate.budget import (
     first_efforts,
     planned_launches,
 )
+from mnistbench.gate.causes.profiles import measure_profiles
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
+from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
+from mnistbench.gate.statistics.case_profile import CaseProfile
 from mnistbench.gate.statistics.quantities import Quantity, quantities
 from mnistbench.gate.statistics.raw_samples import (
     ENDING,
@@ -52,6 +55,7 @@ from mnistbench.gate.verdict.levels import least_fresh, looks
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
+from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 from mnistbench.showing.progress import Progress
 
 #: Time of a qualification without --launches and --budget, in seconds.
@@ -60,6 +64,8 @@ QUALIFYING_S = 600.0
 RESAMPLING_S = 60.0
 #: Share of a qualification for launches of the same code.
 SAME_SHARE = 0.75
+#: Most cases whose functions are profiled.
+MOST_PROFILED = 30
 #: Most launches of the same code.
 MOST_SAME = 5 * SIZE
 
@@ -106,7 +112,7 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
             log = folder / "log"
             plan = _plan(options, pythons, here, folder)
             surveyed = monotonic()
-            plan, header = survey_sides(options, plan, here, seed, log, progress.say)
+            plan, code, header = survey_sides(options, plan, here, seed, log, progress.say)
             budget.loading_s = monotonic() - surveyed
             if not options.qualify:
                 files = options.storage / "gate"
@@ -117,7 +123,7 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
             plan = _with_efforts(options, plan, budget, measured)
             append(measured.path, header.line())
             rounds = Rounds(plan, budget, measured, log, progress, seed)
-            yield _Gate(options, rounds, budget, measured, progress, seed)
+            yield _Gate(options, rounds, budget, measured, code, progress, seed)
 
 
 def _check(options: GateOptions, here: Path) -> None:
@@ -200,6 +206,7 @@ class _Gate:
     _rounds: Rounds
     _budget: Budget
     _measured: Recorded
+    _code: ComparedCode
     _progress: Progress
     _seed: int
     _newest: Verdict | None = None  # of the launches when it was last asked for
@@ -262,7 +269,10 @@ class _Gate:
         if self._plans_launches:
             self._make_more_launches(stage)
         flagged = self._flagged_cases(self._verdict(), cases)
-        return self._measure_again(flagged) if flagged else End()
+        if not flagged:
+            return End()
+        end = self._measure_again(flagged)
+        return replace(end, profiles=self._profiles(self._verdict()))
 
     @property
     def _plans_launches(self) -> bool:
@@ -356,6 +366,42 @@ class _Gate:
 
         launches = self._measured.launches
         return write_reproducers(verdict.header, launches, slower, described, folder)
+
+    def _profiles(self, verdict: Verdict) -> dict[str, CaseProfile]:
+        """Collect the call paths of the cases that were found slower or faster.
+
+        Those of the largest changes, if there are many.
+        """
+        changes: dict[str, float] = {}
+        for finding in verdict.decision.findings:
+            quantity = finding.quantity
+            is_found = finding.verdict in (REGRESSED, IMPROVED)
+            if is_found and (quantity.is_case or quantity.is_operation):
+                change = abs(finding.best.change) * (1.0 if quantity.is_case else quantity.share)
+                node_id = verdict.header.node_id(quantity.case)
+                changes[node_id] = max(change, changes.get(node_id, 0.0))
+        ranked = sorted(changes, key=lambda node_id: -changes[node_id])
+        cases = ranked[:MOST_PROFILED]
+        profiles = {
+            node_id: CaseProfile(why_not=f"only {MOST_PROFILED} cases are profiled")
+            for node_id in ranked[MOST_PROFILED:]
+        }
+        if not cases:
+            return profiles
+        self._progress.say("profiling the functions of what is slower or faster")
+        why_not = ""
+        rounds = self._rounds
+        try:
+            if self._budget.loading_s > self._budget.left_s:
+                why_not = "the budget leaves no time to find the cause; increase --budget"
+            else:
+                profiles |= measure_profiles(rounds.plan, self._seed, cases, rounds.log, self._code)
+        except LaunchError as error:
+            why_not = f"its functions could not be profiled: {error}"
+        except KeyboardInterrupt:
+            why_not = "interrupted"
+        missing = CaseProfile(why_not=why_not or "its test did not run again")
+        return dict.fromkeys(cases, missing) | profiles
 
     # ---- Qualify a machine -----------------------------------------------------------------------
 

@@ -229,12 +229,23 @@ class Launching:
 
 @contextmanager
 def launching(
-    plan: Plan, seed: int, only: Sequence[str] | None, log: Path, cores: Sequence[int] = ()
+    plan: Plan,
+    seed: int,
+    only: Sequence[str] | None,
+    log: Path,
+    cores: Sequence[int] = (),
+    *,
+    collects_paths: bool = False,
 ) -> Iterator[Launching]:
     """Start a launch and kill its processes at the end of the body.
 
-    It measures the cases ``only``, all if None. ``cores`` is empty if the system does not let a
-    process choose.
+    Args:
+        plan: of the gate.
+        seed: of all that both processes draw.
+        only: node ids of the cases to measure; all if None.
+        log: for the output of the processes.
+        cores: to use; empty if the system does not let a process choose.
+        collects_paths: in place of times, the call paths of the cases.
     """
     order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
     with ExitStack() as running:
@@ -261,6 +272,7 @@ def launching(
                     parameters=plan.parameters.get(side, {}),
                     efforts=plan.efforts,
                     added=plan.added if side == HEAD else 0.0,
+                    collects_paths=collects_paths,
                 )
             )
         yield Launching(list(processes.values()), plan)

@@ -79,6 +79,7 @@ class Job:
     parameters: Mapping[str, str] = field(default_factory=dict)  # of the survey, by node id
     efforts: Sequence[float] = ALL_ITERATIONS
     added: float = 0.0  # share of its time by which each iteration is made longer
+    collects_paths: bool = False  # in place of times: the call paths of each case
 
     # ---- Of a capture ----
     # Objects with ``script`` (name of the file without its suffix), ``case`` (node id), ``rows``
@@ -140,3 +141,22 @@ class SideResult:
     # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
     once: Mapping[str, Mapping[str, int]]
     unmeasurable: Mapping[str, str]  # node id of a case that was not found again -> why
+
+
+class SideFunction(NamedTuple):
+    """A function that a side has called."""
+
+    path: str  # of its file, relative to the tree; empty if it is of another one
+    name: str  # qualified; with the module if it is of another file: json.loads
+    line: int  # its first one; 0 if it is of another file
+
+
+@dataclass(frozen=True)
+class SidePaths:
+    """The call paths of a case, in columns; a path follows the one that it continues."""
+
+    functions: Sequence[SideFunction]
+    parents: Sequence[int]  # positions of the paths that they continue; -1 of the first one
+    last_functions: Sequence[int]  # positions in ``functions``
+    calls: Sequence[float]  # in one iteration
+    self_ns: Sequence[float]  # in one iteration: median

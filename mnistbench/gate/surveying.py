@@ -24,6 +24,7 @@ from mnistbench.gate.launcher import (
 from mnistbench.gate.listing import Listing, Listings, Reach, change_of_versions
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.reach.cases import reach
+from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.sides import stray
 from mnistbench.gate.statistics.ids_of_tests import (
     moved,
@@ -74,8 +75,10 @@ _ONE_HASH_SEED = (
 
 def survey_sides(
     options: GateOptions, plan: Plan, here: Path, seed: int, log: Path, say: Callable[[str], None]
-) -> tuple[Plan, GateHeader]:
-    """Survey each side alone; return the completed plan and the header of the samples.
+) -> tuple[Plan, ComparedCode, GateHeader]:
+    """Survey each side alone.
+
+    Return the completed plan, the code of both sides, and the header of the samples.
 
     Raises:
         LaunchError: a side cannot be loaded, or there is nothing to compare.
@@ -90,20 +93,14 @@ def survey_sides(
     _check_cases(options, plan, sides)
     _check_common(plan, sides)
     reached = Reach()
+    code = ComparedCode(plan.trees, surveys.imports, surveys.followed, differing)
     if plan.follows_code:
-        reached = reach(
-            plan.trees,
-            sides,
-            surveys.imports,
-            surveys.followed,
-            tuple(_differences_for_all(options, sides)),
-            differing,
-        )
+        reached = reach(code, sides, tuple(_differences_for_all(options, sides)))
         sides = sides.without(reached.same.keys())
         if reached.same:
             measured = len(sides.common)
             say(f"{measured} of {measured + len(reached.same)} cases run code that differs")
-    return plan, _header(options, plan, here, seed, surveys, sides, reached)
+    return plan, code, _header(options, plan, here, seed, surveys, sides, reached)
 
 
 # ---- Which cases there are -----------------------------------------------------------------------

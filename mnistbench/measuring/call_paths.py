@@ -59,7 +59,7 @@ class CallPaths:
             raise RuntimeError("another profiler is active")
         self.calls = [0] * len(self.parents)
         self.self_ns.append([0] * len(self.parents))
-        collector = _Collector(self)
+        collector = _CallCollector(self)
         sys.setprofile(collector.on_event)
         try:
             run()
@@ -90,7 +90,7 @@ class CallPaths:
         ]
 
 
-class _Collector:
+class _CallCollector:
     """Follows the calls of an iteration."""
 
     def __init__(self, paths: CallPaths) -> None:

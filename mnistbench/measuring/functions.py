@@ -162,7 +162,7 @@ class _Names:
 
     def __init__(self, project: Path) -> None:
         self._project = project
-        self._modules = _modules()
+        self._modules = modules_of_files()
         self._import_folders = sorted(filter(None, sys.path), key=len, reverse=True)
 
     def key(self, code: CodeType | str) -> OpKey | None:
@@ -181,9 +181,7 @@ class _Names:
             yield f"{self._shown(code.co_filename)}:{code.co_firstlineno}"
 
     def _module(self, file: str) -> str:
-        """Return the module of a file, or what Python has in place of a file's name."""
-        frozen = re.fullmatch(r"<frozen (.+)>", file)
-        return frozen[1] if frozen else self._modules.get(file) or self._shown(file)
+        return module_of_file(file, self._modules) or self._shown(file)
 
     def _shown(self, file: str) -> str:
         """Return the path of a file relative to the project.
@@ -202,7 +200,16 @@ class _Names:
         return file
 
 
-def _modules() -> Mapping[str, str]:
+def module_of_file(file: str, modules: Mapping[str, str]) -> str:
+    """Return the module of a file, as code objects name it; empty if it is no module.
+
+    ``modules`` are those of all files.
+    """
+    frozen = re.fullmatch(r"<frozen (.+)>", file)
+    return frozen[1] if frozen else modules.get(file, "")
+
+
+def modules_of_files() -> Mapping[str, str]:
     """Return the module of each imported file."""
     modules: dict[str, str] = {}
     for name, module in list(sys.modules.items()):

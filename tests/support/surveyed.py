@@ -17,6 +17,7 @@ from mnistbench.gate import trees
 from mnistbench.gate.listing import Listings, Reach
 from mnistbench.gate.messages import Followed, Surveyed
 from mnistbench.gate.reach.cases import reach
+from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
 
@@ -113,11 +114,10 @@ def reached(base: Survey, head: Survey) -> Reach:
     """Return which cases of two surveyed trees are reached."""
     surveys = {BASE: base, HEAD: head}
     sides = {name: Tree(survey.tree, survey.tree, name) for name, survey in surveys.items()}
-    return reach(
+    code = ComparedCode(
         sides,
-        Listings(base.surveyed.listing, head.surveyed.listing),
         {name: survey.surveyed.imports for name, survey in surveys.items()},
         {name: survey.followed for name, survey in surveys.items()},
-        (),
         trees.all_differing(tuple(sides.values())),
     )
+    return reach(code, Listings(base.surveyed.listing, head.surveyed.listing), ())

@@ -23,12 +23,12 @@ from mnistbench.gate.commands.bisection import (
     bisect,
     largest_regressions,
 )
+from mnistbench.gate.commands.delivery import deliver_verdict
 from mnistbench.gate.environments.uv import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
 from mnistbench.gate.report.blocks import blocks as gate_blocks
 from mnistbench.gate.report.data import json_data
-from mnistbench.gate.report.delivery import deliver_verdict
 from mnistbench.gate.report.sentence import last_line as gate_sentence
 from mnistbench.gate.report.texts import signed, table_name
 from mnistbench.gate.verdict.findings import LaunchFinding

@@ -6,10 +6,10 @@ import sys
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.gate import qualification
+from mnistbench.gate.commands.delivery import deliver_verdict
 from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.delivery import deliver_verdict
 from mnistbench.gate.statistics.raw_samples import ENDING
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, check, print_error
 from mnistbench.showing.progress import Progress

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core.options import argument, output_format, path
+from mnistbench.gate.commands.delivery import deliver_verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.delivery import deliver_verdict
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.showing.output import check

@@ -11,19 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from mnistbench.gate.listing import Listings, Reach
-from mnistbench.gate.messages import Followed, RunCode
+from mnistbench.gate.messages import RunCode
 from mnistbench.gate.reach.changes import (
     CHANGED,
     GONE,
     NEW,
-    Changes,
     changed_functions,
-    changes,
 )
+from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.definitions import MODULE
 from mnistbench.gate.reach.files import Files
 from mnistbench.gate.reach.side_code import SideCode
-from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
 
@@ -59,41 +57,28 @@ _CONFIGURATIONS = {
 }
 
 
-def reach(
-    trees: Mapping[str, Tree],
-    sides: Listings,
-    imports: Mapping[str, Imports],
-    followed: Mapping[str, Followed],
-    of_all: Sequence[str],
-    differing: Sequence[str],
-) -> Reach:
+def reach(code: ComparedCode, sides: Listings, of_all: Sequence[str]) -> Reach:
     """Compare what the surveys have seen each case run.
 
     Args:
-        trees: of BASE and HEAD.
+        code: of both sides.
         sides: their listings.
-        imports: of each.
-        followed: of each.
         of_all: what else differs between the sides and counts for all cases.
-        differing: files whose bytes differ between the trees, relative to them.
     """
-    compared = {
-        side: SideCode(
-            Files(trees[side].root, _modules(imports[side], followed[side])), followed[side]
-        )
-        for side in (BASE, HEAD)
-    }
-    changed = changes(compared, differing)
-    everywhere = [*of_all, *_of_all(trees, imports, differing)]
+    changed = code.changes
+    everywhere = [*of_all, *_of_all(code)]
     if changed.everywhere:
         everywhere.append(changed.everywhere)
-    by_code = {side: _by_code(changed, compared[side]) for side in (BASE, HEAD)}
+    by_code = {
+        name: [code.why(name, run_code) for run_code in side.followed.code]
+        for name, side in code.sides.items()
+    }
     reasons = {}
     for node_id in sides.common:
         own = [
             *everywhere,
-            *_of_runs(node_id, compared, by_code),
-            *(_of_listing(node_id, sides, compared, differing) if differing else ()),
+            *_of_runs(node_id, code.sides, by_code),
+            *(_of_listing(node_id, sides, code) if code.differing else ()),
         ]
         if own:
             reasons[node_id] = tuple(dict.fromkeys(own))[:_MOST_REASONS]
@@ -105,23 +90,8 @@ def reach(
         is_known=True,
         reasons=reasons,
         same={node_id: label for node_id, label in sides.labels.items() if node_id not in reasons},
-        gap=_gap(trees, compared, sides, differing),
+        gap=_gap(code, sides),
     )
-
-
-def _modules(imports: Imports, followed: Followed) -> dict[str, str]:
-    """Return the Python files that a side has imported, by the name of the module.
-
-    A file that is no module any more, such as one of several conftest.py, has its path as name.
-    """
-    modules = {name: path for name, path in imports.files.items() if path.endswith(".py")}
-    known = {*modules.values()}
-    return modules | {code.path: code.path for code in followed.code if code.path not in known}
-
-
-def _by_code(changed: Changes, side: SideCode) -> list[str]:
-    """Return why each code object of a side differs; "" if it does not."""
-    return [changed.of_code(code, side.files) for code in side.followed.code]
 
 
 def _of_runs(
@@ -149,14 +119,13 @@ def _of_runs(
             yield f"was not followed in the {name}"
 
 
-def _of_listing(
-    node_id: str, sides: Listings, compared: Mapping[str, SideCode], differing: Sequence[str]
-) -> Iterable[str]:
+def _of_listing(node_id: str, sides: Listings, code: ComparedCode) -> Iterable[str]:
     """Yield what differs of a case beside its code."""
     base = sides.base.cases[node_id]
     head = sides.head.cases[node_id]
-    read = {path for side in compared.values() for path in side.followed.read.get(node_id, ())}
-    for path in sorted(read.intersection(differing)):
+    followed = code.followed.values()
+    read = {path for side in followed for path in side.read.get(node_id, ())}
+    for path in sorted(read.intersection(code.differing)):
         yield f"reads {path} (changed)"
     if base.result and head.result and base.result != head.result:
         yield "returns another result"
@@ -164,25 +133,23 @@ def _of_listing(
         yield f"returns {base.returns} in the base and {head.returns} in the head"
     if base.parameters != head.parameters:
         yield "has other parameters"
-    for why in {side.followed.unfollowed.get(node_id, "") for side in compared.values()}:
+    for why in {side.unfollowed.get(node_id, "") for side in followed}:
         if why:
             yield why
 
 
-def _of_all(
-    trees: Mapping[str, Tree], imports: Mapping[str, Imports], differing: Sequence[str]
-) -> Iterable[str]:
+def _of_all(code: ComparedCode) -> Iterable[str]:
     """Yield what differs in the trees and counts for all cases."""
     compiled = {
         path
-        for side in imports.values()
+        for side in code.imports.values()
         for path in side.files.values()
         if not path.endswith(".py")
     }
-    for path in sorted(compiled.intersection(differing)):
+    for path in sorted(compiled.intersection(code.differing)):
         yield f"the project loads {path} (changed)"
-    base = _pytest_options(trees[BASE])
-    head = _pytest_options(trees[HEAD])
+    base = _pytest_options(code.trees[BASE])
+    head = _pytest_options(code.trees[HEAD])
     if base != head:
         yield "the options of pytest in the project's configuration differ"
 
@@ -215,22 +182,17 @@ def _sections(path: Path, names: Iterable[str]) -> object:
 # ---- Changed code that no case runs --------------------------------------------------------------
 
 
-def _gap(
-    trees: Mapping[str, Tree],
-    compared: Mapping[str, SideCode],
-    sides: Listings,
-    differing: Sequence[str],
-) -> tuple[str, ...]:
+def _gap(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
     """Return the changed functions of the head's project that no case has run."""
-    files = {side: Files(trees[side].root, {}) for side in trees}
-    head = compared[HEAD].followed
+    files = {side: Files(tree.root, {}) for side, tree in code.trees.items()}
+    head = code.followed[HEAD]
     ran = {
         (head.code[position].path, head.code[position].name)
         for node_id in sides.common
         for position in head.cases.get(node_id, ())
     }
     gap = []
-    for path in differing:
+    for path in code.differing:
         if not path.endswith(".py") or not _is_product(path):
             continue
         base_source = files[BASE].source(path)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mnistbench.gate.report.causes import causes_of
 from mnistbench.gate.report.notes import far_launches
 from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.levels import SCREENING, looks, product
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
@@ -88,6 +90,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
                 "screened": _estimate(finding.screened),
                 "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
                 "least": _finite(finding.least),
+                **_causes(finding, verdict),
             }
             for finding in decision.findings
         ],
@@ -118,6 +121,27 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         ],
         "unmeasurable": verdict.unmeasurable,
         "unprofiled": verdict.unprofiled,
+    }
+
+
+def _causes(finding: LaunchFinding, verdict: Verdict) -> dict[str, Any]:
+    """Return the functions that explain a finding, the most probable cause first."""
+    explained = causes_of(finding, verdict)
+    if explained is None:
+        return {"profiled_change_ns": None, "causes": []}
+    return {
+        "profiled_change_ns": explained.change_ns,
+        "causes": [
+            {
+                "function": cause.function,
+                "how": cause.change,
+                "change_ns": cause.change_ns,
+                "calls": cause.calls.sides,
+                "makes": cause.makes
+                and {"function": cause.makes.function, "calls": cause.makes.sides},
+            }
+            for cause in explained.functions
+        ],
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mnistbench.core import units
+from mnistbench.gate.report.causes import LIKELY, cause_text
 from mnistbench.gate.report.limits import limited
 from mnistbench.gate.report.ranking import verdicts_of_quantities, without_echoes
 from mnistbench.gate.report.texts import change_text, signed
@@ -28,21 +29,24 @@ class FindingEntry:
     launches: str  # which ones the estimate is of, if it is not of all
     clocks: tuple[str, ...]  # changes of the case by other clocks
     reasons: tuple[str, ...]  # for the verdict
-    cause: str  # the exact difference that probably caused it; empty if none is known
+    cause: str  # what probably caused it, or why that is not known; empty if there is nothing
     advice: str  # what to do if it is intended; empty if there is nothing to say
 
     @property
     def line(self) -> str:
-        """Everything in one line."""
+        """Everything but the cause in one line."""
         quantity = self.finding.quantity
         changed = change_text(self.estimate, self.launches and f", {self.launches}")
         told = f"{self.verdict}: {quantity.title} ({quantity.case}), {changed}"
-        return "; ".join(filter(None, (told, *self.clocks, *self.reasons, self.cause, self.advice)))
+        return "; ".join(filter(None, (told, *self.clocks, *self.reasons, self.advice)))
 
 
 def finding_lines(verdict: Verdict) -> list[str]:
-    """Return a line for each finding, regressions first."""
-    return limited((entry.line for entry in finding_entries(verdict)), verdict)
+    """Return a line for each finding, regressions first, and one for its cause."""
+    causes = {entry.line: entry.cause for entry in finding_entries(verdict)}
+    return [
+        text for line in limited(causes, verdict) for text in filter(None, (line, causes.get(line)))
+    ]
 
 
 def finding_entries(verdict: Verdict) -> list[FindingEntry]:
@@ -83,6 +87,7 @@ def _entry(
         exceeded,
         _confirmation(finding),
         _beside_limit(finding, verdict),
+        _difference_of_operation(finding, verdict),
     )
     return FindingEntry(
         finding,
@@ -138,19 +143,30 @@ def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
 
 
 def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
-    """Return the exact difference that probably caused a regression.
+    """Return the function and the exact difference that probably caused a finding."""
+    functions = cause_text(finding, verdict)
+    difference = _more_work(finding, verdict)
+    if not difference or functions.startswith(LIKELY):
+        return "; ".join(filter(None, (functions, difference)))
+    return f"{LIKELY}{difference}"
 
-    More or other work of the same operation.
-    """
+
+def _more_work(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return the exact difference that probably caused the regression of a case."""
     quantity = finding.quantity
-    if finding.verdict != REGRESSED:
+    if finding.verdict != REGRESSED or not quantity.is_case:
         return ""
     sentences = verdict.exact_differences.get(quantity.case, ())
-    if quantity.is_case:
-        return next(
-            (f"likely cause: {sentence}" for sentence in sentences if _is_more(sentence)), ""
-        )
+    return next((sentence for sentence in sentences if _is_more(sentence)), "")
+
+
+def _difference_of_operation(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return more or other work of an operation that got slower."""
+    quantity = finding.quantity
+    if finding.verdict != REGRESSED or quantity.is_case:
+        return ""
     name = f"{quantity.name}: "
+    sentences = verdict.exact_differences.get(quantity.case, ())
     return next(
         (sentence.removeprefix(name) for sentence in sentences if sentence.startswith(name)), ""
     )

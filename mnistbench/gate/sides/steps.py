@@ -20,17 +20,20 @@ import random
 import resource
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core.machine import gc_paused
+from mnistbench.gate.causes.side_paths import side_paths
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
 from mnistbench.gate.sides.session import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
+from mnistbench.measuring.call_paths import CallPaths
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue
 
 #: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an
@@ -43,6 +46,13 @@ PROFILED_PAIRS = (2.6, 5, 16)
 #: how much longer the wall time is, and blocks of iterations.
 FEW_PAIRS = (1.5, 5, 12)
 BLOCKS = (3.5, 5, 16)
+
+#: Pairs of iterations whose call paths are collected: fewest and most.
+PATHS_PAIRS = (3, 9)
+#: The most are not made if they take longer than this without the collector, in nanoseconds.
+PATHS_NS = 300_000_000
+#: Effort of their samples: the collector makes a short function take ten times as long.
+SHORT_SAMPLES = 0.1
 
 #: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
 LONG_NS = 25_000_000
@@ -135,6 +145,20 @@ class SideRun:
         device_ns = None if sample.device_ns is None else sample.device_ns + spun.wall_ns
         return Sample(sample.wall_ns + spun.wall_ns, sample.cpu_ns + spun.cpu_ns, device_ns)
 
+    def collect_paths(self, paths: CallPaths) -> None:
+        """Run an iteration and collect its call paths.
+
+        Raises:
+            SideError: the code of the side raises, or has a profiler of its own.
+        """
+        with self.side.errors_named():
+            self.case.prepare()
+            try:
+                with gc_paused():
+                    paths.collect(self.case)
+            finally:
+                self.case.finish()
+
     def has_operations(self) -> bool:
         """Return whether the case can be profiled.
 
@@ -212,6 +236,23 @@ def measure(
         timed_s=timed_ns / 1e9,
         profiled_s=profiled_ns / 1e9,
     )
+
+
+def measure_paths(
+    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, home: Path
+) -> dict[str, Any]:
+    """Build a case, and collect its call paths in lockstep with the other side.
+
+    Args and errors are those of :func:`measure`; ``home`` is the folder of the gate's own copy.
+
+    Returns:
+        A ``SidePaths`` as JSON columns.
+    """
+    steps = Lockstep(side_run, turns, order, coin)
+    steps.build()
+    iteration_ns = steps.calibrate(steps.warm_up(), SHORT_SAMPLES)
+    paths = steps.collect_paths(iteration_ns)
+    return asdict(side_paths(paths, side_run.side.tree, home, side_run.case.loops))
 
 
 class Lockstep:
@@ -344,6 +385,15 @@ class Lockstep:
             self._side_run.block_ns.append(cpu_ns // size)
         self._side_run.iterations += blocks * size
         return blocks * size / (full_number * full_size)
+
+    def collect_paths(self, iteration_ns: int) -> CallPaths:
+        """In turn: run iterations whose call paths are collected."""
+        paths = CallPaths()
+        few, many = PATHS_PAIRS
+        pairs = max(few, min(many, PATHS_NS // iteration_ns))
+        for _ in self._turns.of(in_pairs(self._order, self._coin, pairs)):
+            self._side_run.collect_paths(paths)
+        return paths
 
     def times(self) -> dict[str, Any]:
         """Return the samples so far as JSON columns."""

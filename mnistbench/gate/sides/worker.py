@@ -33,7 +33,7 @@ from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, pin_allocator, touch_heap
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
 from mnistbench.gate.sides.session import Side, SideError, TakenCase
-from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
+from mnistbench.gate.sides.steps import Measured, SideRun, measure, measure_paths, rehearse
 from mnistbench.gate.sides.survey import capture, collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.statistics.ids_of_tests import unstable
@@ -169,11 +169,18 @@ class _Launch:
             len(cores) if parallel else self._side.threads_of(case.params),
             case.params.device,
         )
+        if self._job.collects_paths:
+            self._cases[case.node_id] = [self._measure_paths(case, parallel=parallel)]
+        else:
+            self._time(case, parallel=parallel)
+        # Threads that the fixtures of the next test start keep the cores of this moment.
+        _use_cores(cores, len(cores), case.params.device)
+
+    def _time(self, case: TakenCase, *, parallel: bool) -> None:
+        """Time and profile a case."""
         start = _now_s()
         measured = self._measure_builds(case, parallel=parallel)
         self._cases[case.node_id] = [build.columns for build in measured]
-        # Threads that the fixtures of the next test start keep the cores of this moment.
-        _use_cores(cores, len(cores), case.params.device)
         most_builds = _most_builds(case)
         self._spent[case.node_id] = Spent(
             _now_s() - start,
@@ -207,6 +214,12 @@ class _Launch:
             )
             gc.collect()
         return measured
+
+    def _measure_paths(self, case: TakenCase, *, parallel: bool) -> dict[str, Any]:
+        """Collect the call paths of a case."""
+        side_run = SideRun(self._side, case.make(), case.node_id)
+        side_run.case.parallel = parallel
+        return measure_paths(side_run, self.turns, self._order, self._coin, Path(self._job.home))
 
     def _say_alive(self) -> None:
         """Tell the launcher, from time to time, that a long case is being measured."""

@@ -15,8 +15,8 @@ class ProfiledFunction:
 
     # Of a file of the tree ``pkg/parse.py:Parser.read``, else ``json.loads`` or ``len``.
     name: str
-    # How it differs between the sides: CHANGED, NEW or GONE; or that it uses what differs: ``uses
-    # LIMIT (pkg/parse.py:12 changed)``; empty if it does not differ, as far as is known.
+    # How it differs between the sides: ``changed``, ``new`` or ``gone``; or how it uses what
+    # differs: ``uses LIMIT (pkg/parse.py:12 changed)``; empty if it does not, as far as is known.
     change: str = ""
     differs_itself: bool = False  # and does not only use what differs
 

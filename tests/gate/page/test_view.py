@@ -102,7 +102,8 @@ def test_a_finding_has_its_cause_and_a_link_to_its_case(scenes):
     assert wall["change"] == "+7.5 % +7.2 % to +7.7 %"
     assert wall["what"].startswith(f"wall time {LABEL} likely cause: aten::mm, forward fc1: 1 -> 2")
     assert "confirmed by 8 fresh launches" in wall["what"]
-    assert product["what"].startswith(f"aten::mm, forward fc1 {LABEL} 1 -> 2 calls")
+    assert product["what"].startswith(f"aten::mm, forward fc1 {LABEL} confirmed by ")
+    assert "; 1 -> 2 calls" in product["what"]
     link = table.all("a")[0]
     [case] = [row for row in root.all("tr", class_="case") if LABEL in row.text]
     assert link.attributes["href"] == f"#{case.attributes['id']}"

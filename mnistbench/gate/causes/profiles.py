@@ -1,0 +1,146 @@
+"""Measure the call paths of cases on both sides, and join them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mnistbench.core.errors import RecordError
+from mnistbench.core.machine import own_cores
+from mnistbench.core.reading import read
+from mnistbench.gate.launcher import LaunchError, Plan, launching
+from mnistbench.gate.messages import RunCode, SideFunction, SidePaths
+from mnistbench.gate.reach.compared import ComparedCode
+from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.words import BASE, HEAD
+
+#: Most paths of a case that are kept.
+MOST_KEPT = 2_000
+
+
+def measure_profiles(
+    plan: Plan, seed: int, cases: Sequence[str], log: Path, code: ComparedCode
+) -> dict[str, CaseProfile]:
+    """Run cases with a profiler, iterations of both sides in turn.
+
+    Args:
+        plan: of the gate.
+        seed: of the launch.
+        cases: node ids.
+        log: for the output of the processes.
+        code: of both sides.
+
+    Raises:
+        LaunchError: a side cannot be run.
+    """
+    with launching(plan, seed, cases, log, own_cores(), collects_paths=True) as launch:
+        launch.ready()
+        result = launch.measure()
+    return {
+        node_id: joined(_read(builds[0][BASE]), _read(builds[0][HEAD]), code)
+        for node_id, builds in result.cases.items()
+    }
+
+
+def _read(columns: Mapping[str, Any]) -> SidePaths:
+    try:
+        return read(columns, SidePaths)
+    except RecordError as error:
+        raise LaunchError(f"the call paths of a launch cannot be used: {error}") from None
+
+
+def joined(base: SidePaths, head: SidePaths, code: ComparedCode) -> CaseProfile:
+    """Return the call paths of both sides; those of one name are one."""
+    joining = _Joining(code)
+    joining.add(BASE, base)
+    joining.add(HEAD, head)
+    return joining.profile()
+
+
+class _Joining:
+    """Joins call paths."""
+
+    def __init__(self, code: ComparedCode) -> None:
+        self._code = code
+        self._functions: dict[str, int] = {}
+        self._changes: list[tuple[str, bool]] = []  # of each function
+        self._positions: dict[tuple[int, int], int] = {}  # of a parent and a function
+        self._parents: list[int] = []
+        self._last_functions: list[int] = []
+        self._calls: dict[str, list[float]] = {BASE: [], HEAD: []}
+        self._self_ns: dict[str, list[float]] = {BASE: [], HEAD: []}
+
+    def add(self, side: str, paths: SidePaths) -> None:
+        """Add the paths of a side."""
+        functions = [self._function(side, function) for function in paths.functions]
+        joined_paths: list[int] = []
+        for parent, function, calls, self_ns in zip(
+            paths.parents, paths.last_functions, paths.calls, paths.self_ns, strict=True
+        ):
+            joined_parent = joined_paths[parent] if parent >= 0 else -1
+            path = self._path(joined_parent, functions[function])
+            joined_paths.append(path)
+            self._calls[side][path] += calls
+            self._self_ns[side][path] += self_ns
+
+    def _function(self, side: str, function: SideFunction) -> int:
+        name = f"{function.path}:{function.name}" if function.path else function.name
+        position = self._functions.setdefault(name, len(self._functions))
+        if position == len(self._changes):
+            self._changes.append(("", False))
+        if function.path and not self._changes[position][0]:
+            run_code = RunCode(function.path, function.name, function.line)
+            self._changes[position] = self._code.change(side, run_code)
+        return position
+
+    def _path(self, parent: int, function: int) -> int:
+        position = self._positions.setdefault((parent, function), len(self._parents))
+        if position == len(self._parents):
+            self._parents.append(parent)
+            self._last_functions.append(function)
+            for columns in (*self._calls.values(), *self._self_ns.values()):
+                columns.append(0.0)
+        return position
+
+    def profile(self) -> CaseProfile:
+        """Return the paths, without those of the least time if they are too many."""
+        kept = self._kept()
+        positions: dict[int, int] = {-1: -1}
+        self_ns = {side: list(column) for side, column in self._self_ns.items()}
+        for path in reversed(range(len(self._parents))):
+            if path not in kept:
+                for column in self_ns.values():
+                    column[self._parents[path]] += column[path]
+        paths: list[CallPath] = []
+        for path in sorted(kept):
+            positions[path] = len(paths)
+            paths.append(
+                CallPath(
+                    parent=positions[self._parents[path]],
+                    function=self._last_functions[path],
+                    base_calls=self._calls[BASE][path],
+                    head_calls=self._calls[HEAD][path],
+                    base_self_ns=round(self_ns[BASE][path]),
+                    head_self_ns=round(self_ns[HEAD][path]),
+                )
+            )
+        functions = (
+            ProfiledFunction(name, *change)
+            for name, change in zip(self._functions, self._changes, strict=True)
+        )
+        return CaseProfile(tuple(functions), tuple(paths))
+
+    def _kept(self) -> set[int]:
+        """Return the paths of the most time, which are never without the one they continue."""
+        totals_ns = [list(column) for column in self._self_ns.values()]
+        for path in reversed(range(1, len(self._parents))):
+            for column in totals_ns:
+                column[self._parents[path]] += column[path]
+        largest_ns = [max(both) for both in zip(*totals_ns, strict=True)]
+        # A path precedes those that continue it, so it comes first among paths of the same time.
+        ranked = heapq.nsmallest(
+            MOST_KEPT, range(len(largest_ns)), key=lambda path: (-largest_ns[path], path)
+        )
+        return {0, *ranked}

@@ -1,0 +1,210 @@
+"""The call paths of a case -> the functions that probably made it slower or faster.
+
+The self time of a path is the product of its time in one call and, for each function above it, of
+how often that function is called by the one above. Its change is divided among these factors, each
+in proportion to the logarithm of its own change, so that the parts add up (logarithmic mean Divisia
+index; Ang, Energy Policy 32, 2004, doi:10.1016/S0301-4215(03)00076-4).
+
+A part is counted for a function that differs between the sides, if there is one: time in one call
+for the function itself or the nearest caller that differs, more calls for the caller. So a changed
+function that calls an unchanged one twice has the time of the second call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile
+
+#: Share of a change that one function has to explain to be called its cause.
+ENOUGH = 0.5
+#: Least share of a change of a function that is named.
+LEAST_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class CallCounts:
+    """CallCounts of a function in one iteration."""
+
+    function: str
+    base: float
+    head: float
+
+    @property
+    def sides(self) -> tuple[float, float]:
+        """The number of the base and that of the head."""
+        return self.base, self.head
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A function, and the part of a case's change that it explains."""
+
+    function: str
+    change: str  # as of a ProfiledFunction
+    differs_itself: bool
+    change_ns: float
+    share: float  # of the change of the case
+    calls: CallCounts  # of the function
+    # The function whose calls by it explain most of its part; None if those of none do.
+    makes: CallCounts | None
+
+
+@dataclass(frozen=True)
+class Causes:
+    """The functions that explain the change of a case, the most probable cause first."""
+
+    change_ns: float  # of an iteration with a profiler
+    functions: tuple[Cause, ...]
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether the first one explains the change."""
+        return bool(self.functions) and self.functions[0].share >= ENOUGH
+
+
+def causes(profile: CaseProfile) -> Causes:
+    """Return what the call paths of a case say.
+
+    Functions that explain at least ENOUGH of the change come first; then those that differ
+    themselves, those that use what differs, and those that are called more or less often.
+    """
+    attribution = _Attribution(profile)
+    change_ns = sum(path.head_self_ns - path.base_self_ns for path in profile.paths)
+    if not change_ns:
+        return Causes(0, ())
+    named = [
+        attribution.cause(function, part_ns, change_ns)
+        for function, part_ns in attribution.parts_ns.items()
+        if function and part_ns / change_ns >= LEAST_SHARE
+    ]
+    return Causes(change_ns, tuple(sorted(named, key=_rank)))
+
+
+def _rank(cause: Cause) -> tuple[bool, int, float]:
+    if cause.differs_itself:
+        kind = 0
+    elif cause.change:
+        kind = 1
+    else:
+        kind = 2 if cause.calls.base != cause.calls.head else 3
+    return cause.share < ENOUGH, kind, -cause.share
+
+
+class _Attribution:
+    """Divides the change of each path among functions."""
+
+    def __init__(self, profile: CaseProfile) -> None:
+        self._profile = profile
+        self._paths = profile.paths
+        self.parts_ns: dict[int, float] = defaultdict(float)  # by function
+        # Of the parts those of calls, by caller and function.
+        self._by_calls_ns: dict[tuple[int, int], float] = defaultdict(float)
+        for path in range(len(self._paths)):
+            self._divide(path)
+
+    def cause(self, function: int, part_ns: float, change_ns: float) -> Cause:
+        """Return what is said of a function that explains a part."""
+        profiled = self._profile.functions[function]
+        made = {
+            called: ns for (caller, called), ns in self._by_calls_ns.items() if caller == function
+        }
+        most = max(made, key=lambda called: made[called] / change_ns, default=None)
+        explains = most is not None and made[most] / part_ns >= ENOUGH
+        return Cause(
+            function=profiled.name,
+            change=profiled.change,
+            differs_itself=profiled.differs_itself,
+            change_ns=part_ns,
+            share=part_ns / change_ns,
+            calls=self._calls(function),
+            makes=self._calls(most) if explains and most is not None else None,
+        )
+
+    def _calls(self, function: int) -> CallCounts:
+        paths = [path for path in self._paths if path.function == function]
+        return CallCounts(
+            self._profile.functions[function].name,
+            sum(path.base_calls for path in paths),
+            sum(path.head_calls for path in paths),
+        )
+
+    def _divide(self, path: int) -> None:
+        row = self._paths[path]
+        base_ns = row.base_self_ns if row.base_calls else 0
+        head_ns = row.head_self_ns if row.head_calls else 0
+        if base_ns == head_ns:
+            return
+        chain = list(self._chain(path))
+        if one_sided := self._first_one_sided(chain):
+            self._add_one_sided(chain, one_sided, head_ns - base_ns)
+            return
+        base_ns = max(1, base_ns)
+        head_ns = max(1, head_ns)
+        logarithms = [self._growth(called) for called in chain]
+        own = math.log(head_ns / base_ns) - sum(logarithms)
+        total = math.log(head_ns / base_ns)
+        mean_ns = (head_ns - base_ns) / total if total else float(head_ns)
+        self.parts_ns[self._function_to_blame(path)] += mean_ns * own
+        for called, logarithm in zip(chain, logarithms, strict=True):
+            if logarithm:
+                self._add_calls(called, mean_ns * logarithm)
+
+    def _chain(self, path: int) -> Iterator[int]:
+        """Yield a path and those that it continues, without the first one, which is the case."""
+        while path > 0:
+            yield path
+            path = self._paths[path].parent
+
+    def _first_one_sided(self, chain: list[int]) -> int | None:
+        """Return the shortest path that one side does not have."""
+        for path in reversed(chain):
+            row = self._paths[path]
+            if not (row.base_calls and row.head_calls):
+                return path
+        return None
+
+    def _growth(self, path: int) -> float:
+        """Return the logarithm of the change of a path's calls by the one that it continues."""
+        row = self._paths[path]
+        above = self._paths[row.parent]
+        return _log_ratio(row) - _log_ratio(above)
+
+    def _add_one_sided(self, chain: list[int], first: int, part_ns: float) -> None:
+        """Count a path of one side: for what differs on it, else for who calls it."""
+        for path in chain[: chain.index(first) + 1]:
+            function = self._paths[path].function
+            if self._profile.functions[function].differs_itself:
+                self.parts_ns[function] += part_ns
+                return
+        self._add_calls(first, part_ns)
+
+    def _add_calls(self, path: int, part_ns: float) -> None:
+        """Count calls: for the caller if it differs, else for what it calls, if that does."""
+        row = self._paths[path]
+        above = self._paths[row.parent]
+        functions = self._profile.functions
+        if functions[above.function].differs_itself:
+            blamed = above.function
+        elif functions[row.function].differs_itself:
+            blamed = row.function
+        else:
+            blamed = self._function_to_blame(row.parent)
+            if not functions[blamed].change:
+                blamed = row.function
+        self.parts_ns[blamed] += part_ns
+        self._by_calls_ns[blamed, row.function] += part_ns
+
+    def _function_to_blame(self, path: int) -> int:
+        """Return the last function of a path that differs, else its last one."""
+        for above in self._chain(path):
+            if self._profile.functions[self._paths[above].function].change:
+                return self._paths[above].function
+        return self._paths[path].function
+
+
+def _log_ratio(row: CallPath) -> float:
+    return math.log(row.head_calls / row.base_calls)
