@@ -66,10 +66,13 @@ class CallPaths:
         finally:
             sys.setprofile(None)
 
-    def position(self, path: int, function: Function) -> int:
-        """Return the position of the path on which a path calls a function."""
+    def position(self, path: int, function: Function) -> int | None:
+        """Return the position of the path on which a path calls a function.
+
+        None if there are MOST_PATHS.
+        """
         position = self._positions.get((path, function))
-        if position is None:
+        if position is None and len(self.parents) < MOST_PATHS:
             position = len(self.parents)
             self._positions[path, function] = position
             self.parents.append(path)
@@ -110,12 +113,14 @@ class _CallCollector:
             self._beyond += 1 if begins else -1
         elif not begins:
             self._here = self._caller(frame.f_code if event == "return" else None)
-        elif len(self._paths.parents) >= MOST_PATHS:
-            self._beyond = 1
         else:
             function = frame.f_code if event == "call" else _built_in(argument)
-            self._here = self._paths.position(self._here, function)
-            self._paths.calls[self._here] += 1
+            position = self._paths.position(self._here, function)
+            if position is None:
+                self._beyond = 1
+            else:
+                self._here = position
+                self._paths.calls[position] += 1
         self._last_ns = perf_counter_ns()
 
     def _caller(self, code: CodeType | None) -> int:

@@ -50,8 +50,12 @@ class ComparedCode:
         CHANGED, NEW or GONE, or how it uses what differs; empty if it does not differ.
         """
         why = self.why(side, code)
-        if how := self.changes.functions.get((code.path, code.name)):
-            return (how if how in (CHANGED, NEW, GONE) else CHANGED), True
+        how = self.changes.functions.get((code.path, code.name), "")
+        itself = how.rpartition(" ")[2]  # a statement that differs itself is ``a.py:3 changed``
+        if itself in (CHANGED, NEW, GONE):
+            return itself, True
+        if how:
+            return f"has a definition that {how.partition(' ')[2]}", False
         reason = why.removeprefix(f"runs {code.path}:{code.name}")
         if reason.startswith(" ("):
             return f"is of a class that differs {reason.strip()}", False

@@ -100,6 +100,7 @@ class _Attribution:
     def __init__(self, profile: CaseProfile) -> None:
         self._profile = profile
         self._paths = profile.paths
+        self._around = _functions_around(profile)
         self.parts_ns: dict[int, float] = defaultdict(float)  # by function
         # Of the parts those of calls, by caller and function.
         self._by_calls_ns: dict[tuple[int, int], float] = defaultdict(float)
@@ -142,12 +143,13 @@ class _Attribution:
         if one_sided := self._first_one_sided(chain):
             self._add_one_sided(chain, one_sided, head_ns - base_ns)
             return
-        base_ns = max(1, base_ns)
-        head_ns = max(1, head_ns)
+        if not base_ns or not head_ns:  # rounded
+            self.parts_ns[self._function_to_blame(path)] += head_ns - base_ns
+            return
         logarithms = [self._growth(called) for called in chain]
-        own = math.log(head_ns / base_ns) - sum(logarithms)
         total = math.log(head_ns / base_ns)
-        mean_ns = (head_ns - base_ns) / total if total else float(head_ns)
+        own = total - sum(logarithms)
+        mean_ns = (head_ns - base_ns) / total
         self.parts_ns[self._function_to_blame(path)] += mean_ns * own
         for called, logarithm in zip(chain, logarithms, strict=True):
             if logarithm:
@@ -176,7 +178,7 @@ class _Attribution:
     def _add_one_sided(self, chain: list[int], first: int, part_ns: float) -> None:
         """Count a path of one side: for what differs on it, else for who calls it."""
         for path in chain[: chain.index(first) + 1]:
-            function = self._paths[path].function
+            function = self._function(path)
             if self._profile.functions[function].differs_itself:
                 self.parts_ns[function] += part_ns
                 return
@@ -184,27 +186,48 @@ class _Attribution:
 
     def _add_calls(self, path: int, part_ns: float) -> None:
         """Count calls: for the caller if it differs, else for what it calls, if that does."""
-        row = self._paths[path]
-        above = self._paths[row.parent]
         functions = self._profile.functions
-        if functions[above.function].differs_itself:
-            blamed = above.function
-        elif functions[row.function].differs_itself:
-            blamed = row.function
+        parent = self._paths[path].parent
+        caller = self._function(parent)
+        called = self._function(path)
+        if functions[caller].differs_itself:
+            blamed = caller
+        elif functions[called].differs_itself:
+            blamed = called
         else:
-            blamed = self._function_to_blame(row.parent)
+            blamed = self._function_to_blame(parent)
             if not functions[blamed].change:
-                blamed = row.function
+                blamed = called
         self.parts_ns[blamed] += part_ns
-        self._by_calls_ns[blamed, row.function] += part_ns
+        self._by_calls_ns[blamed, self._paths[path].function] += part_ns
 
     def _function_to_blame(self, path: int) -> int:
         """Return the last function of a path that differs, else its last one."""
         for above in self._chain(path):
-            if self._profile.functions[self._paths[above].function].change:
-                return self._paths[above].function
-        return self._paths[path].function
+            function = self._function(above)
+            if self._profile.functions[function].change:
+                return function
+        return self._function(path)
+
+    def _function(self, path: int) -> int:
+        """Return the last function of a path; of a comprehension or a lambda that around it."""
+        return self._around.get(self._paths[path].function, self._paths[path].function)
 
 
 def _log_ratio(row: CallPath) -> float:
     return math.log(row.head_calls / row.base_calls)
+
+
+def _functions_around(profile: CaseProfile) -> dict[int, int]:
+    """Return the function around each comprehension and lambda, if it runs, too.
+
+    ``a.py:f`` of ``a.py:f.<locals>.<listcomp>``. Python 3.12 has the former alone.
+    """
+    positions = {function.name: position for position, function in enumerate(profile.functions)}
+    around = {}
+    for name, position in positions.items():
+        outer, separator, _ = name.rpartition(".<locals>.<")
+        while separator and outer in positions:
+            around[position] = positions[outer]
+            outer, separator, _ = outer.rpartition(".<locals>.<")
+    return around

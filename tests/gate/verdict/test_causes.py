@@ -1,0 +1,213 @@
+"""How the change of a case is divided among its functions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import ANY_SPEED
+
+from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.verdict.causes import LEAST_SHARE, CallCounts, causes
+
+SAME = ("", False)
+CHANGED = ("changed", True)
+USES = ("uses N (a.py:1 changed)", False)
+
+
+def profile(functions, *paths):
+    """A profile of functions, name -> change, and of paths.
+
+    Each path is the position of the one before, a name, and calls and self times of both sides.
+    """
+    names = ["", *functions]
+    return CaseProfile(
+        tuple(ProfiledFunction(name, *functions.get(name, SAME)) for name in names),
+        (
+            CallPath(-1, 0, 1, 1, 0, 0),
+            *(CallPath(parent, names.index(name), *rest) for parent, name, *rest in paths),
+        ),
+    )
+
+
+def named(explained):
+    return {cause.function: round(cause.change_ns) for cause in explained.functions}
+
+
+def test_a_function_that_takes_longer_itself_has_its_change():
+    explained = causes(
+        profile({"f": CHANGED, "g": SAME}, (0, "f", 1, 1, 10, 30), (1, "g", 1, 1, 5, 5))
+    )
+    assert named(explained) == {"f": 20}
+    [cause] = explained.functions
+    assert (cause.share, cause.makes, cause.calls) == (1, None, CallCounts("f", 1, 1))
+
+
+def test_calls_of_an_unchanged_function_count_for_the_changed_caller():
+    explained = causes(
+        profile({"f": CHANGED, "g": SAME}, (0, "f", 1, 1, 10, 10), (1, "g", 1, 3, 5, 15))
+    )
+    assert named(explained) == {"f": 10}
+    assert explained.functions[0].makes == CallCounts("g", 1, 3)
+
+
+def test_time_below_an_unchanged_function_counts_for_the_changed_one_above():
+    explained = causes(
+        profile(
+            {"f": CHANGED, "g": SAME, "h": SAME},
+            (0, "f", 1, 1, 10, 10),
+            (1, "g", 2, 4, 10, 20),
+            (2, "h", 2, 4, 100, 200),
+        )
+    )
+    assert named(explained) == {"f": 110}
+    assert explained.functions[0].makes == CallCounts("g", 2, 4)
+
+
+def test_a_changed_function_below_another_has_its_own_part():
+    explained = causes(
+        profile({"f": CHANGED, "g": CHANGED}, (0, "f", 1, 1, 10, 11), (1, "g", 1, 1, 10, 90))
+    )
+    assert named(explained) == {"g": 80}
+
+
+def test_more_calls_of_a_changed_function_by_an_unchanged_one_are_its_own():
+    """Such as of one that has lost its cache."""
+    explained = causes(
+        profile({"f": USES, "g": CHANGED}, (0, "f", 1, 1, 10, 10), (1, "g", 1, 9, 10, 90))
+    )
+    assert named(explained) == {"g": 80}
+
+
+def test_both_more_calls_and_longer_ones_are_divided_by_their_logarithms():
+    explained = causes(
+        profile({"f": CHANGED, "g": CHANGED}, (0, "f", 1, 1, 10, 10), (1, "g", 1, 2, 10, 80))
+    )
+    parts = named(explained)
+    assert parts == {
+        "f": round(70 * math.log(2) / math.log(8)),
+        "g": round(70 * math.log(4) / math.log(8)),
+    }
+
+
+def test_a_new_path_counts_for_the_changed_function_on_it():
+    explained = causes(
+        profile(
+            {"f": CHANGED, "new": ("new", True), "g": SAME},
+            (0, "f", 1, 1, 10, 10),
+            (1, "new", 0, 1, 0, 5),
+            (2, "g", 0, 60, 0, 50),
+        )
+    )
+    assert named(explained) == {"new": 55}
+    assert explained.functions[0].calls == CallCounts("new", 0, 1)
+
+
+def test_a_new_path_without_a_changed_function_counts_for_its_caller():
+    explained = causes(
+        profile({"f": CHANGED, "g": SAME}, (0, "f", 1, 1, 10, 10), (1, "g", 0, 60, 0, 50))
+    )
+    assert named(explained) == {"f": 50}
+    assert explained.functions[0].makes == CallCounts("g", 0, 60)
+
+
+def test_without_changed_code_what_is_called_more_often_comes_before_what_takes_longer():
+    explained = causes(
+        profile(
+            {"f": SAME, "g": SAME, "h": SAME},
+            (0, "f", 1, 1, 10, 10),
+            (1, "g", 1, 5, 10, 50),
+            (1, "h", 1, 1, 10, 51),
+        )
+    )
+    assert [cause.function for cause in explained.functions] == ["h", "g"]
+    assert not explained.functions[1].change
+
+
+def test_what_explains_half_comes_first_then_what_differs_itself():
+    explained = causes(
+        profile(
+            {"f": CHANGED, "g": SAME, "h": USES},
+            (0, "f", 1, 1, 10, 20),
+            (0, "g", 1, 1, 10, 110),
+            (0, "h", 1, 1, 10, 40),
+        )
+    )
+    assert [cause.function for cause in explained.functions] == ["g", "f", "h"]
+    assert explained.are_enough
+
+
+def test_no_function_may_be_enough():
+    functions = dict.fromkeys("abcd", CHANGED)
+    explained = causes(profile(functions, *((0, name, 1, 1, 10, 20) for name in functions)))
+    assert not explained.are_enough
+    assert len(explained.functions) == 4
+
+
+def test_an_improvement_has_causes_of_its_direction():
+    explained = causes(
+        profile({"f": CHANGED, "g": CHANGED}, (0, "f", 1, 1, 90, 10), (0, "g", 1, 1, 10, 20))
+    )
+    assert explained.change_ns == -70
+    assert named(explained) == {"f": -80}
+
+
+def test_comprehensions_count_for_the_function_around_them():
+    explained = causes(
+        profile(
+            {"a.py:f": CHANGED, "a.py:f.<locals>.<listcomp>": CHANGED},
+            (0, "a.py:f", 1, 1, 10, 10),
+            (1, "a.py:f.<locals>.<listcomp>", 1, 1, 10, 60),
+        )
+    )
+    assert named(explained) == {"a.py:f": 50}
+
+
+def test_without_a_change_there_is_no_cause():
+    explained = causes(profile({"f": CHANGED}, (0, "f", 1, 1, 10, 10)))
+    assert (explained.change_ns, explained.functions, explained.are_enough) == (0, (), False)
+
+
+CHANGES = st.sampled_from([SAME, CHANGED, USES, ("new", True)])
+
+
+@st.composite
+def profiles(draw):
+    functions = {name: draw(CHANGES) for name in "abcdef"[: draw(st.integers(1, 6))]}
+    paths = []
+    for position in range(1, draw(st.integers(2, 12))):
+        parent = draw(st.integers(0, position - 1))
+        above = (1, 1) if parent == 0 else paths[parent - 1][2:4]
+        # A path that is not called on a side continues on none there.
+        calls = [number and draw(st.integers(0, 9)) for number in above]
+        times = [number and draw(st.integers(0, 1000)) for number in calls]
+        paths.append((parent, draw(st.sampled_from(sorted(functions))), *calls, *times))
+    return profile(functions, *paths)
+
+
+@ANY_SPEED
+@given(profiles())
+def test_the_parts_add_up_to_the_change(drawn):
+    explained = causes(drawn)
+    change_ns = sum(path.head_self_ns - path.base_self_ns for path in drawn.paths)
+    assert explained.change_ns == change_ns
+    named_ns = sum(cause.change_ns for cause in explained.functions)
+    if change_ns:
+        # Those that are not named explain less, or go against the change.
+        opposite_or_small = (named_ns - change_ns) / change_ns
+        assert opposite_or_small >= -LEAST_SHARE * len(drawn.functions)
+
+
+@pytest.mark.parametrize("factor", [2, 1000])
+def test_shares_do_not_depend_on_the_unit_of_time(factor):
+    def scaled(unit):
+        return profile(
+            {"f": CHANGED, "g": CHANGED},
+            (0, "f", 1, 2, 10 * unit, 40 * unit),
+            (1, "g", 3, 4, 10 * unit, 80 * unit),
+        )
+
+    one, other = ([cause.share for cause in causes(scaled(unit)).functions] for unit in (1, factor))
+    assert one == pytest.approx(other)
