@@ -11,7 +11,6 @@ and the callee. Only the calling thread is seen. Does not import torch.
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -81,13 +80,15 @@ class CallPaths:
             self.self_ns[-1].append(0)
         return position
 
-    def medians_ns(self) -> list[int]:
-        """Return the median self time of each path over the iterations."""
+    def shortest_ns(self) -> list[int]:
+        """Return the shortest self time of each path in the iterations that have it.
+
+        Other programs only add to it, and may add more to a path than it takes itself.
+        """
         return [
-            round(
-                statistics.median(
-                    iteration[path] if path < len(iteration) else 0 for iteration in self.self_ns
-                )
+            min(
+                (times[path] for times in self.self_ns if path < len(times) and times[path]),
+                default=0,
             )
             for path in range(len(self.parents))
         ]

@@ -130,11 +130,12 @@ def test_the_times_of_all_paths_are_that_of_the_iteration(monkeypatch):
     assert paths.self_ns == [[10, 10]]
 
 
-def test_the_median_is_over_the_iterations():
+def test_the_shortest_time_of_each_path_counts():
+    """Of the iterations that have the path."""
     paths = CallPaths()
-    paths.parents = [-1, 0]
-    paths.self_ns = [[1], [2, 10], [9, 30]]
-    assert paths.medians_ns() == [2, 10]
+    paths.parents = [-1, 0, 0]
+    paths.self_ns = [[5], [2, 30, 0], [9, 10, 7]]
+    assert paths.shortest_ns() == [2, 10, 7]
 
 
 def test_beyond_the_most_paths_time_counts_for_the_path_before(monkeypatch):

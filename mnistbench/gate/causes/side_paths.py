@@ -31,7 +31,7 @@ def side_paths(paths: CallPaths, tree: Path, home: Path, loops: int) -> SidePath
     parents = [-1]
     last_functions = [0]
     calls = [1.0]
-    medians_ns = paths.medians_ns()
+    shortest_ns = paths.shortest_ns()
     self_ns = [0.0]  # of the gate's own functions
     for path, function in enumerate(paths.functions):
         if path == ROOT or function is None:
@@ -45,7 +45,7 @@ def side_paths(paths: CallPaths, tree: Path, home: Path, loops: int) -> SidePath
         named = names.named(function)
         last_functions.append(functions.setdefault(named, len(functions)))
         calls.append(paths.calls[path] / loops)
-        self_ns.append(medians_ns[path] / loops)
+        self_ns.append(shortest_ns[path] / loops)
     return SidePaths(list(functions), parents, last_functions, calls, self_ns)
 
 

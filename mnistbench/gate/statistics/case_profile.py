@@ -29,7 +29,7 @@ class CallPath:
     function: int  # position of the last function
     base_calls: float
     head_calls: float
-    # Median over the iterations, without the functions that it calls.
+    # In the shortest iteration, without the functions that it calls.
     base_self_ns: int
     head_self_ns: int
 
