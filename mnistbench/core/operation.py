@@ -26,6 +26,11 @@ UNATTRIBUTED = "(unattributed kernels)"
 #: operations, and what calls them.
 IN_TORCH = "(in torch)"
 
+#: Phases of operations.
+FORWARD = "forward"
+BACKWARD = "backward"
+OPTIMIZER = "optimizer"
+
 #: Rows that are no operations.
 NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED, IN_TORCH))
 

@@ -19,6 +19,7 @@ from mnistbench.events.model import (
     NO_ARGUMENTS,
     OPERATION,
     OVERHEAD,
+    PYTHON,
     RANGE,
     RUNTIME,
     SHAPES,
@@ -29,6 +30,7 @@ from mnistbench.events.model import (
     awaited_overhead,
     device_kind,
     host_kind,
+    is_python_function,
 )
 
 #: c10::DeviceType of the host.
@@ -117,6 +119,8 @@ class _ProfileReading:
                 self._threads.add(thread)
                 self._autograd_threads[event.start_thread_id()] = thread
             self._host.append(_operation(event, name, thread))
+        elif kind == PYTHON:
+            self._host.append(ThreadEvent(name, PYTHON, thread, event.start_ns(), event.end_ns()))
         elif kind == RUNTIME:
             call = _runtime_call(event, name, thread)
             (self._overhead if category == OVERHEAD else self._host).append(call)
@@ -191,6 +195,8 @@ def _host_category(event: Any, name: str) -> str:
         return str(event.activity_type())
     if name in _OVERHEAD_NAMES:
         return OVERHEAD
+    if is_python_function(name):
+        return "python_function"
     return "cuda_runtime" if is_runtime_call(name) or name == _UNKNOWN_CALL else "cpu_op"
 
 

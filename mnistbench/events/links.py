@@ -35,10 +35,13 @@ from itertools import pairwise
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import (
+    BACKWARD,
     ENGINE_NODE,
+    FORWARD,
     ITERATION,
     MODULE,
     NO_MODULE,
+    OPTIMIZER,
     PHASE,
     Scope,
     runs_beside,
@@ -263,10 +266,6 @@ def _around(launch: ThreadEvent) -> tuple[ThreadEvent | None, ThreadEvent | None
 # ---- Scopes --------------------------------------------------------------------------------------
 
 
-FORWARD = "forward"
-BACKWARD = "backward"
-OPTIMIZER = "optimizer"
-
 #: Begins the name of the Python event of a module call; a class and the number of its instance
 #: follow.
 _MODULE_CALL = "nn.Module: "
@@ -296,7 +295,7 @@ def set_scopes(trace: Trace) -> None:
     order of start suffices.
     """
     has_marks = any(event.name.startswith(PHASE) for event in trace.host if event.kind == RANGE)
-    links = _forward_operations(trace)
+    links = forward_operations(trace)
     # Ids of operations that have one of backward, and of the operations around them.
     forward: set[int] = set()
     for origin in () if has_marks else links.values():
@@ -367,7 +366,7 @@ def _cached(phase: str, module: str) -> Scope:
 # ---- Forward and backward ------------------------------------------------------------------------
 
 
-def _forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
+def forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
     """Map the id of each event of backward to the operation of forward that it belongs to."""
     links = _by_flows(trace)
     # Number -> last operation of each thread.

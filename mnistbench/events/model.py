@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from mnistbench.core.operation import ITERATION, Scope
+from mnistbench.core.operation import ITERATION, OpKey, Scope
 from mnistbench.events.communication import is_collective, is_communication_kernel
 
 #: Kind of a host event: an operation.
@@ -54,6 +55,16 @@ _HOST_KINDS = {"cpu_op": OPERATION, "user_annotation": RANGE, "python_function":
 _DEVICE_KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": FILL}
 #: cuda_runtime, cuda_driver, xpu_runtime, privateuse1_runtime, ...
 _RUNTIME_ENDS = ("_runtime", "_driver", OVERHEAD)
+
+
+#: A function of Python as events name it: ``torch/nn/modules/module.py(12): call``, ``<built-in
+#: method t>``, ``nn.Module: ReLU_0``.
+_PYTHON_FUNCTION = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ", re.DOTALL)
+
+
+def is_python_function(name: str) -> bool:
+    """Whether an event is that of a function of Python, where its category is not known."""
+    return _PYTHON_FUNCTION.match(name) is not None
 
 
 def host_kind(category: str) -> str | None:
@@ -135,6 +146,11 @@ class ThreadEvent:
         self.is_beside = False  # it runs beside its thread: communication of a backend for the CPU
         self.replaced_by: ThreadEvent | None = None  # its caller, if both are one operation
         self.scope = NOWHERE
+
+    @property
+    def key(self) -> OpKey:
+        """Name, phase and module: the row of a table that it belongs to."""
+        return (self.name, *self.scope)
 
     @property
     def ns(self) -> int:

@@ -62,16 +62,12 @@ def key_of(event: DeviceEvent) -> OpKey:
     UNATTRIBUTED.
     """
     if event.operation is not None:
-        return _key(event.operation)
+        return event.operation.key
     if event.launch is not None and event.launch.launches_graph:
-        return _key(event.launch)
+        return event.launch.key
     if event.range is not None:
-        return _key(event.range)
+        return event.range.key
     return (UNATTRIBUTED, "", NO_MODULE)
-
-
-def _key(event: ThreadEvent) -> OpKey:
-    return (event.name, *event.scope)
 
 
 def _table(
@@ -86,7 +82,7 @@ def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
     ranges = {
         id(event.range): event.range for event in trace.device if event.range is not None
     }.values()
-    return {key for range_ in ranges if (key := _key(range_)) not in host_rows}
+    return {key for range_ in ranges if (key := range_.key) not in host_rows}
 
 
 def _add_device(
@@ -134,7 +130,7 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, memory: _A
         if event.kind == model.PYTHON or event.replaced_by is not None or slot < 0:
             continue
         is_range = event.kind == model.RANGE and not is_communication(event.name)
-        runtime_or_key = (RUNTIME, "", NO_MODULE) if event.kind == model.RUNTIME else _key(event)
+        runtime_or_key = (RUNTIME, "", NO_MODULE) if event.kind == model.RUNTIME else event.key
         row = rows[(OUTSIDE, event.scope.phase, NO_MODULE) if is_range else runtime_or_key]
         row.self_cpu[slot] += event.self_ns
         if event.kind != model.RUNTIME and not event.is_beside:
@@ -179,7 +175,7 @@ def _add_memory(
     if not is_range:
         row.memory[slot] += n_bytes
     if event.caller is not None and event.caller.kind == model.OPERATION:
-        rows[_key(event.caller)].memory[slot] -= n_bytes
+        rows[event.caller.key].memory[slot] -= n_bytes
 
 
 def _busy_ns(trace: Trace, steps: Steps) -> tuple[int, ...]:

@@ -383,7 +383,9 @@ class _Gate:
         ranked = sorted(changes, key=lambda node_id: -changes[node_id])
         cases = ranked[:MOST_PROFILED]
         profiles = {
-            node_id: CaseProfile(why_not=f"only {MOST_PROFILED} cases are profiled")
+            node_id: CaseProfile(
+                why_not=f"{units.counted(MOST_PROFILED, 'case is', 'cases are')} profiled at most"
+            )
             for node_id in ranked[MOST_PROFILED:]
         }
         if not cases:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from mnistbench.core.operation import OpKey
 from mnistbench.gate.listing import Listing
 from mnistbench.gate.sides.stray import Imports
 
@@ -151,6 +152,14 @@ class SideFunction(NamedTuple):
     line: int  # its first one; 0 if it is of another file
 
 
+class CalledOperation(NamedTuple):
+    """An operation of torch that the same functions call."""
+
+    operation: OpKey
+    callers: Sequence[int]  # positions in ``functions``, of the tree, the innermost first
+    self_ns: int  # of all its calls in one iteration
+
+
 @dataclass(frozen=True)
 class SidePaths:
     """The call paths of a case, in columns; a path follows the one that it continues."""
@@ -160,3 +169,4 @@ class SidePaths:
     last_functions: Sequence[int]  # positions in ``functions``
     calls: Sequence[float]  # in one iteration
     self_ns: Sequence[float]  # in the shortest iteration
+    operations: Sequence[CalledOperation] = ()

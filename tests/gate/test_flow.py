@@ -34,6 +34,7 @@ from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
+from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
 from mnistbench.gate.statistics.shards import gather
@@ -84,6 +85,10 @@ class Heard(Progress):
         (self.launches if log is None else self.cases).append((text, left_s))
 
 
+#: Of a case with one function.
+PROFILE = CaseProfile((ProfiledFunction("the case"),), (CallPath(-1, 0, 1.0, 1.0, 0, 0),))
+
+
 class Launches:
     """Starts launches that nobody measures, by a clock of their own."""
 
@@ -100,6 +105,7 @@ class Launches:
         self.operations = {}  # of the head: operation -> factor of its time
         self.once = {}  # as of gate_builders.series
         self.described = []  # (rows of each side, folder) of slower operations
+        self.profiled = []  # cases whose functions are profiled
         self.looked = []  # (plan, default folder) of each survey
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
         self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
@@ -173,6 +179,11 @@ class Launches:
             for side in wanted
         }
 
+    def measure_profiles(self, plan, seed, cases, log, code):
+        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        self.profiled.append(cases)
+        return dict.fromkeys(cases, PROFILE)
+
     def listing(self, side):
         failed = self.failed if side == HEAD else {}
         cases = {
@@ -243,6 +254,7 @@ def gate(here, tmp_path, launches, monkeypatch):
         (surveying, "survey"),
         (surveying, "collect_again"),
         (flow, "capture"),
+        (flow, "measure_profiles"),
         (flow, "monotonic"),
     ):
         monkeypatch.setattr(module, name, getattr(launches, name))
@@ -1104,7 +1116,11 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * LAUNCHES + [[SLOW]] * 4
     assert all(list(launch.cases) == [SLOW] for launch in measured.launches[LAUNCHES:])
     assert len({seed for _, seed, _ in launches.started}) == LAUNCHES + 4
-    assert heard.said == ["loading both sides", "measuring 1 case again, in fresh launches"]
+    assert heard.said == [
+        "loading both sides",
+        "measuring 1 case again, in fresh launches",
+        "profiling the functions of what is slower or faster",
+    ]
     assert heard.launches[LAUNCHES] == ("launch 1 of 4", 4 * 15.0)
     assert raw_samples.load(measured.path).launches == measured.launches
 
@@ -1134,7 +1150,7 @@ def test_scripts_of_slower_operations_lie_beside_the_raw_samples(gate, launches,
     assert sorted(path.name for path in folder.iterdir()) == [
         f"aten_mm-forward-fc1-test_step-{name}.py" for name in ("convnet-b16-cpu", "lenet5-b16-cpu")
     ]
-    assert heard.said[-1] == "writing scripts that reproduce the slower operations"
+    assert "writing scripts that reproduce the slower operations" in heard.said
     assert {reproducer.script for reproducer in measured.end.reproducers} == {
         str(path) for path in folder.iterdir()
     }
@@ -1164,6 +1180,59 @@ def test_a_budget_that_is_used_up_is_why_there_is_no_script(gate, launches, slow
         "its calls could not be captured: the budget leaves no time for it; increase --budget"
     }
     assert launches.described == []
+
+
+# ---- Causes --------------------------------------------------------------------------------------
+
+
+def test_functions_of_what_is_slower_or_faster_are_profiled_once(gate, launches):
+    launches.factors = {QUICK: 0.9, SLOW: 1.2}
+    measured = gate(launches=LAUNCHES)
+    assert launches.profiled == [[SLOW, QUICK]]  # the largest change first
+    assert measured.end.profiles == {SLOW: PROFILE, QUICK: PROFILE}
+    assert raw_samples.load(measured.path).end == measured.end
+
+
+def test_without_a_finding_nothing_is_profiled(gate, launches):
+    measured = gate(launches=LAUNCHES)
+    assert (launches.profiled, measured.end.profiles) == ([], {})
+
+
+def test_of_many_cases_those_of_the_largest_changes_are_profiled(gate, launches, monkeypatch):
+    monkeypatch.setattr(flow, "MOST_PROFILED", 1)
+    launches.factors = {QUICK: 1.1, SLOW: 1.2}
+    measured = gate(launches=LAUNCHES)
+    assert launches.profiled == [[SLOW]]
+    assert measured.end.profiles[QUICK].why_not == "1 case is profiled at most"
+
+
+def test_a_budget_that_is_used_up_is_why_there_is_no_cause(gate, launches):
+    launches.factors[SLOW] = 1.1
+
+    def use_up():
+        launches.clock += 10_000
+
+    launches.before[LAUNCHES + 4] = use_up
+    measured = gate(launches=LAUNCHES, budget_s=5_000)
+    assert launches.profiled == []
+    assert "increase --budget" in measured.end.profiles[SLOW].why_not
+
+
+def test_a_launch_that_fails_is_why_there_is_no_cause(gate, launches, monkeypatch):
+    launches.factors[SLOW] = 1.1
+
+    def fail(*_):
+        raise LaunchError("head: was killed")
+
+    monkeypatch.setattr(flow, "measure_profiles", fail)
+    profile = gate(launches=LAUNCHES).end.profiles[SLOW]
+    assert profile.why_not == "its functions could not be profiled: head: was killed"
+
+
+def test_a_case_that_does_not_run_again_has_no_cause(gate, launches, monkeypatch):
+    launches.factors[SLOW] = 1.1
+    monkeypatch.setattr(flow, "measure_profiles", lambda *_: {})
+    assert gate(launches=LAUNCHES).end.profiles[SLOW].why_not == "its test did not run again"
 
 
 def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
@@ -1221,7 +1290,7 @@ def test_what_got_faster_is_measured_again_too(gate, launches):
     launches.factors = {QUICK: 0.9, SLOW: 1.1}
     measured = gate(heard, launches=LAUNCHES)
     assert [list(launch.cases) for launch in measured.launches[LAUNCHES:]] == [[QUICK, SLOW]] * 8
-    assert heard.said[-2:] == [
+    assert heard.said[-3:-1] == [
         "measuring 2 cases again, in fresh launches",
         "4 fresh launches are not enough to decide",
     ]

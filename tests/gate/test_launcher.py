@@ -313,6 +313,7 @@ result_of_side({
             "parallel": ["t.py::t"],
             "parameters": {"t.py::t": side},
             "added": 0.1 if side == HEAD else 0.0,
+            "collects_paths": False,
             "selects": False,
             "folder": "",
             "follows_code": True,

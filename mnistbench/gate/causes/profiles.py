@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import own_cores
+from mnistbench.core.operation import OpKey
 from mnistbench.core.reading import read
 from mnistbench.gate.launcher import LaunchError, Plan, launching
 from mnistbench.gate.messages import RunCode, SideFunction, SidePaths
 from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.statistics.case_profile import (
+    CalledBy,
+    CallPath,
+    CaseProfile,
+    ProfiledFunction,
+)
 from mnistbench.gate.words import BASE, HEAD
 
 #: Most paths of a case that are kept.
@@ -69,6 +76,9 @@ class _Joining:
         self._positions: dict[tuple[int, int], int] = {}  # of a parent and a function
         self._parents: list[int] = []
         self._last_functions: list[int] = []
+        self._operations: dict[tuple[OpKey, int | None], dict[str, int]] = defaultdict(
+            lambda: {BASE: 0, HEAD: 0}
+        )
         self._calls: dict[str, list[float]] = {BASE: [], HEAD: []}
         self._self_ns: dict[str, list[float]] = {BASE: [], HEAD: []}
 
@@ -84,6 +94,9 @@ class _Joining:
             joined_paths.append(path)
             self._calls[side][path] += calls
             self._self_ns[side][path] += self_ns
+        for operation, callers, self_ns in paths.operations:
+            caller = self._caller([functions[caller] for caller in callers])
+            self._operations[operation, caller][side] += self_ns
 
     def _function(self, side: str, function: SideFunction) -> int:
         name = f"{function.path}:{function.name}" if function.path else function.name
@@ -94,6 +107,12 @@ class _Joining:
             run_code = RunCode(function.path, function.name, function.line)
             self._changes[position] = self._code.change(side, run_code)
         return position
+
+    def _caller(self, functions: Sequence[int]) -> int | None:
+        """Return the first function that differs itself, else the first that differs at all."""
+        itself = (position for position in functions if self._changes[position][1])
+        at_all = (position for position in functions if self._changes[position][0])
+        return next(itself, next(at_all, None))
 
     def _path(self, parent: int, function: int) -> int:
         position = self._positions.setdefault((parent, function), len(self._parents))
@@ -130,7 +149,11 @@ class _Joining:
             ProfiledFunction(name, *change)
             for name, change in zip(self._functions, self._changes, strict=True)
         )
-        return CaseProfile(tuple(functions), tuple(paths))
+        operations = (
+            CalledBy(operation, function, times_ns[BASE], times_ns[HEAD])
+            for (operation, function), times_ns in self._operations.items()
+        )
+        return CaseProfile(tuple(functions), tuple(paths), tuple(operations))
 
     def _kept(self) -> set[int]:
         """Return the paths of the most time, which are never without the one they continue."""

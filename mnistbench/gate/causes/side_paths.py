@@ -5,18 +5,31 @@ The process of a side loads this module.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from types import CodeType
+from typing import TYPE_CHECKING
 
-from mnistbench.gate.messages import SideFunction, SidePaths
+from mnistbench.core.operation import OpKey
+from mnistbench.gate.messages import CalledOperation, SideFunction, SidePaths
 from mnistbench.measuring.call_paths import ROOT, CallPaths, Function
 from mnistbench.measuring.functions import module_of_file, modules_of_files
+
+if TYPE_CHECKING:  # it needs torch
+    from mnistbench.measuring.operation_callers import Callers
 
 #: The function of the first path, which is the case itself.
 CASE = "the case"
 
 
-def side_paths(paths: CallPaths, tree: Path, home: Path, loops: int) -> SidePaths:
+def side_paths(
+    paths: CallPaths,
+    tree: Path,
+    home: Path,
+    loops: int,
+    callers: Mapping[tuple[OpKey, Callers], int],
+) -> SidePaths:
     """Return call paths with the names of their functions.
 
     Args:
@@ -24,6 +37,7 @@ def side_paths(paths: CallPaths, tree: Path, home: Path, loops: int) -> SidePath
         tree: of the side.
         home: folder of the gate's own copy, whose functions are left out.
         loops: number of times that an iteration has repeated the call.
+        callers: what calls each operation, with its time; empty of a case without operations.
     """
     names = _FunctionNames(tree)
     functions = {SideFunction("", CASE, 0): 0}
@@ -46,7 +60,34 @@ def side_paths(paths: CallPaths, tree: Path, home: Path, loops: int) -> SidePath
         last_functions.append(functions.setdefault(named, len(functions)))
         calls.append(paths.calls[path] / loops)
         self_ns.append(shortest_ns[path] / loops)
-    return SidePaths(list(functions), parents, last_functions, calls, self_ns)
+    return SidePaths(
+        list(functions), parents, last_functions, calls, self_ns, _called(callers, functions)
+    )
+
+
+def _called(
+    callers: Mapping[tuple[OpKey, Callers], int], functions: Mapping[SideFunction, int]
+) -> list[CalledOperation]:
+    """Return what calls each operation, of the functions of the tree."""
+    functions_of_line = defaultdict(list)
+    for function in functions:
+        if function.path:
+            functions_of_line[function.line].append(function)
+    return [
+        CalledOperation(
+            operation,
+            [
+                functions[function]
+                for caller in called_by
+                for function in functions_of_line[caller.line]
+                # Folders before the one that it is imported from are missing.
+                if f"/{function.path}".endswith(f"/{caller.path}")
+                and function.name.rpartition(".")[2] == caller.name
+            ],
+            self_ns,
+        )
+        for (operation, called_by), self_ns in callers.items()
+    ]
 
 
 class _FunctionNames:

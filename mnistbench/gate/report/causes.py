@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
+
 from mnistbench.core import units
-from mnistbench.gate.statistics.case_profile import CaseProfile
+from mnistbench.core.operation import OpKey
+from mnistbench.gate.statistics.case_profile import CaseProfile, ProfiledFunction
 from mnistbench.gate.verdict.causes import CallCounts, Cause, Causes, causes
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
@@ -13,6 +17,9 @@ from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 #: Beginning of a line that names a cause.
 LIKELY = "likely cause: "
 
+#: Most functions that are named for an operation.
+MOST_CALLERS = 3
+
 #: What the times of a cause are.
 _PROFILED = "in a profiled iteration"
 
@@ -20,7 +27,7 @@ _PROFILED = "in a profiled iteration"
 def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
     """Return the functions that explain a finding about the time of a case; None if unknown."""
     profile = _profile(finding, verdict)
-    if profile is None or profile.why_not:
+    if profile is None or profile.why_not or not finding.quantity.is_case:
         return None
     explained = causes(profile)
     goes_along = (explained.change_ns > 0) == (finding.verdict == REGRESSED)
@@ -34,6 +41,9 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
         return ""
     if profile.why_not:
         return f"cause not known: {profile.why_not}"
+    if finding.quantity.is_operation:
+        functions = callers(profile, finding.quantity.members)
+        return f"{LIKELY}called by {units.and_more(functions, MOST_CALLERS)}" if functions else ""
     explained = causes_of(finding, verdict)
     assert explained is not None, "there are call paths"
     change = units.duration(explained.change_ns, signed=True)
@@ -45,16 +55,27 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     return f"no function explains half of the change; most of it: {_described(first, change)}"
 
 
-def cause_name(cause: Cause) -> str:
-    """Return a function, and how it differs between the sides."""
-    if cause.differs_itself:
-        return f"{cause.function} ({cause.change})"
-    return f"{cause.function}, which {cause.change}" if cause.change else cause.function
+def callers(profile: CaseProfile, operations: Collection[OpKey]) -> list[str]:
+    """Return the functions that differ and call operations, those of the largest change first."""
+    changes_ns: dict[int, int] = defaultdict(int)
+    for called in profile.operations:
+        if called.operation in operations and called.function is not None:
+            changes_ns[called.function] += called.head_ns - called.base_ns
+    ranked = sorted(changes_ns, key=lambda function: -abs(changes_ns[function]))
+    return [named(profile.functions[function]) for function in ranked]
+
+
+def named(function: ProfiledFunction) -> str:
+    """Return the name of a function, and how it differs between the sides."""
+    if function.differs_itself:
+        return f"{function.name} ({function.change})"
+    return f"{function.name}, which {function.change}" if function.change else function.name
 
 
 def _profile(finding: LaunchFinding, verdict: Verdict) -> CaseProfile | None:
     quantity = finding.quantity
-    if not quantity.is_case or finding.verdict not in (REGRESSED, IMPROVED):
+    is_of_iteration = quantity.is_case or quantity.is_operation
+    if not is_of_iteration or finding.verdict not in (REGRESSED, IMPROVED):
         return None
     return verdict.end.profiles.get(verdict.header.node_id(quantity.case))
 
@@ -66,7 +87,7 @@ def _described(cause: Cause, change: str) -> str:
         calls.append(f"called {_calls(cause.calls)} times")
     if cause.makes:
         calls.append(f"calls {cause.makes.function} {_calls(cause.makes)} times")
-    return f"{cause_name(cause)}: {'; '.join(calls)}"
+    return f"{named(cause.profiled)}: {'; '.join(calls)}"
 
 
 def _calls(calls: CallCounts) -> str:

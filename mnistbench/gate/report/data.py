@@ -134,7 +134,7 @@ def _causes(finding: LaunchFinding, verdict: Verdict) -> dict[str, Any]:
         "causes": [
             {
                 "function": cause.function,
-                "how": cause.change,
+                "how": cause.profiled.change,
                 "change_ns": cause.change_ns,
                 "calls": cause.calls.sides,
                 "makes": cause.makes

@@ -18,7 +18,7 @@ import contextlib
 import math
 import random
 import resource
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -159,6 +159,17 @@ class SideRun:
             finally:
                 self.case.finish()
 
+    def callers(self) -> Mapping[Any, int]:
+        """Return what calls each operation in an iteration, as ``callers_of_operations``.
+
+        Raises:
+            SideError: the code of the side raises.
+        """
+        module = self.side.load("mnistbench.measuring.operation_callers")
+        with self.side.errors_named(), self.case.marked() as run:
+            callers: Mapping[Any, int] = module.callers_of_operations(run)
+        return callers
+
     def has_operations(self) -> bool:
         """Return whether the case can be profiled.
 
@@ -252,7 +263,8 @@ def measure_paths(
     steps.build()
     iteration_ns = steps.calibrate(steps.warm_up(), SHORT_SAMPLES)
     paths = steps.collect_paths(iteration_ns)
-    return asdict(side_paths(paths, side_run.side.tree, home, side_run.case.loops))
+    callers = steps.find_callers()
+    return asdict(side_paths(paths, side_run.side.tree, home, side_run.case.loops, callers))
 
 
 class Lockstep:
@@ -394,6 +406,14 @@ class Lockstep:
         for _ in self._turns.of(in_pairs(self._order, self._coin, pairs)):
             self._side_run.collect_paths(paths)
         return paths
+
+    def find_callers(self) -> Mapping[Any, int]:
+        """In turn: return what calls each operation of the case."""
+        callers: Mapping[Any, int] = {}
+        for _ in self._turns.of(self._order):
+            if self._side_run.has_operations():
+                callers = self._side_run.callers()
+        return callers
 
     def times(self) -> dict[str, Any]:
         """Return the samples so far as JSON columns."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mnistbench.core.operation import OpKey
+
 
 @dataclass(frozen=True)
 class ProfiledFunction:
@@ -35,6 +37,19 @@ class CallPath:
 
 
 @dataclass(frozen=True)
+class CalledBy:
+    """The calls of an operation that the same function causes."""
+
+    operation: OpKey
+    # Position of the innermost function around them that differs between the sides; None if there
+    # is none. Of the backward pass it is one of the forward pass.
+    function: int | None
+    # Self time in an iteration with a profiler, in nanoseconds.
+    base_ns: int
+    head_ns: int
+
+
+@dataclass(frozen=True)
 class CaseProfile:
     """The call paths of a case; a path follows the one that it continues.
 
@@ -43,4 +58,5 @@ class CaseProfile:
 
     functions: tuple[ProfiledFunction, ...] = ()  # the first one stands for the case
     paths: tuple[CallPath, ...] = ()
+    operations: tuple[CalledBy, ...] = ()
     why_not: str = ""  # why nothing is known

@@ -17,7 +17,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile
+from mnistbench.core.operation import BACKWARD
+from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
+
+#: The function that runs the backward pass. Those whose operations it differentiates are not around
+#: it.
+ENGINE = "torch._C._EngineBase.run_backward"
 
 #: Share of a change that one function has to explain to be called its cause.
 ENOUGH = 0.5
@@ -43,14 +48,17 @@ class CallCounts:
 class Cause:
     """A function, and the part of a case's change that it explains."""
 
-    function: str
-    change: str  # as of a ProfiledFunction
-    differs_itself: bool
+    profiled: ProfiledFunction
     change_ns: float
     share: float  # of the change of the case
     calls: CallCounts  # of the function
     # The function whose calls by it explain most of its part; None if those of none do.
     makes: CallCounts | None
+
+    @property
+    def function(self) -> str:
+        """The name of the function."""
+        return self.profiled.name
 
 
 @dataclass(frozen=True)
@@ -85,9 +93,9 @@ def causes(profile: CaseProfile) -> Causes:
 
 
 def _rank(cause: Cause) -> tuple[bool, int, float]:
-    if cause.differs_itself:
+    if cause.profiled.differs_itself:
         kind = 0
-    elif cause.change:
+    elif cause.profiled.change:
         kind = 1
     else:
         kind = 2 if cause.calls.base != cause.calls.head else 3
@@ -116,9 +124,7 @@ class _Attribution:
         most = max(made, key=lambda called: made[called] / change_ns, default=None)
         explains = most is not None and made[most] / part_ns >= ENOUGH
         return Cause(
-            function=profiled.name,
-            change=profiled.change,
-            differs_itself=profiled.differs_itself,
+            profiled=profiled,
             change_ns=part_ns,
             share=part_ns / change_ns,
             calls=self._calls(function),
@@ -144,16 +150,29 @@ class _Attribution:
             self._add_one_sided(chain, one_sided, head_ns - base_ns)
             return
         if not base_ns or not head_ns:  # rounded
-            self.parts_ns[self._function_to_blame(path)] += head_ns - base_ns
+            self._add(self._function_to_blame(path), head_ns - base_ns)
             return
         logarithms = [self._growth(called) for called in chain]
         total = math.log(head_ns / base_ns)
         own = total - sum(logarithms)
         mean_ns = (head_ns - base_ns) / total
-        self.parts_ns[self._function_to_blame(path)] += mean_ns * own
+        self._add(self._function_to_blame(path), mean_ns * own)
         for called, logarithm in zip(chain, logarithms, strict=True):
             if logarithm:
                 self._add_calls(called, mean_ns * logarithm)
+
+    def _add(self, function: int, part_ns: float) -> None:
+        """Count a part for a function; of the backward pass for those whose operations changed."""
+        if self._profile.functions[function].name != ENGINE:
+            self.parts_ns[function] += part_ns
+            return
+        weights: dict[int, int] = defaultdict(int)
+        for called in self._profile.operations:
+            change_ns = called.head_ns - called.base_ns
+            if called.operation[1] == BACKWARD and change_ns * part_ns > 0:
+                weights[function if called.function is None else called.function] += change_ns
+        for blamed, weight in (weights or {function: 1}).items():
+            self.parts_ns[blamed] += part_ns * weight / sum(weights.values() or [1])
 
     def _chain(self, path: int) -> Iterator[int]:
         """Yield a path and those that it continues, without the first one, which is the case."""

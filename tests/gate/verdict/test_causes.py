@@ -123,7 +123,7 @@ def test_without_changed_code_what_is_called_more_often_comes_before_what_takes_
         )
     )
     assert [cause.function for cause in explained.functions] == ["h", "g"]
-    assert not explained.functions[1].change
+    assert not explained.functions[1].profiled.change
 
 
 def test_what_explains_half_comes_first_then_what_differs_itself():
