@@ -110,7 +110,7 @@ class _Attribution:
         self._paths = profile.paths
         self._around = _functions_around(profile)
         self.parts_ns: dict[int, float] = defaultdict(float)  # by function
-        # Of the parts those of calls, by caller and function.
+        # Of the parts those of calls, by the function to blame and the called one.
         self._by_calls_ns: dict[tuple[int, int], float] = defaultdict(float)
         for path in range(len(self._paths)):
             self._divide(path)
@@ -218,7 +218,8 @@ class _Attribution:
             if not functions[blamed].change:
                 blamed = called
         self.parts_ns[blamed] += part_ns
-        self._by_calls_ns[blamed, self._paths[path].function] += part_ns
+        if blamed != called:
+            self._by_calls_ns[blamed, self._paths[path].function] += part_ns
 
     def _function_to_blame(self, path: int) -> int:
         """Return the last function of a path that differs, else its last one."""

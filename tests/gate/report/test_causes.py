@@ -1,0 +1,131 @@
+"""The line below a finding."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from gate_builders import CASE, MM, Measured, rendered
+from gate_scenes import concluded, slower
+
+from mnistbench.gate.statistics.case_profile import (
+    CalledBy,
+    CallPath,
+    CaseProfile,
+    ProfiledFunction,
+)
+from mnistbench.gate.statistics.raw_samples import End
+
+FUNCTIONS = (
+    ProfiledFunction("the case"),
+    ProfiledFunction("pkg/parse.py:read", "changed", differs_itself=True),
+    ProfiledFunction("pkg/parse.py:word", "uses LIMIT (pkg/parse.py:3 changed)"),
+    ProfiledFunction("re.compile"),
+)
+SLOWER = Measured(factor=1.5)
+ROOT = CallPath(-1, 0, 1, 1, 0, 0)
+
+
+def profile(*paths, **changes):
+    return CaseProfile(FUNCTIONS, (ROOT, *paths), **changes)
+
+
+def verdict(case, case_profile):
+    """A gate of a case with a profile."""
+    return concluded(case, 8, end=End(profiles={CASE: case_profile}))
+
+
+def lines(gate):
+    """Findings and what is said below each."""
+    text = rendered(gate, "terminal", 3)
+    return text.partition("Found:\n")[2].partition("\n\n")[0].splitlines()
+
+
+READ = profile(CallPath(0, 1, 20, 41, 1_000_000, 2_050_000), CallPath(1, 3, 20, 41, 10_000, 20_500))
+
+
+def test_a_regression_has_its_cause_in_the_next_line():
+    finding, cause, *_ = lines(verdict(SLOWER, READ))
+    assert finding.startswith("regressed: wall time")
+    assert cause == (
+        "likely cause: pkg/parse.py:read (changed): +1.06 ms of +1.06 ms in a profiled iteration; "
+        "called 20 -> 41 times"
+    )
+
+
+def test_an_improvement_has_its_cause_in_the_next_line():
+    finding, cause, *_ = lines(
+        verdict(Measured(factor=0.7), profile(CallPath(0, 1, 1, 1, 2_000_000, 500_000)))
+    )
+    assert finding.startswith("improved: wall time")
+    assert cause == (
+        "likely cause: pkg/parse.py:read (changed): -1.50 ms of -1.50 ms in a profiled iteration"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case_profile", "cause"),
+    [
+        (
+            profile(CallPath(0, 2, 1, 1, 10_000, 10_000), CallPath(1, 3, 1, 20, 50_000, 1_000_000)),
+            (
+                "likely cause: pkg/parse.py:word, which uses LIMIT (pkg/parse.py:3 changed): +950 "
+                "us of +950 us in a profiled iteration; calls re.compile 1 -> 20 times"
+            ),
+        ),
+        (
+            profile(CallPath(0, 3, 1, 1, 50_000, 1_000_000)),
+            "likely cause: re.compile: +950 us of +950 us in a profiled iteration",
+        ),
+        (
+            profile(CallPath(0, 3, 1, 1, 50_000, 10_000)),
+            "no cause found: -40.0 us in a profiled iteration",
+        ),
+        (CaseProfile(why_not="interrupted"), "cause not known: interrupted"),
+    ],
+)
+def test_what_is_said_of_the_cause(case_profile, cause):
+    assert lines(verdict(SLOWER, case_profile))[1] == cause
+
+
+def test_a_cause_that_explains_less_than_half_is_said_to():
+    functions = [ProfiledFunction(name, "changed", differs_itself=True) for name in "abc"]
+    paths = [CallPath(0, position + 1, 1, 1, 10_000, 20_000) for position in range(3)]
+    case_profile = CaseProfile((FUNCTIONS[0], *functions), (ROOT, *paths))
+    assert lines(verdict(SLOWER, case_profile))[1] == (
+        "no function explains half of the change; most of it: a (changed): +10.0 us of +30.0 us "
+        "in a profiled iteration"
+    )
+
+
+def test_a_slower_operation_names_what_calls_it():
+    operations = (CalledBy(MM, 2, 1_000, 1_500), CalledBy(MM, 1, 1_000, 9_000))
+    said = lines(verdict(slower(), profile(operations=operations)))
+    [position] = [
+        number for number, line in enumerate(said) if line.startswith("regressed: aten::mm")
+    ]
+    assert said[position + 1] == (
+        "likely cause: called by pkg/parse.py:read (changed), pkg/parse.py:word, which uses LIMIT "
+        "(pkg/parse.py:3 changed)"
+    )
+
+
+def test_json_has_all_causes():
+    report = json.loads(rendered(verdict(SLOWER, READ), "json", 3))
+    finding = next(
+        finding for finding in report["findings"] if finding["screened"]["kind"] == "iteration"
+    )
+    assert finding["profiled_change_ns"] == 1_060_500
+    assert finding["causes"] == [
+        {
+            "function": "pkg/parse.py:read",
+            "how": "changed",
+            "change_ns": pytest.approx(1_060_500),
+            "calls": [20, 41],
+            "makes": None,
+        }
+    ]
+
+
+def test_without_a_profile_nothing_is_said_of_functions():
+    assert "cause" not in "".join(lines(concluded(SLOWER, 8)))
