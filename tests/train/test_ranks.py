@@ -48,7 +48,10 @@ def result_in(directory: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("world_size", "batch_size", "step"),
     # 1,437 samples: of the last batch of 1 sample, two of three ranks have none.
-    [pytest.param(2, 256, "reference", marks=pytest.mark.versions), (3, 359, "fast")],
+    [
+        pytest.param(2, 256, "reference", marks=pytest.mark.versions),
+        pytest.param(3, 359, "fast", marks=pytest.mark.thorough),
+    ],
 )
 def test_ranks_have_the_losses_of_one_process(
     world_size: int, batch_size: int, step: str, tmp_path: Path
@@ -94,6 +97,7 @@ def test_ranks_have_the_losses_of_one_process(
         torch.testing.assert_close(summed_weights[name], value, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.thorough  # six processes import torch
 def test_a_restart_by_the_launcher_continues_the_run_with_the_same_losses(tmp_path: Path) -> None:
     # convnet has dropout.
     arguments = (*SMALL, "--model", "convnet", "--batch-size-per-rank", "250", "--epochs")

@@ -167,6 +167,7 @@ def _fresh_dynamo():
 
 
 @pytest.mark.usefixtures("_fresh_dynamo")
+@pytest.mark.thorough  # it compiles for a minute
 @pytest.mark.versions
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`")  # of torch 2.11 itself
 @pytest.mark.skipif(bool(missing_compiler("cpu")), reason="there is no C++ compiler")
