@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from mnistbench.gate.report.causes import causes_of
-from mnistbench.gate.report.notes import far_launches
+from mnistbench.gate.report.notes import far_launches, united_differences
 from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
@@ -97,7 +97,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "cases": list(map(_estimate, decision.cases)),
         "once": list(map(_estimate, decision.once)),
         "operations": list(map(_estimate, decision.operations)),
-        "exact": verdict.exact_differences,
+        "exact": united_differences(verdict),
         "far_launches": [case.text for case in far_launches(verdict)],
         "reproducers": [
             {

@@ -19,13 +19,29 @@ from mnistbench.judging.verdicts import UNCONFIRMED
 
 
 def exact_differences(verdict: Verdict) -> list[str]:
-    """Return the first differences of each case, those of cases with a finding before others."""
+    """Return the first differences of each case, those of cases with a finding before others.
+
+    Of a profiled case also those of functions.
+    """
     notable = notable_cases(verdict)
-    ranked = sorted(verdict.exact_differences.items(), key=lambda item: item[0] not in notable)
+    differences = united_differences(verdict)
+    ranked = sorted(differences.items(), key=lambda item: item[0] not in notable)
     return said_once(
         ((case, text) for case, texts in ranked for text in limited(texts, verdict, always=True)),
         verdict,
     )
+
+
+def united_differences(verdict: Verdict) -> dict[str, tuple[str, ...]]:
+    """Return the exact differences of each case, those of its functions last."""
+    cases = dict.fromkeys((*verdict.exact_differences, *verdict.function_differences))
+    return {
+        case: (
+            *verdict.exact_differences.get(case, ()),
+            *verdict.function_differences.get(case, ()),
+        )
+        for case in cases
+    }
 
 
 def reach_lines(verdict: Verdict) -> Iterable[str]:

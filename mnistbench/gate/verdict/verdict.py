@@ -16,7 +16,7 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, SideSample
 from mnistbench.gate.verdict.decision import Decision, decide, decision_as_shown, united
-from mnistbench.gate.verdict.exact_differences import differences_of_cases
+from mnistbench.gate.verdict.exact_differences import differences_of_cases, differences_of_functions
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD
@@ -47,6 +47,8 @@ class Verdict:
     # With the names of reports for cases, and with the changes that were tested.
     decision: Decision
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
+    # Profiled case -> the functions that it calls more or less often.
+    function_differences: Mapping[str, tuple[str, ...]]
     # Cases in which the sides compute different numbers, or results of other types.
     different: tuple[str, ...]
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
@@ -229,6 +231,10 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         options=options,
         decision=decision,
         exact_differences=differences_of_cases(header, first_stage),
+        function_differences={
+            header.name(case): differences_of_functions(profile)
+            for case, profile in recorded.end.profiles.items()
+        },
         different=tuple(
             header.name(case)
             for case in header.labels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from gate_builders import CASE, MM, Measured, rendered
+from gate_builders import CASE, LABEL, MM, Measured, rendered
 from gate_scenes import concluded, slower
 
 from mnistbench.gate.statistics.case_profile import (
@@ -125,6 +125,23 @@ def test_json_has_all_causes():
             "makes": None,
         }
     ]
+
+
+def test_calls_of_functions_are_exact_differences_after_those_of_operations():
+    gate = verdict(slower(new={MM: {"calls": 2.0}}), READ)
+    text = rendered(gate, "terminal", 3)
+    differences = text.partition("Exact differences:\n")[2].partition("\n\n")[0].splitlines()
+    assert differences == [
+        f"{LABEL}: aten::mm, forward fc1: 1 -> 2 calls",
+        f"{LABEL}: pkg/parse.py:read: 20 -> 41 calls",
+        f"{LABEL}: re.compile: 20 -> 41 calls",
+    ]
+
+
+def test_a_function_of_one_side_is_new_or_vanished():
+    case_profile = profile(CallPath(0, 1, 0, 60, 0, 50), CallPath(0, 3, 2, 0, 40, 0))
+    report = json.loads(rendered(verdict(SLOWER, case_profile), "json", 3))
+    assert report["exact"][LABEL] == ["pkg/parse.py:read: new, 60 calls", "re.compile: vanished"]
 
 
 def test_without_a_profile_nothing_is_said_of_functions():
