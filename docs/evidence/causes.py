@@ -366,10 +366,10 @@ def commit_lines(clone: Path, commit: Commit, result: Result) -> Iterator[str]:
         yield f"gate: {result.error or result.outcome}"
     for finding in result.findings:
         yield f"{finding.verdict}, {percent(finding.change, signed=True)}: {finding.case}"
-        causes = [
-            f"  {place}. {cause_text(cause)}" for place, cause in enumerate(finding.causes, 1)
-        ]
-        yield from causes[:FEW] or ["  no cause"]
+        for place, cause in enumerate(finding.causes[:FEW], 1):
+            yield f"  {place}. {cause_text(cause)}"
+        if not finding.causes:
+            yield "  no cause"
 
 
 if __name__ == "__main__":
