@@ -113,14 +113,38 @@ class Commit:
 
 
 COMMITS = (
+    Commit("dbus-fast", "3625810", ("tests/benchmarks/test_dispatch.py",)),
+    Commit("dbus-fast", "5be18bd", ("tests/benchmarks/test_dispatch.py",)),
+    Commit("dbus-fast", "9368c90", ("tests/benchmarks/test_unpack.py",)),
     Commit(
         "graphql-core",
         "bfbb0163",
-        ("tests/benchmarks/test_async_iterable.py", "-k", "test_execute_async_iterable_list_field"),
+        ("tests/benchmarks/test_async_iterable.py::test_execute_async_iterable_list_field",),
+    ),
+    Commit("graphql-core", "629b763a", ("tests/benchmarks/test_parser.py",)),
+    Commit(
+        "multidict",
+        "6097b608",
+        ("tests/test_multidict_benchmarks.py", "-k", "multidict_update_str"),
+    ),
+    Commit(
+        "pint",
+        "2dcab3a3",
+        (
+            "pint/testsuite/benchmarks/test_10_registry.py",
+            *("-k", "test_parse_units and True and (ms or angstrom)"),
+        ),
     ),
     Commit("python-zeroconf", "868f28f8", ("tests/benchmarks/test_ipaddress.py", "-k", "hash")),
-    Commit("dbus-fast", "3625810", ("tests/benchmarks/test_dispatch.py",)),
-    Commit("dbus-fast", "5be18bd", ("tests/benchmarks/test_dispatch.py",)),
+    Commit("yarl", "3bf614a5", ("tests/test_url_benchmarks.py", "-k", "parse_query_uncached")),
+    Commit(
+        "yarl",
+        "558e4b0a",
+        ("tests/test_url_benchmarks.py", "-k", "empty_path_uncached or raw_path_qs_uncached"),
+    ),
+    Commit("yarl", "8e445f4b", ("tests/test_url_benchmarks.py", "-k", "parent")),
+    Commit("yarl", "0608fdd7", ("tests/test_url_benchmarks.py", "-k", "with_name")),
+    Commit("yarl", "fcb8d7c8", ("tests/test_url_benchmarks.py", "-k", "with_host or with_port")),
 )
 
 
