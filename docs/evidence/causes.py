@@ -45,7 +45,7 @@ INJECTIONS = Path(__file__).with_name("injections.toml")
 #: Stands in a replacement for the text that is replaced.
 OLD = "<old>"
 
-OPTIONS = ("--threshold", "5%", "--budget", "60s")
+OPTIONS = ("--threshold", "5%", "--budget", "120s")
 
 #: Among so many causes the injected function should be.
 FEW = 3
@@ -184,7 +184,7 @@ class Result:
     """What a gate said."""
 
     key: str
-    outcome: str = ""
+    sentence: str = ""
     seconds: float = 0.0
     error: str = ""  # why there is no report
     findings: Sequence[Finding] = field(default=())
@@ -213,7 +213,7 @@ def measured(key: str, clone: Path, project: Project, base: str, part: Sequence[
         if not report.exists():
             return Result(key, seconds=seconds, error=" ".join(done.stderr.split()[-40:]))
         content = json.loads(report.read_text())
-    return Result(key, content["outcome"], seconds, findings=tuple(findings_of(content)))
+    return Result(key, content["sentence"], seconds, findings=tuple(findings_of(content)))
 
 
 def findings_of(report: dict[str, Any]) -> Iterator[Finding]:
@@ -298,7 +298,7 @@ def injection_row(injection: Injection, result: Result) -> str:
     name = injection.functions[0].rpartition(":")[2]
     cells = [injection.project, injection.kind, f"`{name}`", injection.distractor and "yes"]
     if not result.findings:
-        return row(*cells, result.error or result.outcome, "", "")
+        return row(*cells, result.error or result.sentence, "", "")
     finding = result.findings[0]
     return row(
         *cells,
@@ -387,7 +387,7 @@ def commit_lines(clone: Path, commit: Commit, result: Result) -> Iterator[str]:
     code = PROJECTS[commit.project].code
     yield from (f"  {name}" for name in changed_functions(clone, commit, code))
     if not result.findings:
-        yield f"gate: {result.error or result.outcome}"
+        yield f"gate: {result.error or result.sentence}"
     for finding in result.findings:
         yield f"{finding.verdict}, {percent(finding.change, signed=True)}: {finding.case}"
         for place, cause in enumerate(finding.causes[:FEW], 1):
