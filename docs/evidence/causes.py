@@ -36,7 +36,7 @@ from typing import Any
 import reach
 from reach import NO_ASYNCIO, Project, cloned, git, share
 
-from mnistbench.core.units import duration, percent
+from mnistbench.core.units import and_more, duration, percent
 from mnistbench.gate.reach.definitions import read
 from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 
@@ -49,6 +49,9 @@ OPTIONS = ("--threshold", "5%", "--budget", "120s")
 
 #: Among so many causes the injected function should be.
 FEW = 3
+
+#: Most changed functions of a commit that are printed.
+MOST_CHANGES = 8
 
 PROJECTS = {
     project.name: project
@@ -246,7 +249,7 @@ def changed_functions(clone: Path, commit: Commit, code: str) -> Iterator[str]:
         if not (name.startswith(f"{code}/") and name.endswith(".py")) or "test" in name:
             continue
         sides = [contents(clone, f"{commit.revision}{parent}:{name}") for parent in ("~1", "")]
-        for function, _ in sorted(sides[0] ^ sides[1]):
+        for function in sorted({function for function, _ in sides[0] ^ sides[1]}):
             yield f"{name}:{function}"
 
 
@@ -383,9 +386,8 @@ def commit_lines(clone: Path, commit: Commit, result: Result) -> Iterator[str]:
     """Yield what the author, the change itself and the gate say of a commit."""
     subject = git(clone, "log", "-1", "--format=%s", commit.revision).strip()
     yield f"{commit.project} {commit.revision}: {subject}"
-    yield "changes:"
-    code = PROJECTS[commit.project].code
-    yield from (f"  {name}" for name in changed_functions(clone, commit, code))
+    changes = list(changed_functions(clone, commit, PROJECTS[commit.project].code))
+    yield f"changes {and_more(changes, MOST_CHANGES)}"
     if not result.findings:
         yield f"gate: {result.error or result.sentence}"
     for finding in result.findings:
