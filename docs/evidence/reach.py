@@ -224,6 +224,15 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def cloned(folder: Path, project: Project) -> Path:
+    """Return the clone of a project; make it if it is not there."""
+    clone = folder / project.name
+    if not clone.exists():
+        source = os.environ.get("MIRROR", "https://github.com/{}").format(project.repository)
+        subprocess.run(["git", "clone", "--quiet", source, str(clone)], check=True)
+    return clone
+
+
 def commits(clone: Path, project: Project) -> list[str]:
     """Return the newest commits that change Python code of the package."""
     code = f"{project.code}/*.py"
@@ -327,10 +336,7 @@ def commits_of_part(
     for project in PROJECTS:
         if (names and project.name not in names) or sys.version_info < project.least_python:
             continue
-        clone = folder / project.name
-        if not clone.exists():
-            source = os.environ.get("MIRROR", "https://github.com/{}").format(project.repository)
-            subprocess.run(["git", "clone", "--quiet", source, str(clone)], check=True)
+        clone = cloned(folder, project)
         for commit in commits(clone, project)[part.number - 1 :: part.of]:
             yield clone, project, commit
 
@@ -434,9 +440,14 @@ def rate(what: str, number: int, trials: int) -> str:
     """Return the rate of false alarms with its exact interval."""
     if not trials:
         return f"no {what} without changed code were measured"
+    return f"false alarms in {number} of {trials} {what}: {share(number, trials)}"
+
+
+def share(number: int, trials: int) -> str:
+    """Return a share with its exact 95 % interval."""
     limits = binomtest(number, trials).proportion_ci(0.95, method="exact")
-    shares = (f"{100 * share:.2f} %" for share in (number / trials, limits.low, limits.high))
-    return "false alarms in {} of {} {}: {} ({} to {})".format(number, trials, what, *shares)
+    shares = (f"{100 * ratio:.2f} %" for ratio in (number / trials, limits.low, limits.high))
+    return "{} ({} to {})".format(*shares)
 
 
 def main(folder: Path, names: Sequence[str], part: Shard, budget_s: float) -> None:

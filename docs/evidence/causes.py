@@ -1,0 +1,409 @@
+"""Whether the gate names the function that got slower.
+
+    python3.13 docs/evidence/causes.py [--commits] FOLDER [PROJECT ...]
+
+Clones each project into FOLDER. For each slowdown of injections.toml it changes the working tree on
+top of the project's commit, and runs ``mnistbench gate --base HEAD`` on one benchmark. With
+``--commits`` it runs the gate on commits of the projects themselves, each against its parent, and
+on benchmarks that a commit makes faster or slower.
+
+Appends a JSON line for each gate to FOLDER/injections.jsonl or FOLDER/commits.jsonl, also if the
+gate failed; the next run measures what is missing in the file or failed. What the suites need
+(PACKAGES of reach.py, and markdown-it-py's requirements) has to be installed beside mnistbench.
+
+Prints a row for each injection, with the first cause that the gate names and the place of the
+injected function among its causes, and how often it is the first one and among the first three,
+with exact 95 % intervals. Of a commit it prints its subject, the functions that it changes, and the
+causes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import reach
+from reach import NO_ASYNCIO, Project, cloned, git, share
+
+from mnistbench.core.units import and_more, duration, percent
+from mnistbench.gate.reach.definitions import read
+from mnistbench.judging.verdicts import IMPROVED, REGRESSED
+
+INJECTIONS = Path(__file__).with_name("injections.toml")
+
+#: Stands in a replacement for the text that is replaced.
+OLD = "<old>"
+
+OPTIONS = ("--threshold", "5%", "--budget", "120s")
+
+#: Among so many causes the injected function should be.
+FEW = 3
+
+#: Most changed functions of a commit that are printed.
+MOST_CHANGES = 8
+
+PROJECTS = {
+    project.name: project
+    for project in (
+        *reach.PROJECTS,
+        Project(
+            "executablebooks/markdown-it-py",
+            "2c3f71e",
+            "markdown_it",
+            ("benchmarking/bench_core.py",),
+        ),
+    )
+}
+
+#: Options of pytest that the suites need. Without them cases are given by their node IDs.
+SUITE_OPTIONS = {
+    "dbus-fast": NO_ASYNCIO,
+    "multidict": ("--no-c-extensions", *NO_ASYNCIO),
+    "yarl": NO_ASYNCIO,
+}
+
+
+@dataclass(frozen=True)
+class Injection:
+    """A slowdown of one function, and the case that it makes slower."""
+
+    project: str
+    kind: str
+    case: str
+    functions: Sequence[str]  # names that are right
+    edits: Sequence[tuple[str, str, str]]  # path, text that is there once, replacement
+    distractor: str = ""  # another function that is changed without harm
+
+    @property
+    def key(self) -> str:
+        """What identifies a measurement of it."""
+        text = json.dumps([self.project, self.case, self.edits])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def apply(self, clone: Path) -> None:
+        """Change the working tree."""
+        for name, old, new in self.edits:
+            path = clone / name
+            text = path.read_text()
+            if text.count(old) != 1:
+                raise ValueError(f"{name} has {old!r} {text.count(old)} times")
+            path.write_text(text.replace(old, new.replace(OLD, old)))
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit, and the benchmarks that it makes faster or slower."""
+
+    project: str
+    revision: str
+    part: Sequence[str]  # arguments of pytest
+
+    @property
+    def key(self) -> str:
+        """What identifies a measurement of it."""
+        return " ".join((self.revision, *self.part))
+
+
+COMMITS = (
+    Commit("dbus-fast", "3625810", ("tests/benchmarks/test_dispatch.py",)),
+    Commit("dbus-fast", "5be18bd", ("tests/benchmarks/test_dispatch.py",)),
+    Commit("dbus-fast", "9368c90", ("tests/benchmarks/test_unpack.py",)),
+    Commit(
+        "graphql-core",
+        "bfbb0163",
+        ("tests/benchmarks/test_async_iterable.py::test_execute_async_iterable_list_field",),
+    ),
+    Commit("graphql-core", "629b763a", ("tests/benchmarks/test_parser.py",)),
+    Commit(
+        "multidict",
+        "6097b608",
+        ("tests/test_multidict_benchmarks.py", "-k", "multidict_update_str"),
+    ),
+    Commit(
+        "pint",
+        "2dcab3a3",
+        (
+            "pint/testsuite/benchmarks/test_10_registry.py",
+            *("-k", "test_parse_units and True and (ms or angstrom)"),
+        ),
+    ),
+    Commit("python-zeroconf", "868f28f8", ("tests/benchmarks/test_ipaddress.py", "-k", "hash")),
+    Commit("yarl", "3bf614a5", ("tests/test_url_benchmarks.py", "-k", "parse_query_uncached")),
+    Commit(
+        "yarl",
+        "558e4b0a",
+        ("tests/test_url_benchmarks.py", "-k", "empty_path_uncached or raw_path_qs_uncached"),
+    ),
+    Commit("yarl", "8e445f4b", ("tests/test_url_benchmarks.py", "-k", "parent")),
+    Commit("yarl", "0608fdd7", ("tests/test_url_benchmarks.py", "-k", "with_name")),
+    Commit("yarl", "fcb8d7c8", ("tests/test_url_benchmarks.py", "-k", "with_host or with_port")),
+)
+
+
+# ---- Measure -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A function that the gate names."""
+
+    function: str  # path:qualified name
+    how: str
+    change_ns: float  # in an iteration with a profiler
+    calls: tuple[float, float]  # in an iteration, of the base and of the head
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A case that got slower or faster, and why."""
+
+    case: str
+    verdict: str
+    change: float  # of its time, as a share
+    causes: Sequence[Cause] = ()
+
+    def rank(self, functions: Iterable[str]) -> int:
+        """Return the place of the first of these functions among the causes; 0 if it has none."""
+        names = set(functions)
+        for place, cause in enumerate(self.causes, 1):
+            if around(cause.function) in names:
+                return place
+        return 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a gate said."""
+
+    key: str
+    sentence: str = ""
+    seconds: float = 0.0
+    error: str = ""  # why there is no report
+    findings: Sequence[Finding] = field(default=())
+
+
+def around(function: str) -> str:
+    """Return the name of the function of a lambda or of a generator expression."""
+    while function.endswith(">"):
+        function = function.rpartition(".<locals>.")[0]
+    return function
+
+
+def measured(key: str, clone: Path, project: Project, base: str, part: Sequence[str]) -> Result:
+    """Run the gate on the working tree."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        report = Path(temporary) / "report.json"
+        command = [sys.executable, "-P", "-m", "mnistbench", "gate", "--base", base, *OPTIONS]
+        command += ["--format", "json", "--output", str(report), "--storage", temporary]
+        command += ["--", *part, *SUITE_OPTIONS.get(project.name, ())]
+        variables = {**os.environ, **dict(project.variables)}
+        done = subprocess.run(
+            command, cwd=clone, env=variables, check=False, capture_output=True, text=True
+        )
+        seconds = round(time.monotonic() - start, 1)
+        if not report.exists():
+            return Result(key, seconds=seconds, error=" ".join(done.stderr.split()[-40:]))
+        content = json.loads(report.read_text())
+    return Result(key, content["sentence"], seconds, findings=tuple(findings_of(content)))
+
+
+def findings_of(report: dict[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each case whose iterations got slower or faster.
+
+    The causes are of the case, whichever of its times was found slower.
+    """
+    changes: dict[str, tuple[str, float]] = {}
+    causes: dict[str, tuple[Cause, ...]] = {}
+    for finding in report["findings"]:
+        estimate = finding["confirmed"] or finding["screened"]
+        if finding["verdict"] not in (REGRESSED, IMPROVED) or estimate["kind"] == "once":
+            continue
+        changes.setdefault(estimate["case"], (finding["verdict"], estimate["change"]))
+        named = (as_cause(cause) for cause in finding.get("causes", ()))
+        causes[estimate["case"]] = causes.get(estimate["case"]) or tuple(named)
+    for case, (verdict, change) in changes.items():
+        yield Finding(case, verdict, round(change, 4), causes[case])
+
+
+def as_cause(fields: dict[str, Any]) -> Cause:
+    base, head = fields["calls"]
+    return Cause(fields["function"], fields["how"], fields["change_ns"], (base, head))
+
+
+def changed_functions(clone: Path, commit: Commit, code: str) -> Iterator[str]:
+    """Yield the functions of the package that a commit changes, adds or removes."""
+    difference = git(clone, "diff", "--name-only", f"{commit.revision}~1", commit.revision)
+    for name in difference.splitlines():
+        if not (name.startswith(f"{code}/") and name.endswith(".py")) or "test" in name:
+            continue
+        sides = [contents(clone, f"{commit.revision}{parent}:{name}") for parent in ("~1", "")]
+        for function in sorted({function for function, _ in sides[0] ^ sides[1]}):
+            yield f"{name}:{function}"
+
+
+def contents(clone: Path, file: str) -> set[tuple[str, str]]:
+    """Return the functions of a file with their contents; none if the commit has no such file."""
+    try:
+        source = read(git(clone, "show", file))
+    except subprocess.CalledProcessError:
+        return set()
+    return {(function.name, function.content) for function in source.functions}
+
+
+# ---- Keep and print ------------------------------------------------------------------------------
+
+
+def load_injections() -> list[Injection]:
+    """Return the injections of the file."""
+    tables = tomllib.loads(INJECTIONS.read_text())["injection"]
+    return [Injection(**table) for table in tables]
+
+
+def load(file: Path) -> dict[str, Result]:
+    """Return the newest result of each measurement."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {result.key: result for result in map(as_result, lines)}
+
+
+def as_result(line: str) -> Result:
+    """Return the result of a line of the file."""
+    fields = json.loads(line)
+    findings = tuple(
+        Finding(**{**finding, "causes": tuple(map(as_cause, finding["causes"]))})
+        for finding in fields["findings"]
+    )
+    return Result(**{**fields, "findings": findings})
+
+
+def keep(file: Path, result: Result) -> None:
+    with file.open("a") as stream:
+        stream.write(json.dumps(asdict(result)) + "\n")
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def injection_row(injection: Injection, result: Result) -> str:
+    """Return the row of an injection."""
+    name = injection.functions[0].rpartition(":")[2]
+    cells = [injection.project, injection.kind, f"`{name}`", injection.distractor and "yes"]
+    if not result.findings:
+        return row(*cells, result.error or result.sentence, "", "")
+    finding = result.findings[0]
+    return row(
+        *cells,
+        percent(finding.change, signed=True),
+        cause_text(finding.causes[0]) if finding.causes else "no cause",
+        str(finding.rank(injection.functions) or "none"),
+    )
+
+
+def cause_text(cause: Cause) -> str:
+    base, head = (f"{calls:g}" for calls in cause.calls)
+    calls = base if base == head else f"{base} -> {head}"
+    name = cause.function.rpartition(":")[2]
+    return f"`{name}` ({cause.how}), {duration(cause.change_ns, signed=True)}, calls {calls}"
+
+
+def summary(measured_injections: Sequence[tuple[Injection, Result]]) -> Iterator[str]:
+    """Yield how often the injected function is named, of all and of those with a distractor."""
+    groups = {
+        "injections": measured_injections,
+        "with a distractor": [
+            (injection, result) for injection, result in measured_injections if injection.distractor
+        ],
+    }
+    for title, members in groups.items():
+        ranks = [
+            result.findings[0].rank(injection.functions)
+            for injection, result in members
+            if result.findings
+        ]
+        yield f"{title}: {len(ranks)} of {len(members)} found slower or faster"
+        if ranks:
+            first = sum(rank == 1 for rank in ranks)
+            among = sum(1 <= rank <= FEW for rank in ranks)
+            yield f"{title}: first cause in {first} of {len(ranks)}: {share(first, len(ranks))}"
+            yield (
+                f"{title}: among the first {FEW} in {among} of {len(ranks)}: "
+                f"{share(among, len(ranks))}"
+            )
+
+
+def measure_injections(folder: Path, names: Sequence[str]) -> None:
+    file = folder / "injections.jsonl"
+    results = load(file)
+    injections = [
+        injection for injection in load_injections() if not names or injection.project in names
+    ]
+    for injection in injections:
+        if injection.key in results and not results[injection.key].error:
+            continue
+        project = PROJECTS[injection.project]
+        clone = cloned(folder, project)
+        git(clone, "checkout", "--quiet", "--force", "--detach", project.newest)
+        injection.apply(clone)
+        result = measured(injection.key, clone, project, "HEAD", [injection.case])
+        git(clone, "checkout", "--quiet", "--force", "HEAD")
+        keep(file, result)
+        results[injection.key] = result
+        print(injection_row(injection, result), file=sys.stderr, flush=True)
+    columns = ("project", "kind", "function", "distractor", "slowdown", "first cause", "rank")
+    print(row(*columns), f"|{'---|' * len(columns)}", sep="\n")
+    pairs = [(injection, results[injection.key]) for injection in injections]
+    print(*(injection_row(*pair) for pair in pairs), "", *summary(pairs), sep="\n")
+
+
+def measure_commits(folder: Path, names: Sequence[str]) -> None:
+    file = folder / "commits.jsonl"
+    results = load(file)
+    for commit in COMMITS:
+        if names and commit.project not in names:
+            continue
+        project = PROJECTS[commit.project]
+        clone = cloned(folder, project)
+        if commit.key not in results or results[commit.key].error:
+            git(clone, "checkout", "--quiet", "--force", "--detach", commit.revision)
+            results[commit.key] = measured(commit.key, clone, project, "HEAD~1", commit.part)
+            keep(file, results[commit.key])
+        print(*commit_lines(clone, commit, results[commit.key]), "", sep="\n", flush=True)
+
+
+def commit_lines(clone: Path, commit: Commit, result: Result) -> Iterator[str]:
+    """Yield what the author, the change itself and the gate say of a commit."""
+    subject = git(clone, "log", "-1", "--format=%s", commit.revision).strip()
+    yield f"{commit.project} {commit.revision}: {subject}"
+    changes = list(changed_functions(clone, commit, PROJECTS[commit.project].code))
+    yield f"changes {and_more(changes, MOST_CHANGES)}"
+    if not result.findings:
+        yield f"gate: {result.error or result.sentence}"
+    for finding in result.findings:
+        yield f"{finding.verdict}, {percent(finding.change, signed=True)}: {finding.case}"
+        for place, cause in enumerate(finding.causes[:FEW], 1):
+            yield f"  {place}. {cause_text(cause)}"
+        if not finding.causes:
+            yield "  no cause"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=lambda text: Path(text).resolve())
+    parser.add_argument("names", nargs="*", metavar="PROJECT")
+    parser.add_argument("--commits", action="store_true")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    measure = measure_commits if arguments.commits else measure_injections
+    measure(arguments.folder, arguments.names)
