@@ -27,3 +27,31 @@ def cells(table, part="tbody"):
     return table.locator(part).evaluate_all(
         f"parts => parts.flatMap(part => [...part.rows].map(row => [...row.cells].map({text})))"
     )
+
+
+#: Red, green and blue of a property of an element, from 0 to 1; a mixed color has such numbers.
+_COLOUR = """(element, name) => {
+    const text = getComputedStyle(element)[name];
+    const whole = text.startsWith("color(srgb ") ? 1 : 255;
+    return text.match(/[\\d.]+/g).slice(0, 3).map((number) => number / whole);
+}"""
+
+
+def colour(element, name):
+    """Return red, green and blue of a property, from 0 to 1."""
+    return element.evaluate(_COLOUR, name)
+
+
+def contrast(first, second):
+    """Return the ratio of the luminances of two colors, 1 to 21 (WCAG 2.2)."""
+    lighter, darker = sorted(map(_luminance, (first, second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(rgb):
+    linear = [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in rgb
+    ]
+    return sum(
+        weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+    )

@@ -24,6 +24,7 @@ from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.sides.turns import Turns
+from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
@@ -415,6 +416,38 @@ def _pairs(
     """
     moved = factor * math.exp(spread * sum(coin.uniform(-1, 1) for _ in range(3)))
     return [round(ns * speed) for speed in speeds], [round(ns * speed * moved) for speed in speeds]
+
+
+# ---- Call paths ----------------------------------------------------------------------------------
+
+#: The names of the functions on a path, without the case; the pairs are of base and head.
+PathRow = tuple[tuple[str, ...], tuple[float, float], tuple[int, int]]
+
+
+def case_profile(
+    rows: Sequence[PathRow],
+    changes: Mapping[str, str] | None = None,
+    outside_ns: tuple[int, int] = (100_000, 100_000),
+) -> CaseProfile:
+    """The call paths of a case from functions on a path, calls and self times in ns.
+
+    ``changes`` has how functions differ; they differ themselves if it is not what they use.
+    ``outside_ns`` is the time outside of functions.
+    """
+    how = changes or {}
+    names = list(dict.fromkeys(path[-1] for path, _, _ in rows))
+    positions: dict[tuple[str, ...], int] = {(): 0}
+    paths = [CallPath(-1, 0, 1, 1, *outside_ns)]
+    for path, calls, self_ns in rows:
+        positions[path] = len(paths)
+        paths.append(
+            CallPath(positions[path[:-1]], 1 + names.index(path[-1]), *calls, *self_ns),
+        )
+    functions = [
+        ProfiledFunction(name, how.get(name, ""), name in how and not how[name].startswith("uses"))
+        for name in names
+    ]
+    return CaseProfile((ProfiledFunction("the case"), *functions), tuple(paths))
 
 
 # ---- Effects -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.gate.page.forest import ForestPlot, six_digits, tone
+from mnistbench.gate.page.icicles import Icicles
 from mnistbench.gate.page.operations import OperationTables
 from mnistbench.gate.report.findings import FindingEntry, finding_entries, replacements, reproducers
 from mnistbench.gate.report.head import head_lines
@@ -54,11 +55,14 @@ def view(verdict: Verdict) -> dict[str, Any]:
     entries = finding_entries(verdict)
     ids = {row.name: f"case{position}" for position, row in enumerate(rows)}
     tables = OperationTables(verdict)
+    icicles = Icicles(verdict.end.profiles, len(decision.operations))
     cases = ForestPlot("cases", [row.estimate for row in rows], limits)
     findings = ForestPlot("findings", [entry.estimate for entry in entries], limits)
     once = ForestPlot("once", decision.once, limits)
     clocks = clocks_of(rows)
-    case_views = [_case_view(row, ids[row.name], cases, tables, clocks, verdict) for row in rows]
+    case_views = [
+        _case_view(row, ids[row.name], cases, tables, icicles, clocks, verdict) for row in rows
+    ]
     compared, measured, *conditions = head_lines(verdict)
     return {
         "open_lines": OPEN_LINES,
@@ -80,6 +84,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "clocks": [*clocks.values()],
         "cases": case_views,
         "operation_names": tables.names,
+        "function_names": icicles.names,
         "same": sorted(verdict.reach.same.values()),
         "gap": verdict.reach.gap,
         "once": _once_views(once, ids, verdict),
@@ -161,6 +166,7 @@ def _case_view(
     case_id: str,
     plot: ForestPlot,
     tables: OperationTables,
+    icicles: Icicles,
     clocks: Iterable[str],
     verdict: Verdict,
 ) -> dict[str, Any]:
@@ -179,6 +185,8 @@ def _case_view(
         "times": [(estimate.quantity.title, change_text(estimate)) for estimate in row.estimates],
         "differences": verdict.exact_differences.get(row.name, ()),
         "operations": tables.rows(row.name),
+        "call_paths": icicles.data(node_id, row.name),
+        "no_call_paths": icicles.why_not(node_id),
         **_estimate_view(
             row.estimate, plot, NOT_DECIDED if row.verdict == "" else row.verdict or ""
         ),

@@ -3,7 +3,8 @@
 The file loads nothing from the network.
 
 The templates draw everything that appears once. ``web/page.js`` sorts, filters and draws the rows
-of operation tables, which would be most of the page, when a case is opened.
+of operation tables, which would be most of the page, when a case is opened; ``web/icicle.js`` draws
+call paths.
 """
 
 from __future__ import annotations
@@ -39,10 +40,8 @@ def html_page(template: str, **values: Any) -> str:
         template: file in ``web/`` that extends ``frame.html``.
         values: what it draws.
     """
-    style, script = (
-        _TEMPLATES.loader.get_source(_TEMPLATES, name)[0]  # type: ignore[union-attr]
-        for name in ("page.css", "page.js")
-    )
+    style = _source("page.css")
+    script = _source("icicle.js") + _source("page.js")  # one program: page.js begins to run it
     text = _TEMPLATES.get_template(template).render(
         version=__version__,
         style=style,
@@ -53,6 +52,10 @@ def html_page(template: str, **values: Any) -> str:
         **values,
     )
     return text.rstrip("\n") + "\n"
+
+
+def _source(name: str) -> str:
+    return _TEMPLATES.loader.get_source(_TEMPLATES, name)[0]  # type: ignore[union-attr]
 
 
 def _source_hash(text: str) -> str:

@@ -4,14 +4,16 @@ import dataclasses
 
 import gate_builders
 import pytest
-from browsing import cells, visit
-from gate_builders import CASE, LABEL, MM, Measured
+from browsing import cells, colour, contrast, visit
+from gate_builders import CASE, LABEL, MM, Measured, case_profile
 from gate_scenes import OTHER_CASE, OTHER_LABEL, QUIET, concluded, slower
+from html_tree import data_of, read
 
 from mnistbench.core import units
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.page.view import FEW_CASES, gate_page
+from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.verdict.verdict import conclude
 
 #: Quiet cases beside the two of the gate, so that there is a field that filters them.
@@ -153,31 +155,12 @@ def test_each_interval_is_drawn_around_its_change_and_right_of_no_change_if_slow
     assert zero < left <= middle <= right
 
 
-#: Red, green and blue of a property of an element.
-COLOUR = "(element, name) => getComputedStyle(element)[name].match(/[\\d.]+/g).map(Number)"
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_verdicts_have_contrast_in_both_themes(browser, address, scheme):
     # WCAG 2.2, 1.4.3: at least 4.5 for text.
     for tab in visit(browser, address, color_scheme=scheme):
-        colours = [
-            tab.locator(element).first.evaluate(COLOUR, name)
-            for element, name in (("td.verdict.worse", "color"), ("body", "backgroundColor"))
-        ]
-        lighter, darker = sorted(map(luminance, colours), reverse=True)
-        assert (lighter + 0.05) / (darker + 0.05) >= 4.5
-
-
-def luminance(colour):
-    """Relative luminance of sRGB (WCAG 2.2)."""
-    linear = [
-        value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4
-        for value in colour
-    ]
-    return sum(
-        weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
-    )
+        text = colour(tab.locator("td.verdict.worse").first, "color")
+        assert contrast(text, colour(tab.locator("body"), "backgroundColor")) >= 4.5
 
 
 # ---- Windows, paper, no script -------------------------------------------------------------------
@@ -208,10 +191,8 @@ def test_without_javascript_everything_but_operations_is_visible(browser, addres
 # ---- Many cases ----------------------------------------------------------------------------------
 
 
-def test_the_page_of_500_cases_is_small_and_draws_operations_when_they_are_opened(
-    browser, tmp_path
-):
-    operations = {(f"aten::op{n}", "forward", f"layer{n % 7}"): (50_000, 1.0) for n in range(20)}
+def page_of_500(operations, profile=None):
+    """The page of 500 cases with these operations each; every tenth has the profile."""
     few = gate_builders.series(Measured(operations=operations))
     cases = [f"bench/test_library_{n % 9}.py::test_case[{n}]" for n in range(500)]
     labels = dict(zip(cases, cases, strict=True))
@@ -234,13 +215,23 @@ def test_the_page_of_500_cases_is_small_and_draws_operations_when_they_are_opene
         launches,
         labels=labels,
         reach=Reach(is_known=True, reasons=dict.fromkeys(cases, ("runs pkg/a.py:f (changed)",))),
+        end=End(profiles=dict.fromkeys(cases[::10], profile) if profile else {}),
     )
     decision = dataclasses.replace(
         of_a_case.decision,
         cases=for_all(of_a_case.decision.cases),
         operations=for_all(of_a_case.decision.operations),
     )
-    text = gate_page(dataclasses.replace(of_a_case, recorded=recorded, decision=decision))
+    return gate_page(dataclasses.replace(of_a_case, recorded=recorded, decision=decision))
+
+
+OPERATIONS = {(f"aten::op{n}", "forward", f"layer{n % 7}"): (50_000, 1.0) for n in range(20)}
+
+
+def test_the_page_of_500_cases_is_small_and_draws_operations_when_they_are_opened(
+    browser, tmp_path
+):
+    text = page_of_500(OPERATIONS)
     assert len(text) < MOST
     path = tmp_path / "many.html"
     path.write_text(text, encoding="utf-8")
@@ -248,4 +239,17 @@ def test_the_page_of_500_cases_is_small_and_draws_operations_when_they_are_opene
         assert tab.locator("tr.case").count() == 500
         assert tab.locator(".operations *").count() == 0
         panel = open_case(tab, "bench/test_library_4.py::test_case[400]")
-        assert panel.locator(".operations tbody tr").count() == len(operations)
+        assert panel.locator(".operations tbody tr").count() == len(OPERATIONS)
+
+
+def test_the_page_of_500_cases_is_small_with_the_most_call_paths_of_fifty():
+    callers = [f"library/part_{n % 9}.py:Class.method_{n}" for n in range(40)]
+    called = [(caller, f"{caller}_{n}") for caller in callers for n in range(49)]
+    paths = [*((caller,) for caller in callers), *called][:1_999]  # and the case itself
+    profile = case_profile(
+        [(path, (n % 90, n % 90), (4_000 + n, 5_000 + n)) for n, path in enumerate(paths)]
+    )
+    text = page_of_500({}, profile)
+    assert len(text) < MOST
+    drawn = [value for name, value in data_of(read(text)).items() if name.endswith("-paths")]
+    assert [len(paths["depths"]) for paths in drawn] == [len(profile.paths)] * 50

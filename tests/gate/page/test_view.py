@@ -5,7 +5,7 @@ import math
 
 import gate_builders
 import pytest
-from gate_builders import CASE, LABEL, MM, Measured
+from gate_builders import CASE, LABEL, MM, Measured, case_profile
 from gate_scenes import OTHER_CASE, OTHER_LABEL, QUIET, SCENES, concluded, passed, slower
 from hostile_builders import NAMES, is_clean
 from html_tree import check_one_file, check_references, data_of, read, skeleton
@@ -16,6 +16,7 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.page.operations import NAMED
 from mnistbench.gate.page.view import FEW_CASES, NOT_DECIDED, OPEN_LINES, gate_page
 from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.statistics.case_profile import CaseProfile
 from mnistbench.gate.statistics.raw_samples import End, Reproducer
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES
@@ -291,6 +292,32 @@ def test_too_few_launches_have_no_cases_but_their_exact_differences():
     assert f"{LABEL}: aten::mm, forward fc1: 1 -> 2 calls" in lines_of(root)
 
 
+# ---- Functions -----------------------------------------------------------------------------------
+
+
+def test_a_case_with_a_profile_has_its_functions_which_the_verdict_does_not_rest_on():
+    profile = case_profile([(("pkg/a.py:f",), (1, 2), (1_000, 3_000))])
+    verdict = concluded(
+        {CASE: slower(), OTHER_CASE: Measured()}, 8, end=End(profiles={CASE: profile})
+    )
+    root = page_of(verdict)
+    check_references(root)
+    [case] = [row for row in root.all("tr", class_="case") if LABEL in row.text]
+    data = data_of(root)
+    assert data["function-names"] == [[LABEL, "", False], ["pkg/a.py:f", "", False]]
+    assert [name for name in data if name.endswith("-paths")] == [f"{case.attributes['id']}-paths"]
+    assert [title.text for title in root.all("h4")].count("Functions") == 1
+    [caption] = [line for line in lines_of(root) if "under a profiler" in line]
+    assert "no basis of the verdict" in caption
+
+
+def test_a_case_whose_functions_are_not_known_says_why():
+    profile = CaseProfile(why_not="another profiler is active")
+    root = page_of(concluded(slower(), 8, end=End(profiles={CASE: profile})))
+    assert "Not known: another profiler is active" in lines_of(root)
+    assert "function-names" not in data_of(root)
+
+
 # ---- The rest ------------------------------------------------------------------------------------
 
 
@@ -342,6 +369,12 @@ def hostile(name):
         end=End(
             f"{name} ended",
             reproducers=(Reproducer((node_id, "operation", name), "", f"because {name}"),),
+            profiles={
+                node_id: case_profile(
+                    [((name,), (1, 2), (1_000, 3_000))], {name: f"uses {name} (changed)"}
+                ),
+                OTHER_CASE: CaseProfile(why_not=f"because {name}"),
+            },
         ),
         once={("setup", node_id): (90_000_000, 1.0)},
     )
@@ -364,4 +397,7 @@ def test_names_are_shown_as_text(name, plain):
     text = gate_page(hostile(name))
     assert is_clean(text)
     assert skeleton(read(text)) == skeleton(read(plain))
-    assert units.printable(name) in [row[0] for row in data_of(read(text))["operation-names"]]
+    data = data_of(read(text))
+    shown = units.printable(name)
+    assert shown in [row[0] for row in data["operation-names"]]
+    assert [shown, f"uses {shown} (changed)", False] in data["function-names"]

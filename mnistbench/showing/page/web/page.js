@@ -75,6 +75,8 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
+const readData = (id) => JSON.parse(document.getElementById(id).textContent);
+
 let radioGroups = 0;
 
 function choice(legend, options, chosen, onchange) {
@@ -104,10 +106,13 @@ const distinct = (values) => [...new Set(values)].sort();
 
 // ---- A table that is sorted and filtered ----------------------------------------------------------------------------
 
-// columns: {title, number, value(row), text(row), sum(rows), share, detail(row), tone(row), first}, or {head(), element(row)} of a
-// picture, which does not sort; rows: [operation, phase, module, ...].
+// columns: {title, number, value(row), text(row), sum(rows), share, detail(row), tone(row), first, ascending}, or {head(), element(row)} of a
+// picture, which does not sort; rows: [name, ...], with what can be selected at other places.
+// describe: {region, search: [label, example], selections: [[label, place in a row], ...], all, columns(), note(rows)}, and of a picture
+// above the table {picture, mark(rows)}: mark gets the rows that match the search, null without one.
 function filteredTable(container, rows, describe, controls) {
-  const filter = { text: "", phase: "", module: "" };
+  const selected = describe.selections.map(() => "");
+  let sought = "";
   let columns = [];
   let sorted = { title: "", descending: true };
 
@@ -115,11 +120,12 @@ function filteredTable(container, rows, describe, controls) {
   const body = make("tbody");
   const foot = make("tfoot");
   const status = make("p", { class: "soft", role: "status" });
-  const search = make("input", { type: "search", placeholder: "aten::mm", oninput: () => { filter.text = search.value; fill(); } });
-  const matches = (row) =>
-    row[0].toLowerCase().includes(filter.text.trim().toLowerCase()) &&
-    (filter.phase === "" || filter.phase === `=${row[1]}`) &&
-    (filter.module === "" || filter.module === `=${row[2]}`);
+  const [searched, example] = describe.search;
+  const search = make("input", {
+    type: "search", placeholder: example, oninput: () => { sought = search.value.trim().toLowerCase(); fill(); },
+  });
+  const matches = (row) => row[0].toLowerCase().includes(sought) &&
+    describe.selections.every(([, place], position) => ["", `=${row[place]}`].includes(selected[position]));
 
   function fill() {
     const column = columns.find((one) => one.title === sorted.title) ?? columns.find((one) => one.first);
@@ -130,7 +136,8 @@ function filteredTable(container, rows, describe, controls) {
     sums[0] = `sum of ${shown.length} rows`;
     foot.replaceChildren(make("tr", {}, ...sums.map((text, place) =>
       make("td", { class: columns[place].number ? "number" : undefined }, text))));
-    status.textContent = `${shown.length} of ${rows().length} rows${describe.note()}`;
+    status.textContent = `${shown.length} of ${rows().length} rows${describe.note(shown)}`;
+    describe.mark?.(sought === "" ? null : shown);
     for (const [place, th] of [...head.querySelectorAll("th")].entries()) {
       th.setAttribute("aria-sort", columns[place] === column ? (sorted.descending ? "descending" : "ascending") : "none");
     }
@@ -154,7 +161,8 @@ function filteredTable(container, rows, describe, controls) {
   function redraw() {
     columns = describe.columns();
     if (!columns.some((one) => one.title === sorted.title)) {
-      sorted = { title: columns.find((one) => one.first).title, descending: true };
+      const first = columns.find((one) => one.first);
+      sorted = { title: first.title, descending: !first.ascending };
     }
     head.replaceChildren(make("tr", {}, ...columns.map((one) => make("th", { scope: "col", class: one.number ? "number" : undefined },
       one.head ? one.head() :
@@ -168,15 +176,15 @@ function filteredTable(container, rows, describe, controls) {
     fill();
   }
 
-  const all = describe.all;
   container.replaceChildren(
     make("div", { class: "controls" }, ...controls(redraw)),
     make("div", { class: "controls" },
-      make("label", {}, make("span", { class: "soft" }, "operation"), search),
-      selection("phase", distinct(all.map((row) => row[1])), (value) => { filter.phase = value; fill(); }),
-      selection("module", distinct(all.map((row) => row[2])), (value) => { filter.module = value; fill(); })),
+      make("label", {}, make("span", { class: "soft" }, searched), search),
+      ...describe.selections.map(([label, place], position) =>
+        selection(label, distinct(describe.all.map((row) => row[place])), (value) => { selected[position] = value; fill(); }))),
     status,
-    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "operations" }, make("table", {}, head, body, foot)));
+    describe.picture ?? "",
+    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": describe.region }, make("table", {}, head, body, foot)));
   redraw();
 }
 
@@ -189,6 +197,8 @@ function sortRows(rows, value, descending) {
     return descending ? -order : order;
   });
 }
+
+const operations = { region: "operations", search: ["operation", "aten::mm"], selections: [["phase", 1], ["module", 2]] };
 
 const names = [
   { title: "operation", value: (row) => row[0], text: (row) => row[0], detail: (row) => row.detail },
@@ -215,7 +225,7 @@ function share(value, whole) {
 // ---- Operations of a case ----------------------------------------------------------------------------------------------
 
 function showOperations(container) {
-  const data = JSON.parse(document.getElementById(container.dataset.source).textContent);
+  const data = readData(container.dataset.source);
   const tables = data.tables.map(({ temperature, view, rows }) => ({
     temperature,
     view,
@@ -265,7 +275,7 @@ function showOperations(container) {
     ? "; the total of an operation includes the operations that it calls, so totals do not add up"
     : "; self time excludes the operations that an operation calls, and includes the profiler's overhead") + uneven();
 
-  filteredTable(container, rows, { columns, note, all: tables.flatMap((one) => one.rows) }, (redraw) => {
+  filteredTable(container, rows, { ...operations, columns, note, all: tables.flatMap((one) => one.rows) }, (redraw) => {
     const change = (name) => (value) => {
       state[name] = value;
       settle();
@@ -288,10 +298,16 @@ function showOperations(container) {
 
 // ---- Operations of a case of a gate, base and head side by side -------------------------------------------------------
 
+const sideBySide = (base, head, text) => [...new Set([base, head].map((value) => orMissing(value, text)))].join(" -> ");
+
+const comparedCalls = {
+  title: "calls", number: true, value: (row) => (row.headCalls ?? 0) - (row.baseCalls ?? 0),
+  text: (row) => sideBySide(row.baseCalls, row.headCalls, units.count),
+};
+
 function showComparedOperations(container) {
-  const read = (id) => JSON.parse(document.getElementById(id).textContent);
-  const namesOf = read("operation-names");
-  const all = read(container.dataset.source).map(([position, baseCalls, headCalls, base, head, share, change, low, high, effect,
+  const namesOf = readData("operation-names");
+  const all = readData(container.dataset.source).map(([position, baseCalls, headCalls, base, head, share, change, low, high, effect,
     verdict, tone, grid, path, x]) => {
     const [operation, phase, module, detail] = namesOf[position];
     return Object.assign([operation, phase, module],
@@ -305,14 +321,10 @@ function showComparedOperations(container) {
     title: "change", number: true, value: (row) => row.change ?? Infinity,
     text: (row) => (row.change === null ? "new" : signedPercent(row.change)),
   };
-  const calls = {
-    title: "calls", number: true, value: (row) => (row.headCalls ?? 0) - (row.baseCalls ?? 0),
-    text: (row) => [...new Set([row.baseCalls, row.headCalls])].map((count) => orMissing(count, units.count)).join(" -> "),
-  };
   const plot = { head: () => axis.cloneNode(true), value: change.value, element: forestRow };
   const columns = [
     ...names,
-    calls,
+    comparedCalls,
     time("base", (row) => row.base),
     time("head", (row) => row.head),
     number("share", (row) => row.share, units.percent, { share: true }),
@@ -322,7 +334,7 @@ function showComparedOperations(container) {
     { title: "verdict", value: (row) => row.verdict, text: (row) => row.verdict, tone: (row) => row.tone },
   ];
   const note = () => "; self times of profiled iterations, base and head in turn; calls are exact";
-  filteredTable(container, () => all, { columns: () => columns, note, all }, () => []);
+  filteredTable(container, () => all, { ...operations, columns: () => columns, note, all }, () => []);
 }
 
 // The row of a forest plot, whose positions Python has computed.
@@ -335,6 +347,48 @@ function forestRow({ low, high, tone, grid, path, x }) {
   if (high === null) return svg;
   const interval = `${units.percent(low, true)} to ${units.percent(high, true)}`;
   return make("div", { title: interval }, make("span", { class: "hidden" }, interval), svg);
+}
+
+// ---- Functions of a case of a gate, base and head side by side --------------------------------------------------------
+
+function showFunctions(container) {
+  const paths = readPaths(readData(container.dataset.source), readData("function-names"));
+  const all = comparedFunctions(paths);
+  const [whole] = paths;
+  const picture = icicle(paths);
+  const growth = (title, base, head, more = {}) => number(title, (row) => row[head] - row[base],
+    (value) => units.duration(value, true), more);
+  const columns = [
+    { title: "function", value: (row) => row[0], text: (row) => row[0], detail: () => "" },
+    { title: "differs", value: (row) => row.change, text: (row) => row.change, detail: () => "" },
+    comparedCalls,
+    time("self base", (row) => row.baseSelf),
+    time("self head", (row) => row.headSelf),
+    growth("self change", "baseSelf", "headSelf", {
+      // The cause first, also of what got faster.
+      first: true, ascending: whole.total.head < whole.total.base,
+      sum: (rows) => units.duration(total(rows, (row) => row.headSelf - row.baseSelf), true),
+    }),
+    time("total base", (row) => row.baseTotal, { sum: undefined }),
+    time("total head", (row) => row.headTotal, { sum: undefined }),
+    growth("total change", "baseTotal", "headTotal"),
+  ];
+  const share = (time, side) => (whole.total[side] ? units.percent(time[side] / whole.total[side]) : units.missing);
+  function note(rows) {
+    if (rows.length === all.length) return "; a function's total includes the functions that it calls, so totals do not add up";
+    const { count, time } = pathsThrough(paths, rows);
+    return `; ${count} ${count === 1 ? "path has" : "paths have"} ${share(time, "base")} of the time of the base and ` +
+      `${share(time, "head")} of the time of the head`;
+  }
+  filteredTable(container, () => all, {
+    region: "functions", search: ["function", "Parser.read"], selections: [],
+    columns: () => columns, note, all, picture: picture.element, mark: picture.mark,
+  }, () => [
+    choice("widths", [["head", "head"], ["base", "base"]], "head", (side) => picture.draw({ side })),
+    choice("colors", [["self", "self"], ["total", "total"]], "self", (time) => picture.draw({ time })),
+    make("button", { type: "button", onclick: () => picture.draw({ zoomed: paths[0] }) }, "whole case"),
+  ]);
+  picture.draw();
 }
 
 // ---- The page --------------------------------------------------------------------------------------------------------
@@ -365,10 +419,13 @@ function openCase(row, open) {
   const panel = row.nextElementSibling;
   panel.hidden = !open;
   row.querySelector(".open").setAttribute("aria-expanded", open);
-  const operations = panel.querySelector(".operations");
-  if (!open || !operations || operations.hasChildNodes()) return;
-  if (operations.classList.contains("compared")) showComparedOperations(operations);
-  else showOperations(operations);
+  if (!open) return;
+  for (const part of panel.querySelectorAll("[data-source]")) {
+    if (part.hasChildNodes()) continue;
+    if (part.matches(".functions")) showFunctions(part);
+    else if (part.matches(".compared")) showComparedOperations(part);
+    else showOperations(part);
+  }
 }
 
 for (const row of document.querySelectorAll(".case")) {
