@@ -3,8 +3,9 @@
     python docs/make_pictures.py REPORT.html CHANGES.html GATE.html LAB.html CLASS.html PROFILE.txt
 
 REPORT.html: ``mnistbench report`` of a run of the suite; CHANGES.html: of two runs; GATE.html: of a
-gate with operations that got slower; LAB.html: ``mnistbench lab``; CLASS.html: ``mnistbench class
-merge``; PROFILE.txt: the output of ``mnistbench profile``.
+gate with operations that got slower, and functions of a case without operations; LAB.html:
+``mnistbench lab``; CLASS.html: ``mnistbench class merge``; PROFILE.txt: the output of ``mnistbench
+profile``.
 """
 
 import html
@@ -20,6 +21,8 @@ WIDTH = 1180
 HEIGHT = 760
 CHANGED = "summary:has-text('step convnet-b16-cpu on digits')"
 SLOWER = ".case:has(.worse):has(+ .panel .operations) .open"
+FUNCTIONS = ".panel:has(.functions):not(:has(.operations))"
+SLOWER_FUNCTIONS = f".case:has(.worse):has(+ {FUNCTIONS}) .open"
 TERMINAL = (
     '<body style="margin: 0; background: #17181c">'
     '<pre style="display: inline-block; margin: 0; padding: 20px;\n'
@@ -28,16 +31,22 @@ TERMINAL = (
 
 
 def reduce(name: str) -> None:
-    """Store a picture with 64 colors, rare ones among them: a third of the size."""
-    Image.open(IMAGES / name).convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE).save(
+    """Store a picture with 128 colors, rare ones among them: a third of the size."""
+    Image.open(IMAGES / name).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE).save(
         IMAGES / name, optimize=True
     )
 
 
 def screenshot(
-    browser: Browser, address: str, name: str, steps: list[str], top: str = "", width: int = WIDTH
+    browser: Browser,
+    address: str,
+    name: str,
+    steps: list[str],
+    top: str = "",
+    width: int = WIDTH,
+    hovered: str = "",
 ) -> None:
-    """Open the page, click each of the elements, scroll to an element, and save the picture."""
+    """Open the page, click each of the steps, scroll to ``top``, and save the picture."""
     window = {"width": width, "height": HEIGHT}
     with browser.new_context(viewport=window, color_scheme="light") as context:
         tab = context.new_page()
@@ -46,6 +55,8 @@ def screenshot(
             tab.locator(element).first.click()
         if top:
             tab.locator(top).first.evaluate("element => element.scrollIntoView()")
+        if hovered:
+            tab.locator(hovered).first.hover()
         tab.screenshot(path=IMAGES / name)
     reduce(name)
 
@@ -79,6 +90,15 @@ def main(report: str, changes: str, gate: str, lab: str, students: str, profile:
         screenshot(browser, page, "report.png", ["text=step convnet-b16-cpu on digits"])
         screenshot(browser, compared, "report-changes.png", [CHANGED], top=CHANGED)
         screenshot(browser, gated, "gate.png", [SLOWER], top="#cases", width=1320)
+        screenshot(
+            browser,
+            gated,
+            "gate-functions.png",
+            [SLOWER_FUNCTIONS],
+            top=".panel:visible h4",
+            width=1320,
+            hovered=".boxes .new",
+        )
         screenshot(
             browser, document, "lab.png", [], top="text=The most expensive operations >> nth=-1"
         )
