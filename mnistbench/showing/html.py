@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from mnistbench.core.units import printable
 from mnistbench.showing.report import Document
 
 
@@ -14,18 +13,10 @@ def html_document(document: Document, figures: Path) -> str:
 
     ``figures`` is the directory of its figures.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from mnistbench.showing.page.html_page import TEMPLATES  # it loads jinja2
 
-    environment = Environment(
-        loader=PackageLoader("mnistbench.showing", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(kind=lambda value: type(value).__name__, shown=printable)
-    environment.globals["data_uri"] = lambda name: (
-        "data:image/svg+xml;base64,"
-        + base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
-    )
-    return environment.get_template("document.html.jinja").render(document=document)
+    def data_uri(name: str) -> str:
+        drawing = (figures / f"{name}.svg").read_bytes()
+        return f"data:image/svg+xml;base64,{base64.b64encode(drawing).decode()}"
+
+    return TEMPLATES.get_template("document.html").render(document=document, data_uri=data_uri)

@@ -15,22 +15,29 @@ from typing import Any
 
 from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from mnistbench import __version__
 from mnistbench.core import units
 from mnistbench.showing.page import charts
 
-_TEMPLATES = Templates(
+#: All of them; text of a record or a name cannot be anything else in them.
+TEMPLATES = Templates(
     loader=PackageLoader("mnistbench", "showing/page/web"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
     # Control characters and marks of text direction in a name are escaped.
-    finalize=lambda value: units.printable(value) if type(value) is str else value,
+    finalize=lambda value: (
+        units.printable(value)
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    ),
 )
+TEMPLATES.filters["kind"] = lambda value: type(value).__name__
 # ``tojson`` writes <, >, & and ' as \uXXXX, so no text can end its element.
-_TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
 
 
 def html_page(template: str, **values: Any) -> str:
@@ -42,7 +49,7 @@ def html_page(template: str, **values: Any) -> str:
     """
     style = _source("page.css")
     script = _source("icicle.js") + _source("page.js")  # one program: page.js begins to run it
-    text = _TEMPLATES.get_template(template).render(
+    text = TEMPLATES.get_template(template).render(
         version=__version__,
         style=style,
         script=script,
@@ -55,7 +62,7 @@ def html_page(template: str, **values: Any) -> str:
 
 
 def _source(name: str) -> str:
-    return _TEMPLATES.loader.get_source(_TEMPLATES, name)[0]  # type: ignore[union-attr]
+    return TEMPLATES.loader.get_source(TEMPLATES, name)[0]  # type: ignore[union-attr]
 
 
 def _source_hash(text: str) -> str:
