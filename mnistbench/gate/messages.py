@@ -168,5 +168,5 @@ class SidePaths:
     parents: Sequence[int]  # positions of the paths that they continue; -1 of the first one
     last_functions: Sequence[int]  # positions in ``functions``
     calls: Sequence[float]  # in one iteration
-    self_ns: Sequence[float]  # in the shortest iteration
+    self_ns: Sequence[float]  # in one iteration
     operations: Sequence[CalledOperation] = ()

@@ -1,28 +1,35 @@
-"""Collects the call paths of a call: which function calls which, how often, and the self times.
+"""Collects the call paths of a call: which function calls which, how often, and their self times.
 
-A table of functions (:mod:`mnistbench.measuring.functions`) is made by cProfile, which is faster
-and knows the pairs of callers and callees alone. Here each path has a row of its own, so that the
-time of a function can be counted for the function that caused the calls.
+A table of functions (:mod:`mnistbench.measuring.functions`) has a row for each function. Here each
+path has one of its own, so that its time can be counted for the function that caused the calls.
 
-The clock is read at the beginning and at the end of each event, so the work of the collector
-belongs to no function. What is left of its cost, about 0.2 us for each call, belongs to the caller
-and the callee. Only the calling thread is seen. Does not import torch.
+Two collectors are needed. One of Python follows the paths and counts their calls; it makes short
+functions take ten times as long, so it measures no time. cProfile takes 0.1 us for each call, but
+knows pairs of callers and callees alone. The time of a path is its number of calls multiplied by
+the time of a call in its last pair. Only the calling thread is seen. Does not import torch.
 """
 
 from __future__ import annotations
 
+import cProfile
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-#: Most paths. Calls on further paths count for the path that they continue.
+#: Most paths. Calls on further paths are not counted.
 MOST_PATHS = 50_000
 
 #: The path that all others continue: what runs outside of functions.
 ROOT = 0
+
+#: The name of a function of C, in what cProfile calls it: ``<built-in method builtins.len>``,
+#: ``<method 'sub' of 're.Pattern' objects>``.
+_NAME_OF_C = re.compile(
+    r"<method '(?P<method>.+?)' |<built-in (?:method|function) (?:[\w.]+\.)?(?P<function>\w+)"
+)
 
 
 class BuiltIn(NamedTuple):
@@ -35,35 +42,48 @@ class BuiltIn(NamedTuple):
 #: A function: its code object if it is one of Python.
 Function = CodeType | BuiltIn
 
+#: What cProfile knows a function by: its code object, or of C its last name.
+ProfiledName = CodeType | str
+
+#: A function that is called, by what calls it; None as caller: by any.
+Pair = tuple[ProfiledName | None, ProfiledName]
+
 
 @dataclass
 class CallPaths:
-    """The call paths of some iterations, in columns; a path follows the one that it continues."""
+    """The call paths of an iteration, in columns; a path follows the one that it continues."""
 
     parents: list[int] = field(default_factory=lambda: [-1])  # positions of the paths continued
     functions: list[Function | None] = field(default_factory=lambda: [None])  # the last ones
-    calls: list[int] = field(default_factory=lambda: [0])  # of the last iteration
-    # Of each iteration: nanoseconds without those of the functions called, by path. Paths of later
-    # iterations are missing.
-    self_ns: list[list[int]] = field(default_factory=list)
+    calls: list[int] = field(default_factory=lambda: [0])
     _positions: dict[tuple[int, object], int] = field(default_factory=dict)
 
-    def collect(self, run: Callable[[], object]) -> None:
-        """Run an iteration.
+    @classmethod
+    def of(cls, run: Callable[[], object]) -> CallPaths:
+        """Run an iteration, and return its call paths.
 
         Raises:
             RuntimeError: another profiler is active in this process.
         """
-        if sys.getprofile() is not None:
-            raise RuntimeError("another profiler is active")
-        self.calls = [0] * len(self.parents)
-        self.self_ns.append([0] * len(self.parents))
-        collector = _CallCollector(self)
+        _check_unprofiled()
+        paths = cls()
+        collector = _CallCollector(paths)
         sys.setprofile(collector.on_event)
         try:
             run()
         finally:
             sys.setprofile(None)
+        return paths
+
+    def self_ns(self, call_ns: Mapping[Pair, float]) -> list[float]:
+        """Return the self time of each path, from that of a call of each pair."""
+        names = [function and _profiled_name(function) for function in self.functions]
+        return [
+            calls * call_ns.get((names[parent], name), call_ns.get((None, name), 0.0))
+            if name is not None
+            else 0.0
+            for parent, name, calls in zip(self.parents, names, self.calls, strict=True)
+        ]
 
     def position(self, path: int, function: Function) -> int | None:
         """Return the position of the path on which a path calls a function.
@@ -77,21 +97,7 @@ class CallPaths:
             self.parents.append(path)
             self.functions.append(function)
             self.calls.append(0)
-            self.self_ns[-1].append(0)
         return position
-
-    def shortest_ns(self) -> list[int]:
-        """Return the shortest self time of each path in the iterations that have it.
-
-        Other programs only add to it, and may add more to a path than it takes itself.
-        """
-        return [
-            min(
-                (times[path] for times in self.self_ns if path < len(times) and times[path]),
-                default=0,
-            )
-            for path in range(len(self.parents))
-        ]
 
 
 class _CallCollector:
@@ -99,16 +105,13 @@ class _CallCollector:
 
     def __init__(self, paths: CallPaths) -> None:
         self._paths = paths
-        self._self_ns = paths.self_ns[-1]
         self._here = ROOT
         self._beyond = 0  # calls on the stack that have no path, because there are MOST_PATHS
-        self._last_ns = perf_counter_ns()
 
     def on_event(self, frame: FrameType, event: str, argument: Any) -> None:
         """Count a call or the end of one, as ``sys.setprofile`` describes it."""
         if argument is sys.setprofile:  # the end of the iteration
             return
-        self._self_ns[self._here] += perf_counter_ns() - self._last_ns
         begins = event in ("call", "c_call")
         if self._beyond:
             self._beyond += 1 if begins else -1
@@ -122,7 +125,6 @@ class _CallCollector:
             else:
                 self._here = position
                 self._paths.calls[position] += 1
-        self._last_ns = perf_counter_ns()
 
     def _caller(self, code: CodeType | None) -> int:
         """Return the path that called the function that ends: one of C if the code is None.
@@ -144,3 +146,67 @@ def _built_in(function: Any) -> BuiltIn:
     return BuiltIn(
         function.__qualname__, type(function.__self__).__module__ if module is None else module
     )
+
+
+# ---- Times ---------------------------------------------------------------------------------------
+
+
+class CallTimes:
+    """The shortest self time of a call, of each pair of a caller and what it calls.
+
+    Other programs only add to a time, and may add more to a call than it takes itself.
+    """
+
+    def __init__(self) -> None:
+        self._call_ns: dict[Pair, float] = {}
+
+    @property
+    def call_ns(self) -> Mapping[Pair, float]:
+        """Nanoseconds by caller and function; those of any caller have None as caller."""
+        return self._call_ns
+
+    def collect(self, run: Callable[[], object]) -> None:
+        """Run an iteration.
+
+        Raises:
+            RuntimeError: another profiler is active in this process.
+        """
+        _check_unprofiled()
+        profiler = cProfile.Profile()
+        profiler.enable()
+        try:
+            run()
+        finally:
+            profiler.disable()
+        totals: dict[Pair, tuple[int, float]] = {}
+        for pair, calls, seconds in _pairs(profiler):
+            known_calls, known_seconds = totals.get(pair, (0, 0.0))
+            totals[pair] = (known_calls + calls, known_seconds + seconds)
+        for pair, (calls, seconds) in totals.items():
+            call_ns = 1e9 * seconds / calls
+            self._call_ns[pair] = min(call_ns, self._call_ns.get(pair, call_ns))
+
+
+def _pairs(profiler: cProfile.Profile) -> Iterator[tuple[Pair, int, float]]:
+    """Yield each pair with its calls and their self time in seconds."""
+    for entry in profiler.getstats():
+        function = _name(entry.code)
+        yield (None, function), entry.callcount, entry.inlinetime
+        for called in entry.calls or ():
+            yield (function, _name(called.code)), called.callcount, called.inlinetime
+
+
+def _check_unprofiled() -> None:
+    if sys.getprofile() is not None:
+        raise RuntimeError("another profiler is active")
+
+
+def _profiled_name(function: Function) -> ProfiledName:
+    return function.name.rpartition(".")[2] if isinstance(function, BuiltIn) else function
+
+
+def _name(code: CodeType | str) -> ProfiledName:
+    if isinstance(code, CodeType):
+        return code
+    match = _NAME_OF_C.match(code)
+    return (match["method"] or match["function"]) if match else code

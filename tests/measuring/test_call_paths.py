@@ -6,14 +6,11 @@ import sys
 import pytest
 
 from mnistbench.measuring import call_paths
-from mnistbench.measuring.call_paths import ROOT, BuiltIn, CallPaths
+from mnistbench.measuring.call_paths import ROOT, BuiltIn, CallPaths, CallTimes
 
 
-def collected(run, iterations=1):
-    paths = CallPaths()
-    for _ in range(iterations):
-        paths.collect(run)
-    return paths
+def collected(run):
+    return CallPaths.of(run)
 
 
 def shown(paths):
@@ -51,18 +48,6 @@ def test_each_path_has_its_own_calls():
         "/run/second/first": 1,
         "/run/second/first/leaf": 1,
     }
-
-
-def test_calls_are_those_of_the_last_iteration():
-    numbers = iter([3, 1])
-
-    def run():
-        for _ in range(next(numbers)):
-            leaf()
-
-    paths = collected(run, iterations=2)
-    assert shown(paths)["/run/leaf"] == 1
-    assert len(paths.self_ns) == 2
 
 
 def test_recursion_is_a_path_of_each_depth():
@@ -122,23 +107,7 @@ def test_a_generator_is_called_by_who_asks_for_the_next_item():
     assert calls["/run/leaf"] == 1
 
 
-def test_the_times_of_all_paths_are_that_of_the_iteration(monkeypatch):
-    """By a clock that each event reads twice."""
-    clock = iter(range(0, 10_000, 10))
-    monkeypatch.setattr(call_paths, "perf_counter_ns", lambda: next(clock))
-    paths = collected(leaf)
-    assert paths.self_ns == [[10, 10]]
-
-
-def test_the_shortest_time_of_each_path_counts():
-    """Of the iterations that have the path."""
-    paths = CallPaths()
-    paths.parents = [-1, 0, 0]
-    paths.self_ns = [[5], [2, 30, 0], [9, 10, 7]]
-    assert paths.shortest_ns() == [2, 10, 7]
-
-
-def test_beyond_the_most_paths_time_counts_for_the_path_before(monkeypatch):
+def test_calls_beyond_the_most_paths_are_not_counted(monkeypatch):
     monkeypatch.setattr(call_paths, "MOST_PATHS", 3)
 
     def run():
@@ -149,16 +118,15 @@ def test_beyond_the_most_paths_time_counts_for_the_path_before(monkeypatch):
     assert shown(collected(run)) == {"/run": 1, "/run/leaf": 2}
 
 
-def test_another_profiler_is_left_alone():
-    paths = CallPaths()
-
+@pytest.mark.parametrize("collect", [CallPaths.of, lambda run: CallTimes().collect(run)])
+def test_another_profiler_is_left_alone(collect):
     def other(*_):
         pass
 
     sys.setprofile(other)
     try:
         with pytest.raises(RuntimeError, match="another profiler"):
-            paths.collect(leaf)
+            collect(leaf)
         assert sys.getprofile() is other
     finally:
         sys.setprofile(None)
@@ -166,3 +134,63 @@ def test_another_profiler_is_left_alone():
 
 def test_the_root_is_no_function():
     assert collected(leaf).functions[ROOT] is None
+
+
+# ---- Times ---------------------------------------------------------------------------------------
+
+
+def spin(n):
+    return sum(range(n))
+
+
+def test_a_path_has_the_time_of_a_call_by_its_last_caller():
+    def short():
+        return sum(range(10))
+
+    def long():
+        return sum(range(300_000))
+
+    def run():
+        short()
+        short()
+        long()
+
+    times = CallTimes()
+    for _ in range(3):
+        times.collect(run)
+    paths = collected(run)
+    self_ns = dict(zip(shown(paths), paths.self_ns(times.call_ns)[1:], strict=True))
+    assert self_ns["/run/long/sum"] > 100 * self_ns["/run/short/sum"] > 0
+    assert self_ns["/run/short/sum"] == 2 * times.call_ns[short.__code__, "sum"]
+
+
+def test_the_shortest_time_of_a_call_counts():
+    numbers = iter([300_000, 10, 300_000])
+
+    def run():
+        spin(next(numbers))
+
+    times = CallTimes()
+    longest_ns = 0
+    for _ in range(3):
+        times.collect(run)
+        longest_ns = max(longest_ns, times.call_ns[spin.__code__, "sum"])
+    assert times.call_ns[spin.__code__, "sum"] < longest_ns / 10
+    assert times.call_ns[None, "sum"] == times.call_ns[spin.__code__, "sum"]
+
+
+def test_methods_of_c_and_of_derived_classes_have_the_time_of_their_name():
+    class Numbers(list):
+        pass
+
+    numbers = Numbers()
+
+    def run():
+        numbers.append(1)
+        numbers.sort()
+        json.encoder.encode_basestring_ascii("b")
+
+    times = CallTimes()
+    times.collect(run)
+    self_ns = collected(run).self_ns(times.call_ns)
+    assert min(self_ns[1:]) > 0

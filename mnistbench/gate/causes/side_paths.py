@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mnistbench.core.operation import OpKey
 from mnistbench.gate.messages import CalledOperation, SideFunction, SidePaths
-from mnistbench.measuring.call_paths import ROOT, CallPaths, Function
+from mnistbench.measuring.call_paths import ROOT, CallPaths, CallTimes, Function
 from mnistbench.measuring.functions import module_of_file, modules_of_files
 
 if TYPE_CHECKING:  # it needs torch
@@ -25,6 +25,7 @@ CASE = "the case"
 
 def side_paths(
     paths: CallPaths,
+    times: CallTimes,
     tree: Path,
     home: Path,
     loops: int,
@@ -33,7 +34,8 @@ def side_paths(
     """Return call paths with the names of their functions.
 
     Args:
-        paths: as they were collected.
+        paths: of an iteration.
+        times: of calls.
         tree: of the side.
         home: folder of the gate's own copy, whose functions are left out.
         loops: number of times that an iteration has repeated the call.
@@ -45,7 +47,7 @@ def side_paths(
     parents = [-1]
     last_functions = [0]
     calls = [1.0]
-    shortest_ns = paths.shortest_ns()
+    own_ns = paths.self_ns(times.call_ns)
     self_ns = [0.0]  # of the gate's own functions
     for path, function in enumerate(paths.functions):
         if path == ROOT or function is None:
@@ -59,7 +61,7 @@ def side_paths(
         named = names.named(function)
         last_functions.append(functions.setdefault(named, len(functions)))
         calls.append(paths.calls[path] / loops)
-        self_ns.append(shortest_ns[path] / loops)
+        self_ns.append(own_ns[path] / loops)
     return SidePaths(
         list(functions), parents, last_functions, calls, self_ns, _called(callers, functions)
     )

@@ -17,8 +17,8 @@ from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 #: Beginning of a line that names a cause.
 LIKELY = "likely cause: "
 
-#: Most functions that are named for an operation.
-MOST_CALLERS = 3
+#: Most functions that are named in a list.
+MOST_NAMED = 3
 
 #: What the times of a cause are.
 _PROFILED = "in a profiled iteration"
@@ -43,16 +43,27 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
         return f"cause not known: {profile.why_not}"
     if finding.quantity.is_operation:
         functions = callers(profile, finding.quantity.members)
-        return f"{LIKELY}called by {units.and_more(functions, MOST_CALLERS)}" if functions else ""
+        return f"{LIKELY}called by {units.and_more(functions, MOST_NAMED)}" if functions else ""
     explained = causes_of(finding, verdict)
     assert explained is not None, "there are call paths"
     change = units.duration(explained.change_ns, signed=True)
     if not explained.functions:
-        return f"no cause found: {change} {_PROFILED}"
+        runs = units.and_more([*map(named, _differing(profile))], MOST_NAMED)
+        return f"no cause found: {change} {_PROFILED}{f', which runs {runs}' if runs else ''}"
     first = explained.functions[0]
     if explained.are_enough:
         return f"{LIKELY}{_described(first, change)}"
     return f"no function explains half of the change; most of it: {_described(first, change)}"
+
+
+def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
+    """Return the functions that differ themselves, those of the most time first."""
+    times_ns: dict[int, int] = defaultdict(int)
+    for path in profile.paths:
+        times_ns[path.function] += max(path.base_self_ns, path.head_self_ns)
+    ranked = sorted(times_ns, key=lambda function: -times_ns[function])
+    functions = [profile.functions[function] for function in ranked]
+    return [function for function in functions if function.differs_itself]
 
 
 def callers(profile: CaseProfile, operations: Collection[OpKey]) -> list[str]:

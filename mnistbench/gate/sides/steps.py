@@ -18,13 +18,13 @@ import contextlib
 import math
 import random
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.gate.causes.side_paths import side_paths
@@ -33,8 +33,10 @@ from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
 from mnistbench.gate.sides.session import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
-from mnistbench.measuring.call_paths import CallPaths
+from mnistbench.measuring.call_paths import CallPaths, CallTimes
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue
+
+_T = TypeVar("_T")
 
 #: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an
 #: iteration) are made. For cases whose pairs have the same variance, this minimizes the sum of the
@@ -47,11 +49,11 @@ PROFILED_PAIRS = (2.6, 5, 16)
 FEW_PAIRS = (1.5, 5, 12)
 BLOCKS = (3.5, 5, 16)
 
-#: Pairs of iterations whose call paths are collected: fewest and most.
-PATHS_PAIRS = (3, 9)
-#: The most are not made if they take longer than this without the collector, in nanoseconds.
-PATHS_NS = 300_000_000
-#: Effort of their samples: the collector makes a short function take ten times as long.
+#: Pairs of iterations whose calls are timed: fewest and most.
+CALLS_PAIRS = (3, 25)
+#: Those beyond the fewest are not made if they take longer without a profiler, in nanoseconds.
+CALLS_NS = 500_000_000
+#: Effort of their samples: a profiler makes a short function take several times as long.
 SHORT_SAMPLES = 0.1
 
 #: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
@@ -145,8 +147,8 @@ class SideRun:
         device_ns = None if sample.device_ns is None else sample.device_ns + spun.wall_ns
         return Sample(sample.wall_ns + spun.wall_ns, sample.cpu_ns + spun.cpu_ns, device_ns)
 
-    def collect_paths(self, paths: CallPaths) -> None:
-        """Run an iteration and collect its call paths.
+    def collected(self, collect: Callable[[SideCase], _T]) -> _T:
+        """Return what is collected of an iteration.
 
         Raises:
             SideError: the code of the side raises, or has a profiler of its own.
@@ -155,7 +157,7 @@ class SideRun:
             self.case.prepare()
             try:
                 with gc_paused():
-                    paths.collect(self.case)
+                    return collect(self.case)
             finally:
                 self.case.finish()
 
@@ -262,9 +264,10 @@ def measure_paths(
     steps = Lockstep(side_run, turns, order, coin)
     steps.build()
     iteration_ns = steps.calibrate(steps.warm_up(), SHORT_SAMPLES)
-    paths = steps.collect_paths(iteration_ns)
+    paths = steps.find_paths()
+    times = steps.time_calls(iteration_ns)
     callers = steps.find_callers()
-    return asdict(side_paths(paths, side_run.side.tree, home, side_run.case.loops, callers))
+    return asdict(side_paths(paths, times, side_run.side.tree, home, side_run.case.loops, callers))
 
 
 class Lockstep:
@@ -398,14 +401,21 @@ class Lockstep:
         self._side_run.iterations += blocks * size
         return blocks * size / (full_number * full_size)
 
-    def collect_paths(self, iteration_ns: int) -> CallPaths:
-        """In turn: run iterations whose call paths are collected."""
+    def find_paths(self) -> CallPaths:
+        """In turn: return the call paths of an iteration."""
         paths = CallPaths()
-        few, many = PATHS_PAIRS
-        pairs = max(few, min(many, PATHS_NS // iteration_ns))
-        for _ in self._turns.of(in_pairs(self._order, self._coin, pairs)):
-            self._side_run.collect_paths(paths)
+        for _ in self._turns.of(self._order):
+            paths = self._side_run.collected(CallPaths.of)
         return paths
+
+    def time_calls(self, iteration_ns: int) -> CallTimes:
+        """In turn: time the calls of iterations."""
+        times = CallTimes()
+        few, many = CALLS_PAIRS
+        pairs = max(few, min(many, CALLS_NS // iteration_ns))
+        for _ in self._turns.of(in_pairs(self._order, self._coin, pairs)):
+            self._side_run.collected(times.collect)
+        return times
 
     def find_callers(self) -> Mapping[Any, int]:
         """In turn: return what calls each operation of the case."""

@@ -31,7 +31,7 @@ class CallPath:
     function: int  # position of the last function
     base_calls: float
     head_calls: float
-    # In the shortest iteration, without the functions that it calls.
+    # Without the functions that it calls.
     base_self_ns: int
     head_self_ns: int
 

@@ -78,6 +78,13 @@ def test_an_improvement_has_its_cause_in_the_next_line():
             "likely cause: re.compile: +950 us of +950 us in a profiled iteration",
         ),
         (
+            profile(CallPath(0, 1, 1, 1, 50_000, 40_000), CallPath(0, 2, 1, 1, 9_000, 9_000)),
+            (
+                "no cause found: -10.0 us in a profiled iteration, which runs pkg/parse.py:read "
+                "(changed)"
+            ),
+        ),
+        (
             profile(CallPath(0, 3, 1, 1, 50_000, 10_000)),
             "no cause found: -40.0 us in a profiled iteration",
         ),
