@@ -66,7 +66,7 @@ PROJECTS = {
     )
 }
 
-#: Options of pytest that the suites need. Without them cases are given by their node IDs.
+#: Options of pytest that a suite needs beside the node IDs of its cases.
 SUITE_OPTIONS = {
     "dbus-fast": NO_ASYNCIO,
     "multidict": ("--no-c-extensions", *NO_ASYNCIO),
