@@ -69,7 +69,6 @@ PROJECTS = {
 #: Options of pytest that a suite needs beside the node IDs of its cases.
 SUITE_OPTIONS = {
     "dbus-fast": NO_ASYNCIO,
-    "multidict": ("--no-c-extensions", *NO_ASYNCIO),
     "yarl": NO_ASYNCIO,
 }
 
@@ -126,11 +125,6 @@ COMMITS = (
     ),
     Commit("graphql-core", "629b763a", ("tests/benchmarks/test_parser.py",)),
     Commit(
-        "multidict",
-        "6097b608",
-        ("tests/test_multidict_benchmarks.py", "-k", "multidict_update_str"),
-    ),
-    Commit(
         "pint",
         "2dcab3a3",
         (
@@ -146,6 +140,7 @@ COMMITS = (
         ("tests/test_url_benchmarks.py", "-k", "empty_path_uncached or raw_path_qs_uncached"),
     ),
     Commit("yarl", "8e445f4b", ("tests/test_url_benchmarks.py", "-k", "parent")),
+    Commit("yarl", "96649e78", ("tests/test_url_benchmarks.py", "-k", "update_query_none")),
     Commit("yarl", "0608fdd7", ("tests/test_url_benchmarks.py", "-k", "with_name")),
     Commit("yarl", "fcb8d7c8", ("tests/test_url_benchmarks.py", "-k", "with_host or with_port")),
 )
