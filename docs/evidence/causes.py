@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -66,10 +67,9 @@ PROJECTS = {
     )
 }
 
-#: Options of pytest that the suites need. Without them cases are given by their node IDs.
+#: Options of pytest that a suite needs beside the node IDs of its cases.
 SUITE_OPTIONS = {
     "dbus-fast": NO_ASYNCIO,
-    "multidict": ("--no-c-extensions", *NO_ASYNCIO),
     "yarl": NO_ASYNCIO,
 }
 
@@ -126,11 +126,6 @@ COMMITS = (
     ),
     Commit("graphql-core", "629b763a", ("tests/benchmarks/test_parser.py",)),
     Commit(
-        "multidict",
-        "6097b608",
-        ("tests/test_multidict_benchmarks.py", "-k", "multidict_update_str"),
-    ),
-    Commit(
         "pint",
         "2dcab3a3",
         (
@@ -146,6 +141,7 @@ COMMITS = (
         ("tests/test_url_benchmarks.py", "-k", "empty_path_uncached or raw_path_qs_uncached"),
     ),
     Commit("yarl", "8e445f4b", ("tests/test_url_benchmarks.py", "-k", "parent")),
+    Commit("yarl", "96649e78", ("tests/test_url_benchmarks.py", "-k", "update_query_none")),
     Commit("yarl", "0608fdd7", ("tests/test_url_benchmarks.py", "-k", "with_name")),
     Commit("yarl", "fcb8d7c8", ("tests/test_url_benchmarks.py", "-k", "with_host or with_port")),
 )
@@ -171,7 +167,13 @@ class Finding:
     case: str
     verdict: str
     change: float  # of its time, as a share
+    profiled_change_ns: float | None = None  # of an iteration; None if it was not profiled
     causes: Sequence[Cause] = ()
+
+    @property
+    def no_cause(self) -> str:
+        """Say why there is no cause."""
+        return "not profiled" if self.profiled_change_ns is None else "no cause"
 
     def rank(self, functions: Iterable[str]) -> int:
         """Return the place of the first of these functions among the causes; 0 if it has none."""
@@ -224,17 +226,20 @@ def findings_of(report: dict[str, Any]) -> Iterator[Finding]:
 
     The causes are of the case, whichever of its times was found slower.
     """
-    changes: dict[str, tuple[str, float]] = {}
-    causes: dict[str, tuple[Cause, ...]] = {}
+    findings: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for finding in report["findings"]:
-        estimate = finding["confirmed"] or finding["screened"]
-        if finding["verdict"] not in (REGRESSED, IMPROVED) or estimate["kind"] == "once":
-            continue
-        changes.setdefault(estimate["case"], (finding["verdict"], estimate["change"]))
-        named = (as_cause(cause) for cause in finding.get("causes", ()))
-        causes[estimate["case"]] = causes.get(estimate["case"]) or tuple(named)
-    for case, (verdict, change) in changes.items():
-        yield Finding(case, verdict, round(change, 4), causes[case])
+        if finding["verdict"] in (REGRESSED, IMPROVED) and finding["screened"]["kind"] != "once":
+            findings[finding["screened"]["case"]].append(finding)
+    for case, findings_of_case in findings.items():
+        first = findings_of_case[0]
+        explained = max(findings_of_case, key=lambda finding: len(finding.get("causes", ())))
+        yield Finding(
+            case,
+            first["verdict"],
+            round((first["confirmed"] or first["screened"])["change"], 4),
+            explained.get("profiled_change_ns"),
+            tuple(as_cause(cause) for cause in explained.get("causes", ())),
+        )
 
 
 def as_cause(fields: dict[str, Any]) -> Cause:
@@ -306,7 +311,7 @@ def injection_row(injection: Injection, result: Result) -> str:
     return row(
         *cells,
         percent(finding.change, signed=True),
-        cause_text(finding.causes[0]) if finding.causes else "no cause",
+        cause_text(finding.causes[0]) if finding.causes else finding.no_cause,
         str(finding.rank(injection.functions) or "none"),
     )
 
@@ -315,7 +320,8 @@ def cause_text(cause: Cause) -> str:
     base, head = (f"{calls:g}" for calls in cause.calls)
     calls = base if base == head else f"{base} -> {head}"
     name = cause.function.rpartition(":")[2]
-    return f"`{name}` ({cause.how}), {duration(cause.change_ns, signed=True)}, calls {calls}"
+    how = f" ({cause.how})" if cause.how else ""
+    return f"`{name}`{how}, {duration(cause.change_ns, signed=True)}, calls {calls}"
 
 
 def summary(measured_injections: Sequence[tuple[Injection, Result]]) -> Iterator[str]:
@@ -395,7 +401,7 @@ def commit_lines(clone: Path, commit: Commit, result: Result) -> Iterator[str]:
         for place, cause in enumerate(finding.causes[:FEW], 1):
             yield f"  {place}. {cause_text(cause)}"
         if not finding.causes:
-            yield "  no cause"
+            yield f"  {finding.no_cause}"
 
 
 if __name__ == "__main__":
