@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mnistbench.gate.report.causes import causes_of
+from mnistbench.gate.report.causes import cause_text, causes_of
 from mnistbench.gate.report.notes import far_launches, united_differences
 from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.statistics.permutation import CONFIDENCE
@@ -127,9 +127,11 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
 def _causes(finding: LaunchFinding, verdict: Verdict) -> dict[str, Any]:
     """Return the functions that explain a finding, the most probable cause first."""
     explained = causes_of(finding, verdict)
+    text = cause_text(finding, verdict)
     if explained is None:
-        return {"profiled_change_ns": None, "causes": []}
+        return {"cause": text, "profiled_change_ns": None, "causes": []}
     return {
+        "cause": text,
         "profiled_change_ns": explained.change_ns,
         "causes": [
             {

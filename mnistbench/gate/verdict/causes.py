@@ -32,7 +32,7 @@ LEAST_SHARE = 0.05
 
 @dataclass(frozen=True)
 class CallCounts:
-    """CallCounts of a function in one iteration."""
+    """How often a function is called in one iteration."""
 
     function: str
     base: float

@@ -122,6 +122,7 @@ def test_json_has_all_causes():
     finding = next(
         finding for finding in report["findings"] if finding["screened"]["kind"] == "iteration"
     )
+    assert finding["cause"].startswith("likely cause: pkg/parse.py:read (changed): ")
     assert finding["profiled_change_ns"] == 1_060_500
     assert finding["causes"] == [
         {
@@ -132,6 +133,11 @@ def test_json_has_all_causes():
             "makes": None,
         }
     ]
+
+
+def test_json_says_why_there_is_no_cause():
+    report = json.loads(rendered(verdict(SLOWER, CaseProfile(why_not="interrupted")), "json", 3))
+    assert {finding["cause"] for finding in report["findings"]} == {"cause not known: interrupted"}
 
 
 def test_calls_of_functions_are_exact_differences_after_those_of_operations():
