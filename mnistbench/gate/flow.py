@@ -66,6 +66,10 @@ RESAMPLING_S = 60.0
 SAME_SHARE = 0.75
 #: Most cases whose functions are profiled.
 MOST_PROFILED = 30
+#: Time that the profile of a case may take, in seconds.
+PROFILE_S = 3.0
+#: Why a case is not profiled.
+_NO_ROOM = "the budget leaves no time to profile it; increase --budget"
 #: Most launches of the same code.
 MOST_SAME = 5 * SIZE
 
@@ -381,29 +385,41 @@ class _Gate:
                 node_id = verdict.header.node_id(quantity.case)
                 changes[node_id] = max(change, changes.get(node_id, 0.0))
         ranked = sorted(changes, key=lambda node_id: -changes[node_id])
-        cases = ranked[:MOST_PROFILED]
-        profiles = {
-            node_id: CaseProfile(
-                why_not=f"{units.counted(MOST_PROFILED, 'case is', 'cases are')} profiled at most"
-            )
-            for node_id in ranked[MOST_PROFILED:]
-        }
-        if not cases:
-            return profiles
+        if not ranked:
+            return {}
         self._progress.say("profiling the functions of what is slower or faster")
-        why_not = ""
+        room_s = self._budget.left_s - self._budget.loading_s
+        most = int(max(0, min(MOST_PROFILED, room_s / PROFILE_S)))
+        at_most = f"{units.counted(most, 'case is', 'cases are')} profiled at most"
+        too_many = CaseProfile(why_not=at_most if most == MOST_PROFILED else _NO_ROOM)
+        profiles = dict.fromkeys(ranked[most:], too_many)
+        for node_id in ranked[:most]:
+            device = str(self._measured.header.sides.head.cases[node_id].params["device"])
+            if device != "cpu":
+                profiles[node_id] = CaseProfile(
+                    why_not=f"functions take no time of the device ({device})"
+                )
+        return profiles | self._profiled([case for case in ranked if case not in profiles])
+
+    def _profiled(self, cases: Sequence[str]) -> dict[str, CaseProfile]:
+        """Collect the call paths of cases; if one of several fails, of each alone."""
+        if not cases:
+            return {}
         rounds = self._rounds
+        why_not = "its test did not run again"
+        profiles: dict[str, CaseProfile] = {}
         try:
             if self._budget.loading_s > self._budget.left_s:
-                why_not = "the budget leaves no time to find the cause; increase --budget"
+                why_not = _NO_ROOM
             else:
-                profiles |= measure_profiles(rounds.plan, self._seed, cases, rounds.log, self._code)
+                profiles = measure_profiles(rounds.plan, self._seed, cases, rounds.log, self._code)
         except LaunchError as error:
+            if len(cases) > 1:
+                return {case: self._profiled([case])[case] for case in cases}
             why_not = f"its functions could not be profiled: {error}"
         except KeyboardInterrupt:
             why_not = "interrupted"
-        missing = CaseProfile(why_not=why_not or "its test did not run again")
-        return dict.fromkeys(cases, missing) | profiles
+        return dict.fromkeys(cases, CaseProfile(why_not=why_not)) | profiles
 
     # ---- Qualify a machine -----------------------------------------------------------------------
 

@@ -12,24 +12,19 @@ the time of a call in its last pair. Only the calling thread is seen. Does not i
 from __future__ import annotations
 
 import cProfile
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from mnistbench.measuring.functions import name_of_c
+
 #: Most paths. Calls on further paths are not counted.
-MOST_PATHS = 50_000
+MOST_PATHS = 20_000
 
 #: The path that all others continue: what runs outside of functions.
 ROOT = 0
-
-#: The name of a function of C, in what cProfile calls it: ``<built-in method builtins.len>``,
-#: ``<method 'sub' of 're.Pattern' objects>``.
-_NAME_OF_C = re.compile(
-    r"<method '(?P<method>.+?)' |<built-in (?:method|function) (?:[\w.]+\.)?(?P<function>\w+)"
-)
 
 
 class BuiltIn(NamedTuple):
@@ -56,7 +51,9 @@ class CallPaths:
     parents: list[int] = field(default_factory=lambda: [-1])  # positions of the paths continued
     functions: list[Function | None] = field(default_factory=lambda: [None])  # the last ones
     calls: list[int] = field(default_factory=lambda: [0])
-    _positions: dict[tuple[int, object], int] = field(default_factory=dict)
+    # By the path continued and the function; of Python the id of its code, because the code of
+    # another file may be equal.
+    _positions: dict[tuple[int, int | BuiltIn], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Callable[[], object]) -> CallPaths:
@@ -90,10 +87,11 @@ class CallPaths:
 
         None if there are MOST_PATHS.
         """
-        position = self._positions.get((path, function))
+        key = (path, function if isinstance(function, BuiltIn) else id(function))
+        position = self._positions.get(key)
         if position is None and len(self.parents) < MOST_PATHS:
             position = len(self.parents)
-            self._positions[path, function] = position
+            self._positions[key] = position
             self.parents.append(path)
             self.functions.append(function)
             self.calls.append(0)
@@ -173,7 +171,10 @@ class CallTimes:
         """
         _check_unprofiled()
         profiler = cProfile.Profile()
-        profiler.enable()
+        try:
+            profiler.enable()
+        except ValueError as error:  # since Python 3.12, of another cProfile
+            raise RuntimeError(str(error)) from error
         try:
             run()
         finally:
@@ -206,7 +207,4 @@ def _profiled_name(function: Function) -> ProfiledName:
 
 
 def _name(code: CodeType | str) -> ProfiledName:
-    if isinstance(code, CodeType):
-        return code
-    match = _NAME_OF_C.match(code)
-    return (match["method"] or match["function"]) if match else code
+    return code if isinstance(code, CodeType) else name_of_c(code)[0].rpartition(".")[2]

@@ -45,6 +45,9 @@ _FUNCTION = re.compile(r"<built-in (?:method|function) (?:(?P<module>[\w.]+)\.)?
 #: A method that is bound to a type: ``<built-in method __new__ of type object at 0x7f0c>``.
 _BOUND = re.compile(r"<built-in method (?P<name>\w+) of (?P<type>\w+) object at 0x[0-9A-Fa-f]+>")
 
+#: A method of C that a function of Python overrides: ``<function Numbers.append at 0x7f0c>``.
+_OVERRIDDEN = re.compile(r"<function (?P<name>[\w.<>]+) at 0x[0-9A-Fa-f]+>")
+
 #: An address in a name, which differs between processes.
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
@@ -225,18 +228,20 @@ def _key_of_c(text: str) -> OpKey:
     if text.startswith(f"<function {_visible.__qualname__}."):
         # cProfile looks a bound method up in its type, where the operator of the profile is.
         return (IN_TORCH, "", NO_MODULE)
-    if match := _METHOD.fullmatch(text):
-        name = f"{match['type']}.{match['name']}"
-        module = match["module"] or _BUILTINS
-    elif match := _FUNCTION.fullmatch(text):
-        name = match["name"]
-        module = match["module"] or _BUILTINS
-    elif match := _BOUND.fullmatch(text):
-        name = f"{match['type']}.{match['name']}"
-        module = _BUILTINS
-    else:
-        name = _ADDRESS.sub("", text)
-        module = _BUILTINS
+    name, module = name_of_c(text)
     if module.partition(".")[0] == "torch":
         return (IN_TORCH, "", NO_MODULE)
     return (name, "", module)
+
+
+def name_of_c(text: str) -> tuple[str, str]:
+    """Return qualified name and module of a function of C, from what cProfile calls it."""
+    if match := _METHOD.fullmatch(text):
+        return f"{match['type']}.{match['name']}", match["module"] or _BUILTINS
+    if match := _FUNCTION.fullmatch(text):
+        return match["name"], match["module"] or _BUILTINS
+    if match := _BOUND.fullmatch(text):
+        return f"{match['type']}.{match['name']}", _BUILTINS
+    if match := _OVERRIDDEN.fullmatch(text):
+        return match["name"], _BUILTINS
+    return _ADDRESS.sub("", text), _BUILTINS

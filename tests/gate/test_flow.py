@@ -1229,6 +1229,28 @@ def test_a_launch_that_fails_is_why_there_is_no_cause(gate, launches, monkeypatc
     assert profile.why_not == "its functions could not be profiled: head: was killed"
 
 
+def test_if_one_of_several_cases_fails_the_others_are_profiled_alone(gate, launches, monkeypatch):
+    launches.factors = {QUICK: 1.1, SLOW: 1.2}
+
+    def fail(plan, seed, cases, log, code):
+        if SLOW in cases:
+            raise LaunchError("head: has a profiler of its own")
+        return dict.fromkeys(cases, PROFILE)
+
+    monkeypatch.setattr(flow, "measure_profiles", fail)
+    profiles = gate(launches=LAUNCHES).end.profiles
+    assert profiles[QUICK] == PROFILE
+    assert "has a profiler of its own" in profiles[SLOW].why_not
+
+
+def test_a_budget_leaves_time_for_some_cases(gate, launches, monkeypatch):
+    monkeypatch.setattr(flow, "PROFILE_S", 2_000.0)
+    launches.factors = {QUICK: 1.1, SLOW: 1.2}
+    profiles = gate(launches=LAUNCHES, budget_s=4_000).end.profiles
+    assert profiles[SLOW] == PROFILE
+    assert "increase --budget" in profiles[QUICK].why_not
+
+
 def test_a_case_that_does_not_run_again_has_no_cause(gate, launches, monkeypatch):
     launches.factors[SLOW] = 1.1
     monkeypatch.setattr(flow, "measure_profiles", lambda *_: {})

@@ -107,6 +107,25 @@ def test_a_generator_is_called_by_who_asks_for_the_next_item():
     assert calls["/run/leaf"] == 1
 
 
+def test_equal_code_of_two_files_are_two_functions():
+    """Such as that of two dataclasses with the same fields."""
+    functions = []
+    for file in ("a.py", "b.py"):
+        namespace = {"leaf": leaf}
+        exec(compile("def f():\n    return leaf()\n", file, "exec"), namespace)
+        functions.append(namespace["f"])
+
+    def run():
+        for function in functions:
+            function()
+
+    paths = collected(run)
+    assert shown(paths)["/run/f/leaf"] == 1
+    files = {function.co_filename for function in paths.functions if hasattr(function, "co_name")}
+    assert {"a.py", "b.py"} <= files
+    assert len(paths.parents) == 6
+
+
 def test_calls_beyond_the_most_paths_are_not_counted(monkeypatch):
     monkeypatch.setattr(call_paths, "MOST_PATHS", 3)
 

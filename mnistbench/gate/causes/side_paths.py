@@ -98,12 +98,12 @@ class _FunctionNames:
     def __init__(self, tree: Path) -> None:
         self._tree = tree
         self._modules = modules_of_files()
-        self._known: dict[Function, SideFunction] = {}
+        self._known: dict[int, SideFunction] = {}  # by id: equal code may be of another file
 
     def named(self, function: Function) -> SideFunction:
-        if function not in self._known:
-            self._known[function] = self._named(function)
-        return self._known[function]
+        if id(function) not in self._known:
+            self._known[id(function)] = self._named(function)
+        return self._known[id(function)]
 
     def _named(self, function: Function) -> SideFunction:
         if not isinstance(function, CodeType):

@@ -60,6 +60,8 @@ class Changes:
 
     # (path, qualified name) -> how
     functions: dict[tuple[str, str], str] = field(default_factory=dict)
+    # Functions whose statement differs itself: their code, a default or a decorator.
+    redefined: set[tuple[str, str]] = field(default_factory=set)
     names: dict[Name, str] = field(default_factory=dict)  # -> why
     # Of the names those of functions that an attribute of this name does not mean.
     not_attributes: set[Name] = field(default_factory=set)
@@ -214,6 +216,7 @@ def changes(sides: Mapping[str, SideCode], differing: Iterable[str]) -> Changes:
         else:
             for name, how in changed_functions(base, head).items():
                 result.functions[path, name] = how
+                result.redefined.add((path, name))
             spreading.compare(path, base, head)
     for path in sorted(imported):
         spreading.load(path)
@@ -253,6 +256,7 @@ class _Spreading:
                 how = CHANGED if of_base and of_head else NEW if of_head else GONE
                 for side, listed in ((BASE, of_base), (HEAD, of_head)):
                     for statement in listed:
+                        self._result.redefined.add((path, statement.defines))
                         self._add(side, path, statement, f"{path}:{statement.line} {how}", how)
         for moved in (_moved(_orders(base), _orders(head)), self._moved_runs(path, base, head)):
             for side, statements_of_side in zip((BASE, HEAD), moved, strict=True):

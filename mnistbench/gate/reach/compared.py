@@ -49,16 +49,17 @@ class ComparedCode:
 
         CHANGED, NEW or GONE, or how it uses what differs; empty if it does not differ.
         """
-        why = self.why(side, code)
-        how = self.changes.functions.get((code.path, code.name), "")
-        itself = how.rpartition(" ")[2]  # a statement that differs itself is ``a.py:3 changed``
-        if itself in (CHANGED, NEW, GONE):
-            return itself, True
+        function = (code.path, code.name)
+        how = self.changes.functions.get(function, "")
+        if function in self.changes.redefined and how:
+            return (how if how in (NEW, GONE) else CHANGED), True
         if how:
-            return f"has a definition that {how.partition(' ')[2]}", False
-        reason = why.removeprefix(f"runs {code.path}:{code.name}")
+            return f"has a definition that differs ({how})", False
+        reason = self.why(side, code).removeprefix(f"runs {code.path}:{code.name}")
         if reason.startswith(" ("):
             return f"is of a class that differs {reason.strip()}", False
+        if reason.startswith(" of "):
+            return f"is{reason}", False
         return reason.removeprefix(", which ").removeprefix(", and ").strip(), False
 
 

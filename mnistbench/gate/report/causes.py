@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
 
 from mnistbench.core import units
-from mnistbench.core.operation import OpKey
 from mnistbench.gate.statistics.case_profile import CaseProfile, ProfiledFunction
 from mnistbench.gate.verdict.causes import CallCounts, Cause, Causes, causes
 from mnistbench.gate.verdict.findings import LaunchFinding
@@ -20,6 +18,10 @@ LIKELY = "likely cause: "
 #: Most functions that are named in a list.
 MOST_NAMED = 3
 
+#: Share of the change of a case that iterations with a profiler have to show, at least: the rest
+#: may be what they do not see, such as other work of a built-in operator.
+LEAST_SHOWN = 0.25
+
 #: What the times of a cause are.
 _PROFILED = "in a profiled iteration"
 
@@ -30,8 +32,9 @@ def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
     if profile is None or profile.why_not or not finding.quantity.is_case:
         return None
     explained = causes(profile)
-    goes_along = (explained.change_ns > 0) == (finding.verdict == REGRESSED)
-    return explained if goes_along else Causes(explained.change_ns, ())
+    quantity = finding.best.quantity
+    shown = explained.change_ns / (quantity.head_ns - quantity.base_ns or 1)
+    return explained if shown >= LEAST_SHOWN else Causes(explained.change_ns, ())
 
 
 def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
@@ -42,7 +45,7 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     if profile.why_not:
         return f"cause not known: {profile.why_not}"
     if finding.quantity.is_operation:
-        functions = callers(profile, finding.quantity.members)
+        functions = _callers(profile, finding)
         return f"{LIKELY}called by {units.and_more(functions, MOST_NAMED)}" if functions else ""
     explained = causes_of(finding, verdict)
     assert explained is not None, "there are call paths"
@@ -53,7 +56,7 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     first = explained.functions[0]
     if explained.are_enough:
         return f"{LIKELY}{_described(first, change)}"
-    return f"no function explains half of the change; most of it: {_described(first, change)}"
+    return f"no function explains half of the change; the largest part: {_described(first, change)}"
 
 
 def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
@@ -66,14 +69,19 @@ def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
     return [function for function in functions if function.differs_itself]
 
 
-def callers(profile: CaseProfile, operations: Collection[OpKey]) -> list[str]:
-    """Return the functions that differ and call operations, those of the largest change first."""
+def _callers(profile: CaseProfile, finding: LaunchFinding) -> list[str]:
+    """Return the functions that differ and call an operation, those of the largest change first.
+
+    Not those whose calls of it have changed the other way.
+    """
+    sign = 1 if finding.verdict == REGRESSED else -1
     changes_ns: dict[int, int] = defaultdict(int)
     for called in profile.operations:
-        if called.operation in operations and called.function is not None:
-            changes_ns[called.function] += called.head_ns - called.base_ns
-    ranked = sorted(changes_ns, key=lambda function: -abs(changes_ns[function]))
-    return [named(profile.functions[function]) for function in ranked]
+        if called.operation in finding.quantity.members and called.function is not None:
+            changes_ns[called.function] += sign * (called.head_ns - called.base_ns)
+    ranked = sorted(changes_ns, key=lambda function: -changes_ns[function])
+    grew = [function for function in ranked if changes_ns[function] > 0]
+    return [named(profile.functions[function]) for function in grew or ranked]
 
 
 def named(function: ProfiledFunction) -> str:
@@ -93,12 +101,12 @@ def _profile(finding: LaunchFinding, verdict: Verdict) -> CaseProfile | None:
 
 def _described(cause: Cause, change: str) -> str:
     part = units.duration(cause.change_ns, signed=True)
-    calls = [f"{part} of {change} {_PROFILED}"]
+    texts = [f"{part} of {change} {_PROFILED}"]
     if cause.calls.base != cause.calls.head:
-        calls.append(f"called {_calls(cause.calls)} times")
+        texts.append(f"called {_calls(cause.calls)} times")
     if cause.makes:
-        calls.append(f"calls {cause.makes.function} {_calls(cause.makes)} times")
-    return f"{named(cause.profiled)}: {'; '.join(calls)}"
+        texts.append(f"calls {cause.makes.function} {_calls(cause.makes)} times")
+    return f"{named(cause.profiled)}: {'; '.join(texts)}"
 
 
 def _calls(calls: CallCounts) -> str:

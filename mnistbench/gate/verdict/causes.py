@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mnistbench.core.operation import BACKWARD
@@ -112,37 +112,40 @@ class _Attribution:
         self.parts_ns: dict[int, float] = defaultdict(float)  # by function
         # Of the parts those of calls, by the function to blame and the called one.
         self._by_calls_ns: dict[tuple[int, int], float] = defaultdict(float)
+        self._by_calls: dict[tuple[int, int], set[int]] = defaultdict(set)  # their paths
         for path in range(len(self._paths)):
             self._divide(path)
 
     def cause(self, function: int, part_ns: float, change_ns: float) -> Cause:
         """Return what is said of a function that explains a part."""
-        profiled = self._profile.functions[function]
-        made = {
+        called_ns = {
             called: ns for (caller, called), ns in self._by_calls_ns.items() if caller == function
         }
-        most = max(made, key=lambda called: made[called] / change_ns, default=None)
-        explains = most is not None and made[most] / part_ns >= ENOUGH
+        most = max(called_ns, key=lambda called: called_ns[called] / change_ns, default=None)
+        makes = None
+        if most is not None and called_ns[most] / part_ns >= ENOUGH:
+            makes = self._counts(most, self._by_calls[function, most])
+        paths = (path for path, row in enumerate(self._paths) if row.function == function)
         return Cause(
-            profiled=profiled,
+            profiled=self._profile.functions[function],
             change_ns=part_ns,
             share=part_ns / change_ns,
-            calls=self._calls(function),
-            makes=self._calls(most) if explains and most is not None else None,
+            calls=self._counts(function, paths),
+            makes=makes,
         )
 
-    def _calls(self, function: int) -> CallCounts:
-        paths = [path for path in self._paths if path.function == function]
+    def _counts(self, function: int, paths: Iterable[int]) -> CallCounts:
+        rows = [self._paths[path] for path in paths]
         return CallCounts(
             self._profile.functions[function].name,
-            sum(path.base_calls for path in paths),
-            sum(path.head_calls for path in paths),
+            sum(row.base_calls for row in rows),
+            sum(row.head_calls for row in rows),
         )
 
     def _divide(self, path: int) -> None:
         row = self._paths[path]
-        base_ns = row.base_self_ns if row.base_calls else 0
-        head_ns = row.head_self_ns if row.head_calls else 0
+        base_ns = row.base_self_ns
+        head_ns = row.head_self_ns
         if base_ns == head_ns:
             return
         chain = list(self._chain(path))
@@ -150,29 +153,31 @@ class _Attribution:
             self._add_one_sided(chain, one_sided, head_ns - base_ns)
             return
         if not base_ns or not head_ns:  # rounded
-            self._add(self._function_to_blame(path), head_ns - base_ns)
+            self._add_own(path, head_ns - base_ns)
             return
         logarithms = [self._growth(called) for called in chain]
         total = math.log(head_ns / base_ns)
         own = total - sum(logarithms)
         mean_ns = (head_ns - base_ns) / total
-        self._add(self._function_to_blame(path), mean_ns * own)
+        self._add_own(path, mean_ns * own)
         for called, logarithm in zip(chain, logarithms, strict=True):
             if logarithm:
                 self._add_calls(called, mean_ns * logarithm)
 
-    def _add(self, function: int, part_ns: float) -> None:
-        """Count a part for a function; of the backward pass for those whose operations changed."""
-        if self._profile.functions[function].name != ENGINE:
-            self.parts_ns[function] += part_ns
-            return
+    def _add_own(self, path: int, part_ns: float) -> None:
+        """Count time in one call; of the backward pass for the functions of its operations."""
+        function = self._function_to_blame(path)
         weights: dict[int, int] = defaultdict(int)
-        for called in self._profile.operations:
-            change_ns = called.head_ns - called.base_ns
-            if called.operation[1] == BACKWARD and change_ns * part_ns > 0:
-                weights[function if called.function is None else called.function] += change_ns
-        for blamed, weight in (weights or {function: 1}).items():
-            self.parts_ns[blamed] += part_ns * weight / sum(weights.values() or [1])
+        if self._profile.functions[self._paths[path].function].name == ENGINE:
+            for called in self._profile.operations:
+                change_ns = called.head_ns - called.base_ns
+                if called.operation[1] == BACKWARD and change_ns * part_ns > 0:
+                    caller = function if called.function is None else called.function
+                    weights[caller] += change_ns
+        if not weights:
+            weights[function] = 1
+        for blamed, weight in weights.items():
+            self.parts_ns[blamed] += part_ns * weight / sum(weights.values())
 
     def _chain(self, path: int) -> Iterator[int]:
         """Yield a path and those that it continues, without the first one, which is the case."""
@@ -219,7 +224,9 @@ class _Attribution:
                 blamed = called
         self.parts_ns[blamed] += part_ns
         if blamed != called:
-            self._by_calls_ns[blamed, self._paths[path].function] += part_ns
+            pair = (blamed, self._paths[path].function)
+            self._by_calls_ns[pair] += part_ns
+            self._by_calls[pair].add(path)
 
     def _function_to_blame(self, path: int) -> int:
         """Return the last function of a path that differs, else its last one."""
@@ -241,7 +248,7 @@ def _log_ratio(row: CallPath) -> float:
 def _functions_around(profile: CaseProfile) -> dict[int, int]:
     """Return the function around each comprehension and lambda, if it runs, too.
 
-    ``a.py:f`` of ``a.py:f.<locals>.<listcomp>``. Python 3.12 has the former alone.
+    ``a.py:f`` of ``a.py:f.<locals>.<genexpr>``.
     """
     positions = {function.name: position for position, function in enumerate(profile.functions)}
     around = {}

@@ -102,6 +102,12 @@ KINDS = {
         "f",
         "",
     ),
+    "a changed constant as a default": (
+        "N = 5\n\ndef g(x, n=N):\n    return spin(n)\n\ndef f(x):\n    return g(x) + 0\n",
+        "N = 900\n\ndef g(x, n=N):\n    return spin(n)\n\ndef f(x):\n    return g(x) + 0\n",
+        "g",
+        "",
+    ),
     "a wrapper": (
         "def twice(function):\n    return function\n\n@twice\ndef f(x):\n    return spin(200)\n",
         (
@@ -206,6 +212,18 @@ def test_what_it_calls_more_often_is_named(profiles, kind):
     assert called is not None
     assert called.function == makes
     assert called.head > called.base
+
+
+def test_a_function_that_only_uses_what_differs_does_not_differ_itself(profiles):
+    profile = profiles["tests/test_all.py::test_a_changed_constant_as_a_default"]
+    functions = {function.name: function for function in profile.functions}
+    default = functions["pkg/a_changed_constant_as_a_default.py:g"]
+    assert not default.differs_itself
+    assert default.change.startswith("has a definition that differs (")
+    wrapped = profiles["tests/test_all.py::test_a_wrapper"]
+    assert not {function.name: function for function in wrapped.functions}[
+        "pkg/a_wrapper.py:f"
+    ].differs_itself
 
 
 def test_calls_are_counted_exactly(profiles):

@@ -97,11 +97,11 @@ def test_what_is_said_of_the_cause(case_profile, cause):
 
 def test_a_cause_that_explains_less_than_half_is_said_to():
     functions = [ProfiledFunction(name, "changed", differs_itself=True) for name in "abc"]
-    paths = [CallPath(0, position + 1, 1, 1, 10_000, 20_000) for position in range(3)]
+    paths = [CallPath(0, position + 1, 1, 1, 1_000_000, 2_000_000) for position in range(3)]
     case_profile = CaseProfile((FUNCTIONS[0], *functions), (ROOT, *paths))
     assert lines(verdict(SLOWER, case_profile))[1] == (
-        "no function explains half of the change; most of it: a (changed): +10.0 us of +30.0 us "
-        "in a profiled iteration"
+        "no function explains half of the change; the largest part: a (changed): +1.00 ms of "
+        "+3.00 ms in a profiled iteration"
     )
 
 
@@ -115,6 +115,12 @@ def test_a_slower_operation_names_what_calls_it():
         "likely cause: called by pkg/parse.py:read (changed), pkg/parse.py:word, which uses LIMIT "
         "(pkg/parse.py:3 changed)"
     )
+
+
+def test_a_caller_whose_calls_got_faster_is_not_named_for_a_slower_operation():
+    operations = (CalledBy(MM, 2, 90_000, 1_500), CalledBy(MM, 1, 1_000, 9_000))
+    said = lines(verdict(slower(), profile(operations=operations)))
+    assert "likely cause: called by pkg/parse.py:read (changed)" in said
 
 
 def test_json_has_all_causes():

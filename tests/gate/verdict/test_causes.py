@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
-from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
-from mnistbench.gate.verdict.causes import LEAST_SHARE, CallCounts, causes
+from mnistbench.gate.statistics.case_profile import (
+    CalledBy,
+    CallPath,
+    CaseProfile,
+    ProfiledFunction,
+)
+from mnistbench.gate.verdict.causes import ENGINE, LEAST_SHARE, CallCounts, causes
 
 SAME = ("", False)
 CHANGED = ("changed", True)
@@ -168,6 +174,46 @@ def test_comprehensions_count_for_the_function_around_them():
 def test_without_a_change_there_is_no_cause():
     explained = causes(profile({"f": CHANGED}, (0, "f", 1, 1, 10, 10)))
     assert (explained.change_ns, explained.functions, explained.are_enough) == (0, (), False)
+
+
+def test_calls_are_those_of_the_function_that_makes_them():
+    explained = causes(
+        profile(
+            {"f": CHANGED, "g": SAME, "h": SAME},
+            (0, "f", 1, 1, 10, 10),
+            (1, "g", 1, 3, 50, 150),
+            (0, "h", 1, 1, 10, 10),
+            (3, "g", 7, 7, 350, 350),
+        )
+    )
+    assert explained.functions[0].makes == CallCounts("g", 1, 3)
+
+
+def backward(*operations):
+    """A step that differs itself and calls the engine; ``f`` and ``g`` call its operations."""
+    case_profile = profile(
+        {"step": CHANGED, "f": CHANGED, "g": SAME, ENGINE: SAME},
+        (0, "step", 1, 1, 10, 10),
+        (1, "f", 1, 1, 10, 10),
+        (1, ENGINE, 1, 1, 100, 200),
+    )
+    return causes(replace(case_profile, operations=operations))
+
+
+MM = ("aten::mm", "backward", "fc")
+
+
+def test_the_backward_pass_counts_for_what_calls_its_operations():
+    explained = backward(CalledBy(MM, 2, 10, 40), CalledBy(("aten::mul", "backward", ""), 2, 5, 5))
+    assert named(explained) == {"f": 100}
+
+
+def test_of_other_operations_it_counts_for_what_calls_the_engine():
+    assert named(backward(CalledBy(MM, 2, 10, 40), CalledBy(MM, None, 10, 20))) == {
+        "f": 75,
+        "step": 25,
+    }
+    assert named(backward()) == {"step": 100}
 
 
 CHANGES = st.sampled_from([SAME, CHANGED, USES, ("new", True)])

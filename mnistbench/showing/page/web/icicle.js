@@ -41,8 +41,7 @@ function readPaths(data, functions) {
   return paths;
 }
 
-// A function may be called in some iterations only, and not in the one whose calls are counted.
-const isOn = (path, side) => path.calls[side] > 0 || path.total[side] > 0;
+const isOn = (path, side) => path.calls[side] > 0;
 
 function* callers(path) {
   for (let caller = path.parent; caller; caller = caller.parent) yield caller;
