@@ -73,6 +73,7 @@ class _Joining:
         self._code = code
         self._functions: dict[str, int] = {}
         self._changes: list[tuple[str, bool]] = []  # of each function
+        self._of_tree: set[str] = set()
         self._positions: dict[tuple[int, int], int] = {}  # of a parent and a function
         self._parents: list[int] = []
         self._last_functions: list[int] = []
@@ -103,6 +104,8 @@ class _Joining:
         position = self._functions.setdefault(name, len(self._functions))
         if position == len(self._changes):
             self._changes.append(("", False))
+        if function.path:
+            self._of_tree.add(name)
         if function.path and not self._changes[position][0]:
             run_code = RunCode(function.path, function.name, function.line)
             self._changes[position] = self._code.change(side, run_code)
@@ -146,7 +149,7 @@ class _Joining:
                 )
             )
         functions = (
-            ProfiledFunction(name, *change)
+            ProfiledFunction(name, *change, is_of_tree=name in self._of_tree)
             for name, change in zip(self._functions, self._changes, strict=True)
         )
         operations = (

@@ -62,6 +62,8 @@ class Changes:
     functions: dict[tuple[str, str], str] = field(default_factory=dict)
     # Functions whose statement differs itself: their code, a default or a decorator.
     redefined: set[tuple[str, str]] = field(default_factory=set)
+    # Path and name of what a statement uses that differs itself -> the other name that it binds.
+    bound_anew: dict[tuple[str, str], str] = field(default_factory=dict)
     names: dict[Name, str] = field(default_factory=dict)  # -> why
     # Of the names those of functions that an attribute of this name does not mean.
     not_attributes: set[Name] = field(default_factory=set)
@@ -257,12 +259,19 @@ class _Spreading:
                 for side, listed in ((BASE, of_base), (HEAD, of_head)):
                     for statement in listed:
                         self._result.redefined.add((path, statement.defines))
+                        self._bind_anew(path, statement)
                         self._add(side, path, statement, f"{path}:{statement.line} {how}", how)
         for moved in (_moved(_orders(base), _orders(head)), self._moved_runs(path, base, head)):
             for side, statements_of_side in zip((BASE, HEAD), moved, strict=True):
                 for statement in statements_of_side:
                     why = f"{path}:{statement.line} in another order"
                     self._add(side, path, statement, why)
+
+    def _bind_anew(self, path: str, statement: Statement) -> None:
+        """Note what a statement such as ``f = cache(g)`` binds to another name."""
+        if not statement.defines and not statement.imported and len(statement.names) == 1:
+            for used in statement.uses.names:
+                self._result.bound_anew.setdefault((path, used), statement.names[0])
 
     def _moved_runs(
         self, path: str, base: Source, head: Source

@@ -47,7 +47,8 @@ class ComparedCode:
     def change(self, side: str, code: RunCode) -> tuple[str, bool]:
         """Return how a code object differs, and whether it does so itself.
 
-        CHANGED, NEW or GONE, or how it uses what differs; empty if it does not differ.
+        CHANGED, NEW or GONE, the other name of it that differs, or how it uses what differs. Empty
+        if it does not differ.
         """
         function = (code.path, code.name)
         how = self.changes.functions.get(function, "")
@@ -55,6 +56,8 @@ class ComparedCode:
             return (how if how in (NEW, GONE) else CHANGED), True
         if how:
             return f"has a definition that differs ({how})", False
+        if name := self.changes.bound_anew.get(function):
+            return f"{name} is defined by it and differs", True
         reason = self.why(side, code).removeprefix(f"runs {code.path}:{code.name}")
         if reason.startswith(" ("):
             return f"is of a class that differs {reason.strip()}", False

@@ -31,7 +31,9 @@ def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
     profile = _profile(finding, verdict)
     if profile is None or profile.why_not or not finding.quantity.is_case:
         return None
-    explained = causes(profile)
+    header = verdict.header
+    only_tree = not header.sides.packages and not any(header.variables.values())
+    explained = causes(profile, only_tree=only_tree)
     quantity = finding.best.quantity
     shown = explained.change_ns / (quantity.head_ns - quantity.base_ns or 1)
     return explained if shown >= LEAST_SHOWN else Causes(explained.change_ns, ())
@@ -106,6 +108,8 @@ def _described(cause: Cause, change: str) -> str:
         texts.append(f"called {_calls(cause.calls)} times")
     if cause.makes:
         texts.append(f"calls {cause.makes.function} {_calls(cause.makes)} times")
+    if cause.inside:
+        texts.append(f"in {cause.inside}")
     return f"{named(cause.profiled)}: {'; '.join(texts)}"
 
 

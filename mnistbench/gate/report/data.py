@@ -141,6 +141,7 @@ def _causes(finding: LaunchFinding, verdict: Verdict) -> dict[str, Any]:
                 "calls": cause.calls.sides,
                 "makes": cause.makes
                 and {"function": cause.makes.function, "calls": cause.makes.sides},
+                "inside": cause.inside,
             }
             for cause in explained.functions
         ],

@@ -17,10 +17,12 @@ class ProfiledFunction:
 
     # Of a file of the tree ``pkg/parse.py:Parser.read``, else ``json.loads`` or ``len``.
     name: str
-    # How it differs between the sides: ``changed``, ``new`` or ``gone``; or how it uses what
-    # differs: ``uses LIMIT (pkg/parse.py:12 changed)``; empty if it does not, as far as is known.
+    # How it differs between the sides: ``changed``, ``new``, ``gone``, or ``f is defined by it and
+    # differs``; or how it uses what differs: ``uses LIMIT (pkg/parse.py:12 changed)``. Empty if it
+    # does not differ, as far as is known.
     change: str = ""
     differs_itself: bool = False  # and does not only use what differs
+    is_of_tree: bool = False
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class Cause:
     calls: CallCounts  # of the function
     # The function whose calls by it explain most of its part; None if those of none do.
     makes: CallCounts | None
+    inside: str  # the function whose time in one call is most of its part, if it is another one
 
     @property
     def function(self) -> str:
@@ -74,13 +75,18 @@ class Causes:
         return bool(self.functions) and self.functions[0].share >= ENOUGH
 
 
-def causes(profile: CaseProfile) -> Causes:
+def causes(profile: CaseProfile, *, only_tree: bool = False) -> Causes:
     """Return what the call paths of a case say.
 
     Functions that explain at least ENOUGH of the change come first; then those that differ
     themselves, those that use what differs, and those that are called more or less often.
+
+    Args:
+        profile: of the case.
+        only_tree: nothing but the trees differs between the sides, so what is not of the tree is no
+            cause: its time counts for the function of the tree that calls it.
     """
-    attribution = _Attribution(profile)
+    attribution = _Attribution(profile, only_tree=only_tree)
     change_ns = sum(path.head_self_ns - path.base_self_ns for path in profile.paths)
     if not change_ns:
         return Causes(0, ())
@@ -105,14 +111,17 @@ def _rank(cause: Cause) -> tuple[bool, int, float]:
 class _Attribution:
     """Divides the change of each path among functions."""
 
-    def __init__(self, profile: CaseProfile) -> None:
+    def __init__(self, profile: CaseProfile, *, only_tree: bool) -> None:
         self._profile = profile
+        self._only_tree = only_tree
         self._paths = profile.paths
         self._around = _functions_around(profile)
         self.parts_ns: dict[int, float] = defaultdict(float)  # by function
         # Of the parts those of calls, by the function to blame and the called one.
         self._by_calls_ns: dict[tuple[int, int], float] = defaultdict(float)
         self._by_calls: dict[tuple[int, int], set[int]] = defaultdict(set)  # their paths
+        # The other parts, by the function to blame and that which takes the time.
+        self._inside_ns: dict[tuple[int, int], float] = defaultdict(float)
         for path in range(len(self._paths)):
             self._divide(path)
 
@@ -125,6 +134,11 @@ class _Attribution:
         makes = None
         if most is not None and called_ns[most] / part_ns >= ENOUGH:
             makes = self._counts(most, self._by_calls[function, most])
+        inside_ns = {
+            inner: ns for (caller, inner), ns in self._inside_ns.items() if caller == function
+        }
+        longest = max(inside_ns, key=lambda inner: inside_ns[inner] / change_ns, default=function)
+        is_inside = longest != function and inside_ns[longest] / part_ns >= ENOUGH
         paths = (path for path, row in enumerate(self._paths) if row.function == function)
         return Cause(
             profiled=self._profile.functions[function],
@@ -132,6 +146,7 @@ class _Attribution:
             share=part_ns / change_ns,
             calls=self._counts(function, paths),
             makes=makes,
+            inside=self._profile.functions[longest].name if is_inside else "",
         )
 
     def _counts(self, function: int, paths: Iterable[int]) -> CallCounts:
@@ -177,7 +192,9 @@ class _Attribution:
         if not weights:
             weights[function] = 1
         for blamed, weight in weights.items():
-            self.parts_ns[blamed] += part_ns * weight / sum(weights.values())
+            share_ns = part_ns * weight / sum(weights.values())
+            self.parts_ns[blamed] += share_ns
+            self._inside_ns[blamed, self._function(path)] += share_ns
 
     def _chain(self, path: int) -> Iterator[int]:
         """Yield a path and those that it continues, without the first one, which is the case."""
@@ -221,7 +238,7 @@ class _Attribution:
         else:
             blamed = self._function_to_blame(parent)
             if not functions[blamed].change:
-                blamed = called
+                blamed = self._without_change(path)
         self.parts_ns[blamed] += part_ns
         if blamed != called:
             pair = (blamed, self._paths[path].function)
@@ -229,10 +246,18 @@ class _Attribution:
             self._by_calls[pair].add(path)
 
     def _function_to_blame(self, path: int) -> int:
-        """Return the last function of a path that differs, else its last one."""
+        """Return the last function of a path that differs, else one that does not."""
         for above in self._chain(path):
             function = self._function(above)
             if self._profile.functions[function].change:
+                return function
+        return self._without_change(path)
+
+    def _without_change(self, path: int) -> int:
+        """Return the last function of a path, of the tree if the others cannot be a cause."""
+        for above in self._chain(path) if self._only_tree else ():
+            function = self._function(above)
+            if self._profile.functions[function].is_of_tree:
                 return function
         return self._function(path)
 

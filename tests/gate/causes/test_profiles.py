@@ -54,6 +54,18 @@ KINDS = {
         "g",
         "",
     ),
+    "a cache that another name has lost": (
+        (
+            "def g(x):\n    return spin(900)\n\nh = functools.cache(g)\n\n"
+            "def f(x):\n    return [h(x) for _ in range(9)] + []\n"
+        ),
+        (
+            "def g(x):\n    return spin(900)\n\nh = g\n\n"
+            "def f(x):\n    return [] + [h(x) for _ in range(9)]\n"
+        ),
+        "g",
+        "",
+    ),
     "a copied list": (
         "def f(x):\n    items = ITEMS\n    return len(items)\n",
         "def f(x):\n    items = copy.deepcopy(ITEMS)\n    return len(items)\n",

@@ -85,6 +85,13 @@ def test_an_improvement_has_its_cause_in_the_next_line():
             ),
         ),
         (
+            profile(CallPath(0, 1, 1, 1, 9_000, 9_000), CallPath(1, 3, 1, 1, 50_000, 1_000_000)),
+            (
+                "likely cause: pkg/parse.py:read (changed): +950 us of +950 us in a profiled "
+                "iteration; in re.compile"
+            ),
+        ),
+        (
             profile(CallPath(0, 3, 1, 1, 50_000, 10_000)),
             "no cause found: -40.0 us in a profiled iteration",
         ),
@@ -137,6 +144,7 @@ def test_json_has_all_causes():
             "change_ns": pytest.approx(1_060_500),
             "calls": [20, 41],
             "makes": None,
+            "inside": "",
         }
     ]
 

@@ -189,6 +189,21 @@ def test_calls_are_those_of_the_function_that_makes_them():
     assert explained.functions[0].makes == CallCounts("g", 1, 3)
 
 
+def test_a_built_in_function_is_no_cause_if_the_trees_alone_differ():
+    """It takes longer because of what it gets."""
+    case_profile = profile(
+        {"f": SAME, "search": SAME}, (0, "f", 1, 1, 10, 10), (1, "search", 5, 5, 50, 150)
+    )
+    functions = [
+        replace(function, is_of_tree=function.name == "f") for function in case_profile.functions
+    ]
+    case_profile = replace(case_profile, functions=tuple(functions))
+    assert named(causes(case_profile)) == {"search": 100}
+    explained = causes(case_profile, only_tree=True)
+    assert named(explained) == {"f": 100}
+    assert explained.functions[0].inside == "search"
+
+
 def backward(*operations):
     """A step that differs itself and calls the engine; ``f`` and ``g`` call its operations."""
     case_profile = profile(
