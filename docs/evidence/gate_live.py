@@ -1,14 +1,15 @@
 """Run whole gates, as a user runs them, on a clone of this repository.
 
     python docs/evidence/gate_live.py FOLDER same=12 spin2 fc141 spin2@16=2 spin3@16 conv68@16
+    python docs/evidence/gate_live.py FOLDER same@16/0.5 spin0.5@16/0.5
 
 Each word is a change to the working tree and the number of gates: ``same`` (no change), ``spin2``
-(2 % of a step in Python, outside operations; ``spin1`` is judged with ``--threshold 1%``),
-``wait5`` (5 % of a step by the wall clock, after an accelerator has finished the step), ``conv68``
-(68 channels for conv2 instead of 64: more work in its convolutions and in later layers), ``fc141``
-(141 outputs for fc1 instead of 128: 10 % more work in its products). The number after ``@`` is a
-batch size (default: 1, 16 and 64). Writes a JSON report and the raw samples of each gate to FOLDER,
-and a line to FOLDER/log.
+(2 % of a step in Python, outside operations), ``wait5`` (5 % of a step by the wall clock, after an
+accelerator has finished the step), ``conv68`` (68 channels for conv2 instead of 64: more work in
+its convolutions and in later layers), ``fc141`` (141 outputs for fc1 instead of 128: 10 % more work
+in its products). The number after ``@`` is a batch size (default: 1, 16 and 64), that after ``/``
+a threshold in percent. Writes a JSON report and the raw samples of each gate to FOLDER, and a line
+to FOLDER/log.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WORKLOADS = Path("mnistbench/workloads/workload.py")
 TRAINING = Path("mnistbench/workloads/step.py")
 
 
-def change(repository: Path, kind: str, number: int) -> None:
+def change(repository: Path, kind: str, number: float) -> None:
     """Change the working tree of the clone."""
     began = "        self.zero_grad()\n        output"
     ended = "        self.update()\n        return output, loss\n"
@@ -55,14 +56,14 @@ def change(repository: Path, kind: str, number: int) -> None:
     elif kind == "conv":
         replace(
             repository / WORKLOADS,
-            ("conv2=nn.Conv2d(32, 64,", f"conv2=nn.Conv2d(32, {number},"),
-            ("fc1=nn.Linear(9216,", f"fc1=nn.Linear({number * 144},"),
+            ("conv2=nn.Conv2d(32, 64,", f"conv2=nn.Conv2d(32, {number:g},"),
+            ("fc1=nn.Linear(9216,", f"fc1=nn.Linear({number * 144:g},"),
         )
     elif kind == "fc":
         replace(
             repository / WORKLOADS,
-            ("nn.Linear(9216, 128)", f"nn.Linear(9216, {number})"),
-            ("nn.Linear(128, 10)", f"nn.Linear({number}, 10)"),
+            ("nn.Linear(9216, 128)", f"nn.Linear(9216, {number:g})"),
+            ("nn.Linear(128, 10)", f"nn.Linear({number:g}, 10)"),
         )
 
 
@@ -131,11 +132,13 @@ def main() -> None:
     random.Random(1).shuffle(runs)  # the machine's slow drift must not fall on one kind
     for number, what in enumerate(runs):
         restore(repository)
-        changed, _, batch_sizes = what.partition("@")
-        kind = changed.rstrip("0123456789")
-        change(repository, kind, int(changed.removeprefix(kind) or 0))
-        options = ["--threshold", "1%"] if changed == "spin1" else []
-        line = judge(repository, folder, f"{number:02}-{what}", batch_sizes or "1,16,64", options)
+        measured, _, threshold = what.partition("/")
+        changed, _, batch_sizes = measured.partition("@")
+        kind = changed.rstrip("0123456789.")
+        change(repository, kind, float(changed.removeprefix(kind) or 0))
+        options = ["--threshold", f"{threshold}%"] if threshold else []
+        name = f"{number:02}-{what.replace('/', '-')}"
+        line = judge(repository, folder, name, batch_sizes or "1,16,64", options)
         with (folder / "log").open("a") as log:
             log.write(line + "\n")
         print(line, flush=True)
