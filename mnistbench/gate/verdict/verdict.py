@@ -47,8 +47,6 @@ class Verdict:
     # With the names of reports for cases, and with the changes that were tested.
     decision: Decision
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
-    # Profiled case -> the functions that it calls more or less often.
-    function_differences: Mapping[str, tuple[str, ...]]
     # Cases in which the sides compute different numbers, or results of other types.
     different: tuple[str, ...]
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
@@ -75,6 +73,15 @@ class Verdict:
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
+
+    @functools.cached_property
+    def function_differences(self) -> dict[str, tuple[str, ...]]:
+        """Profiled case -> the functions that it calls more or less often."""
+        differences = {
+            self.header.name(case): differences_of_functions(profile)
+            for case, profile in self.end.profiles.items()
+        }
+        return {case: texts for case, texts in differences.items() if texts}
 
     @functools.cached_property  # every part of a report asks for it
     def shown(self) -> Decision:
@@ -231,10 +238,6 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         options=options,
         decision=decision,
         exact_differences=differences_of_cases(header, first_stage),
-        function_differences={
-            header.name(case): differences_of_functions(profile)
-            for case, profile in recorded.end.profiles.items()
-        },
         different=tuple(
             header.name(case)
             for case in header.labels
