@@ -36,7 +36,6 @@ from mnistbench.events.model import (
     awaited_overhead,
     device_kind,
     host_kind,
-    is_python_function,
 )
 
 #: Category -> kind of host events in files of torch 1.8 to 1.11.
@@ -64,6 +63,10 @@ ENDINGS = (".json", ".json.gz")
 #: Process of the operations in a list of the legacy profiler, whose events have no category
 #: (``EventList.export_chrome_trace`` in ``torch/autograd/profiler_util.py``).
 _LEGACY_HOST = "CPU functions"
+
+#: Functions of Python in such a list: ``torch/nn/modules/module.py(12): call``, ``<built-in method
+#: t>``, ``nn.Module: ReLU_0``.
+_PYTHON_FUNCTION = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ", re.DOTALL)
 
 #: torch_npu writes times as texts, so that no digit is lost.
 _TIME_IN_TEXT = re.compile(r"\s*[-+]?\d{1,20}(\.\d{1,20})?\s*", re.ASCII)
@@ -194,7 +197,7 @@ class _Reading:
                 f"{self._source}: is a list of prof.events(), in which kernels cannot be told "
                 f"from operations; {ADVICE}"
             )
-        return "python_function" if is_python_function(name) else "cpu_op"
+        return "python_function" if _PYTHON_FUNCTION.match(name) else "cpu_op"
 
     def _add_flow(self, position: int, raw: Mapping[str, Any], phase: str) -> None:
         number = raw.get("id")

@@ -19,10 +19,10 @@ from mnistbench.events.model import (
     NO_ARGUMENTS,
     OPERATION,
     OVERHEAD,
-    PYTHON,
     RANGE,
     RUNTIME,
     SHAPES,
+    STACK,
     DeviceEvent,
     MemoryRecord,
     ThreadEvent,
@@ -30,7 +30,6 @@ from mnistbench.events.model import (
     awaited_overhead,
     device_kind,
     host_kind,
-    is_python_function,
 )
 
 #: c10::DeviceType of the host.
@@ -65,13 +64,14 @@ def read(profiler: Any) -> Trace:
     """
     results: Any = profiler.kineto_results
     assert results is not None, "the profile has ended"
-    return _ProfileReading().trace(results.events())
+    return _ProfileReading(has_stacks=bool(profiler.with_stack)).trace(results.events())
 
 
 class _ProfileReading:
     """Collects the events of one profile."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_stacks: bool) -> None:
+        self._has_stacks = has_stacks
         self._host: list[ThreadEvent] = []
         self._overhead: list[ThreadEvent] = []
         self._device: list[DeviceEvent] = []
@@ -118,9 +118,10 @@ class _ProfileReading:
             if thread not in self._threads:
                 self._threads.add(thread)
                 self._autograd_threads[event.start_thread_id()] = thread
-            self._host.append(_operation(event, name, thread))
-        elif kind == PYTHON:
-            self._host.append(ThreadEvent(name, PYTHON, thread, event.start_ns(), event.end_ns()))
+            operation = _operation(event, name, thread)
+            if self._has_stacks:
+                operation.args = {**operation.args, STACK: event.stack()}
+            self._host.append(operation)
         elif kind == RUNTIME:
             call = _runtime_call(event, name, thread)
             (self._overhead if category == OVERHEAD else self._host).append(call)
@@ -195,8 +196,6 @@ def _host_category(event: Any, name: str) -> str:
         return str(event.activity_type())
     if name in _OVERHEAD_NAMES:
         return OVERHEAD
-    if is_python_function(name):
-        return "python_function"
     return "cuda_runtime" if is_runtime_call(name) or name == _UNKNOWN_CALL else "cpu_op"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -57,16 +56,6 @@ _DEVICE_KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": FILL}
 _RUNTIME_ENDS = ("_runtime", "_driver", OVERHEAD)
 
 
-#: A function of Python as events name it: ``torch/nn/modules/module.py(12): call``, ``<built-in
-#: method t>``, ``nn.Module: ReLU_0``.
-_PYTHON_FUNCTION = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ", re.DOTALL)
-
-
-def is_python_function(name: str) -> bool:
-    """Whether an event is that of a function of Python, where its category is not known."""
-    return _PYTHON_FUNCTION.match(name) is not None
-
-
 def host_kind(category: str) -> str | None:
     """Return the kind of the host events of a category of Kineto; None for others."""
     return _HOST_KINDS.get(category) or (RUNTIME if category.endswith(_RUNTIME_ENDS) else None)
@@ -87,6 +76,8 @@ NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 #: Argument of an operation: the shapes of its inputs.
 SHAPES = "Input Dims"
+#: Argument of an operation: the functions of Python around it, the innermost first.
+STACK = "Call stack"
 
 
 class ThreadEvent:

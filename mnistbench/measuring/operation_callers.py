@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.operation import ITERATION, OpKey
 from mnistbench.events.links import forward_operations
-from mnistbench.events.model import OPERATION, PYTHON, ThreadEvent
+from mnistbench.events.model import OPERATION, STACK, ThreadEvent
 from mnistbench.measuring.profiling import started, trace_of
 
 #: A function of Python, as Kineto names it: ``pkg/model.py(12): forward``.
@@ -37,7 +38,12 @@ Callers = tuple[PythonFunction, ...]
 
 def callers_of_operations(run: Callable[[], object]) -> dict[tuple[OpKey, Callers], int]:
     """Run an iteration with marks; return what calls its operations -> their self time in ns."""
-    profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU], with_stack=True)
+    profiler = torch.profiler.profile(
+        activities=[ProfilerActivity.CPU],
+        with_stack=True,
+        # Without it the functions are only in the exported trace.
+        experimental_config=_ExperimentalConfig(verbose=True),
+    )
     with started(profiler), record_function(ITERATION):
         run()
     trace = trace_of(profiler)
@@ -62,9 +68,6 @@ def _origin(event: ThreadEvent, forward: dict[int, ThreadEvent]) -> ThreadEvent 
 
 
 def _functions_around(event: ThreadEvent) -> Iterator[PythonFunction]:
-    around = event.parent
-    while around is not None:
-        match = _FUNCTION.fullmatch(around.name) if around.kind == PYTHON else None
-        if match:
+    for name in event.args.get(STACK, ()):
+        if match := _FUNCTION.fullmatch(name):
             yield PythonFunction(match["path"], int(match["line"]), match["name"])
-        around = around.parent
