@@ -270,5 +270,7 @@ def test_shares_do_not_depend_on_the_unit_of_time(factor):
             (1, "g", 3, 4, 10 * unit, 80 * unit),
         )
 
-    one, other = ([cause.share for cause in causes(scaled(unit)).functions] for unit in (1, factor))
-    assert one == pytest.approx(other)
+    shares, scaled_shares = (
+        [cause.share for cause in causes(scaled(unit)).functions] for unit in (1, factor)
+    )
+    assert shares == pytest.approx(scaled_shares)
