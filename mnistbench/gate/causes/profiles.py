@@ -20,6 +20,8 @@ from mnistbench.gate.statistics.case_profile import (
     CallPath,
     CaseProfile,
     ProfiledFunction,
+    folded_times,
+    total_times,
 )
 from mnistbench.gate.words import BASE, HEAD
 
@@ -130,11 +132,10 @@ class _Joining:
         """Return the paths, without those of the least time if they are too many."""
         kept = self._kept()
         positions: dict[int, int] = {-1: -1}
-        self_ns = {side: list(column) for side, column in self._self_ns.items()}
-        for path in reversed(range(len(self._parents))):
-            if path not in kept:
-                for column in self_ns.values():
-                    column[self._parents[path]] += column[path]
+        self_ns = {
+            side: folded_times(column, self._parents, kept)
+            for side, column in self._self_ns.items()
+        }
         paths: list[CallPath] = []
         for path in sorted(kept):
             positions[path] = len(paths)
@@ -160,10 +161,7 @@ class _Joining:
 
     def _kept(self) -> set[int]:
         """Return the paths of the most time, which are never without the one they continue."""
-        totals_ns = [list(column) for column in self._self_ns.values()]
-        for path in reversed(range(1, len(self._parents))):
-            for column in totals_ns:
-                column[self._parents[path]] += column[path]
+        totals_ns = [total_times(column, self._parents) for column in self._self_ns.values()]
         largest_ns = [max(both) for both in zip(*totals_ns, strict=True)]
         # A path precedes those that continue it, so it comes first among paths of the same time.
         ranked = heapq.nsmallest(

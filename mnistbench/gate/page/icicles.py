@@ -22,7 +22,12 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.gate.page.forest import six_digits
-from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile
+from mnistbench.gate.statistics.case_profile import (
+    CallPath,
+    CaseProfile,
+    folded_times,
+    total_times,
+)
 
 #: Characters for call paths and tables of operations, so that a page of 500 cases has less than
 #: 3 MB. What operations do not need is for call paths.
@@ -70,7 +75,7 @@ class Icicles:
         return list(self._positions)
 
     def why_not(self, case: str) -> str:
-        """Return why the paths of a case (a node id) are not known; empty if nobody asked."""
+        """Return why the paths of a case (a node id) are not known; empty if there is no reason."""
         profile = self._profiles.get(case)
         return profile.why_not if profile else ""
 
@@ -89,19 +94,20 @@ class Icicles:
         if profile is None or not profile.paths:
             return None
         paths = profile.paths
+        parents = [path.parent for path in paths]
         base_self_ns = [path.base_self_ns for path in paths]
         head_self_ns = [path.head_self_ns for path in paths]
         larger_ns = [
             max(totals_ns)
             for totals_ns in zip(
-                _totals(base_self_ns, paths), _totals(head_self_ns, paths), strict=True
+                total_times(base_self_ns, parents), total_times(head_self_ns, parents), strict=True
             )
         ]
         # No path takes longer than the one that it continues, so what is kept is a whole tree.
         by_time = sorted(range(len(paths)), key=lambda position: -larger_ns[position])
         kept = by_time[: self._most_of_a_case]
         base_self_ns, head_self_ns = (
-            _folded(self_ns, paths, set(kept)) for self_ns in (base_self_ns, head_self_ns)
+            folded_times(self_ns, parents, set(kept)) for self_ns in (base_self_ns, head_self_ns)
         )
         depths = _depth_first(paths, kept)
         unit_ns = 10 ** max(len(str(larger_ns[0])) - DIGITS, 0)
@@ -126,23 +132,6 @@ class Icicles:
 
     def _number(self, names: FunctionNames) -> int:
         return self._positions.setdefault(names, len(self._positions))
-
-
-def _totals(self_ns: Sequence[int], paths: Sequence[CallPath]) -> list[int]:
-    """Return the time of each path with those that continue it."""
-    totals_ns = list(self_ns)
-    for position in range(len(paths) - 1, 0, -1):
-        totals_ns[paths[position].parent] += totals_ns[position]
-    return totals_ns
-
-
-def _folded(self_ns: Sequence[int], paths: Sequence[CallPath], kept: set[int]) -> list[int]:
-    """Return the self times with those of the other paths added to the path that they continue."""
-    folded_ns = list(self_ns)
-    for position in range(len(paths) - 1, 0, -1):
-        if position not in kept:
-            folded_ns[paths[position].parent] += folded_ns[position]
-    return folded_ns
 
 
 def _depth_first(paths: Sequence[CallPath], by_time: Sequence[int]) -> dict[int, int]:

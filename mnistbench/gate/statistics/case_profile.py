@@ -6,9 +6,13 @@ are those of iterations with a profiler, and are not tested.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mnistbench.core.operation import OpKey
+
+_Time = TypeVar("_Time", int, float)
 
 
 @dataclass(frozen=True)
@@ -62,3 +66,33 @@ class CaseProfile:
     paths: tuple[CallPath, ...] = ()
     operations: tuple[CalledBy, ...] = ()
     why_not: str = ""  # why nothing is known
+
+
+def total_times(self_ns: Sequence[_Time], parents: Sequence[int]) -> list[_Time]:
+    """Return the time of each path with those that continue it.
+
+    Args:
+        self_ns: of each path; a path follows the one that it continues.
+        parents: positions of the paths continued.
+    """
+    totals_ns = list(self_ns)
+    for path in range(len(parents) - 1, 0, -1):
+        totals_ns[parents[path]] += totals_ns[path]
+    return totals_ns
+
+
+def folded_times(
+    self_ns: Sequence[_Time], parents: Sequence[int], kept: Collection[int]
+) -> list[_Time]:
+    """Return the self times with those of other paths added to the kept path that they continue.
+
+    Args:
+        self_ns: of each path; a path follows the one that it continues.
+        parents: positions of the paths continued.
+        kept: positions of paths; none is kept without the one that it continues.
+    """
+    folded_ns = list(self_ns)
+    for path in range(len(parents) - 1, 0, -1):
+        if path not in kept:
+            folded_ns[parents[path]] += folded_ns[path]
+    return folded_ns
