@@ -225,7 +225,7 @@ def qualified(spread=0.5):
     """A qualification of a noisy machine by two gates of the same code."""
     measured = {CASE: Measured(spread=spread), OTHER: Measured()}
     launches = [
-        *series(measured, count=qualification.SIZE),
+        *series(measured, count=qualification.least_launches(Thresholds())),
         *series(measured, count=4, stage=raw_samples.LONGER),
     ]
     measured_launches = recorded(

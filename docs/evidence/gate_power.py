@@ -270,9 +270,10 @@ def once(path: Path, trials: int) -> None:
 def small(recorded: Pool, trials: int) -> None:
     """Print how often half a percent is found by gates of one case, and how often they are wrong.
 
-    With as many launches as such a gate plans after its first ones, and twelve fresh ones.
+    Each has as many launches as a gate plans after ten consecutive ones from a random one on.
     """
     limits = replace(LIMITS, case=0.005)
+    draw = np.random.default_rng(1)
     for row in calls_of(recorded):
         of_case = [
             replace(quantity, logs=tuple(logs))
@@ -280,18 +281,27 @@ def small(recorded: Pool, trials: int) -> None:
             if quantity.case == recorded.quantities[row].case and not quantity.is_once
         ]
         [hit] = [quantity for quantity in of_case if quantity.key == recorded.quantities[row].key]
-        first = [replace(quantity, logs=quantity.logs[:LAUNCHES]) for quantity in of_case]
-        launches = planned_launches(first, limits)
         gates = qualification.Pool(of_case)
+        planned, fresh = list[int](), list[int]()
         hits = red = 0
         for _ in range(trials):
-            _, slower = gates.gate(limits, hit, 0.005, launches=launches, first_look=FRESH)
-            _, same = gates.gate(limits, launches=launches, first_look=FRESH)
+            start = draw.integers(recorded.launches - LAUNCHES + 1)
+            first = [
+                replace(quantity, logs=quantity.logs[start : start + LAUNCHES])
+                for quantity in of_case
+            ]
+            launches = planned_launches(first, limits)
+            _, slower = gates.gate(limits, hit, 0.005, launches=launches)
+            _, same = gates.gate(limits, launches=launches)
+            planned.append(launches)
+            fresh.append(slower.fresh)
             hits += is_found(slower, hit)
             red += any(finding.verdict == REGRESSED for finding in same.findings)
         print(
-            f"  {hit.case}: SD {np.std(hit.logs, ddof=1):.2%}, {launches} launches, +0.5 % found "
-            f"{share(hits, trials)}; the same code red {share(red, trials)}",
+            f"  {hit.case}: SD {np.std(hit.logs, ddof=1):.2%}, "
+            f"{np.median(planned):.0f} ({min(planned)} to {max(planned)}) launches, "
+            f"{np.mean(fresh):.0f} fresh, +0.5 % found {share(hits, trials)}; "
+            f"the same code red {share(red, trials)}",
             flush=True,
         )
 

@@ -92,7 +92,7 @@ def cut(
 def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 0.0) -> Decision:
     """Return the decision of a shard about its part, with the fresh launches that it needs."""
     seed = int(draw.integers(2**31))
-    at = looks(shards)
+    at = looks(LIMITS, shards)
     quantities = shard(draw, runner, change, LAUNCHES + at[-1])
     first = cut(quantities, 0, LAUNCHES)
     cases = {
@@ -128,7 +128,7 @@ def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
         p_values_and_risks.append(
             (
                 p,
-                sum(min(1 / 16, product(RUNNERS) / p) for _ in looks(RUNNERS))
+                sum(min(1 / 16, product(RUNNERS) / p) for _ in looks(LIMITS, RUNNERS))
                 if p <= 0.05
                 else 0.0,
             )

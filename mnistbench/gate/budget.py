@@ -22,7 +22,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mnistbench.gate.messages import Efforts, Spent
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, Thresholds
+from mnistbench.gate.options import (
+    FULL_CASE,
+    LAUNCHES,
+    LEAST_LAUNCHES,
+    MOST_SHARDS,
+    Thresholds,
+)
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
@@ -35,8 +41,6 @@ LEAST_EFFORT = 1 / 32
 #: Factor by which efforts become smaller until the launches fit into a budget.
 _SHORTER = 0.8
 
-#: Threshold of cases whose launches have the effort 1, as a share.
-FULL_CASE = 0.01
 #: Threshold of operations whose launches have the effort 1, as a share.
 FULL_OPERATION = 0.025
 
@@ -48,9 +52,12 @@ ROOM = 2.0
 
 #: Standard errors by which a slowdown of its limit exceeds the bounds, so that both tests find nine
 #: of ten (``docs/evidence/gate_power.py small``; for one test it would be 1.28). For limits below
-#: FULL_CASE, for which launches cannot be longer; then there may be more of them.
-FOUND_ROOM = 2.5
-MOST_LAUNCHES_BELOW_FULL = 4 * LAUNCHES
+#: FULL_CASE, for which launches cannot be longer; then there are more of them.
+FOUND_ROOM = 3.5
+#: Fewest and most launches of the first stage that are planned for such limits: a spread of ten
+#: launches may be half of the true one.
+LEAST_LAUNCHES_BELOW_FULL = 3 * LAUNCHES
+MOST_LAUNCHES_BELOW_FULL = 6 * LAUNCHES
 
 #: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as
 #: many by a tenth.
@@ -155,20 +162,33 @@ def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards:
 
     So that they are bounded by them if nothing has changed, and cases with limits below FULL_CASE
     are found if they are slower by that. Those count that can with MOST_LAUNCHES, or with
-    MOST_LAUNCHES_BELOW_FULL; ``shards`` is the number of machines whose bounds are simultaneous.
+    MOST_LAUNCHES_BELOW_FULL, and whose sides do not differ by more than the limit anyway;
+    ``shards`` is the number of machines whose bounds are simultaneous.
     """
     needed = [len(quantities[0].logs)] if quantities else [0]
     for quantity, half_width in _bounded(quantities, shards, LAUNCHES):
         limit = limits.of(quantity)
+        if _differs_by_more(quantity, half_width, limit):
+            continue
         errors = _spread(quantity) / math.log1p(limit)
         is_below_full = quantity.kind == ITERATION and limit < FULL_CASE
         most = MOST_LAUNCHES_BELOW_FULL if is_below_full else MOST_LAUNCHES
         room = FOUND_ROOM / math.sqrt(LAUNCHES) if is_below_full else 0.0
         if LAUNCHES * (half_width * errors) ** 2 <= most:  # not if it is not finite
             number = math.ceil(LAUNCHES * ((half_width + room) * errors) ** 2)
-            # A spread of ten launches may be half of the true one.
-            needed.append(max(MOST_LAUNCHES * is_below_full, min(most, number)))
+            least = LEAST_LAUNCHES_BELOW_FULL if is_below_full else 0
+            needed.append(max(least, min(most, number)))
     return max(needed)
+
+
+def _differs_by_more(quantity: Quantity, half_width: float, limit: float) -> bool:
+    """Whether one side is faster by more than the limit, whichever it is.
+
+    Then a slowdown is ruled out or found already. Absolute differences that are far from 0 have the
+    SD of the differences.
+    """
+    sizes = np.abs(quantity.logs)
+    return bool(sizes.mean() - half_width * sizes.std(ddof=1) > math.log1p(limit))
 
 
 def _spread(quantity: Quantity) -> float:
@@ -220,6 +240,7 @@ class Budget:
     began: float  # time of the clock, seconds
     budget_s: float | None  # None: no limit
     now: Callable[[], float]  # reads the clock
+    limits: Thresholds = field(default_factory=Thresholds)  # of the gate
     shards: int = 1  # number of machines that measure the gate
     loading_s: float = 0.0  # of the survey
     at_once: int = 1  # launches of a round
@@ -258,8 +279,8 @@ class Budget:
         After 8 or 9 launches a confirmation needs 8 fresh ones, after 10 only 4. 0 if it saves
         none.
         """
-        fewest = min(looks(self.shards))
-        if least_fresh(launches, self.shards) <= fewest:
+        fewest = min(looks(self.limits, self.shards))
+        if least_fresh(launches, self.limits, self.shards) <= fewest:
             return 0.0
         return self.deadline - round_s * self.rounds(fewest)
 
@@ -274,12 +295,12 @@ class Budget:
         launch, also from what the first stage has found: each look has a level of its own, so fewer
         looks make false alarms rarer.
         """
-        least = least_fresh(launches, self.shards)
+        least = least_fresh(launches, self.limits, self.shards)
         cheap_s = max(CHEAP_FRESH_S, CHEAP_FRESH_SHARE * (self.now() - self.began))
         allowed_s = min(cheap_s, self.left_s)
         return max(
             look
-            for look in looks(self.shards)
+            for look in looks(self.limits, self.shards)
             if look == least or (look > least and self.rounds(look) * round_s <= allowed_s)
         )
 

@@ -33,7 +33,14 @@ from mnistbench.gate.causes.profiles import measure_profiles
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
-from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
+from mnistbench.gate.qualification import (
+    LIVE,
+    LIVE_LAUNCHES,
+    PREFIX,
+    least_launches,
+    newest,
+    qualify,
+)
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
@@ -70,8 +77,8 @@ MOST_PROFILED = 30
 PROFILE_S = 3.0
 #: Why a case is not profiled.
 _NO_ROOM = "the budget leaves no time to profile it; increase --budget"
-#: Most launches of the same code.
-MOST_SAME = 5 * SIZE
+#: Most launches of the same code that a qualification makes by itself, as a multiple of the fewest.
+MOST_SAME = 5
 
 
 def measure(options: GateOptions, progress: Progress, seed: int | None = None) -> Verdict:
@@ -111,7 +118,9 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
     # An environment takes minutes and gigabytes, so what is wrong is found before.
     _check(options, here)
     with interpreters(options, progress.say) as pythons:
-        budget = Budget(monotonic(), options.budget_s, monotonic, options.shard.of)
+        budget = Budget(
+            monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
+        )
         with trees.scratch() as folder, _terminable():
             log = folder / "log"
             plan = _plan(options, pythons, here, folder)
@@ -132,9 +141,10 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
 
 def _check(options: GateOptions, here: Path) -> None:
     """Check what can be checked before anything is made."""
-    if options.qualify and "launches" in options.given_fields and options.launches < SIZE:
+    least = least_launches(options)
+    if options.qualify and "launches" in options.given_fields and options.launches < least:
         raise UsageError(
-            f"--launches: {options.launches} are too few for --qualify; give at least {SIZE}"
+            f"--launches: {options.launches} are too few for --qualify; give at least {least}"
         )
     if options.base_dir and not options.base_dir.is_dir():
         raise UsageError(
@@ -322,7 +332,7 @@ class _Gate:
         """
         shards = self._options.shard.of
         first_launches = sum(launch.stage == FIRST for launch in self._measured.launches)
-        least = least_fresh(first_launches, shards)
+        least = least_fresh(first_launches, self._options, shards)
         round_s = self._rounds.expected_round_s(flagged)
         needed_s = round_s * self._budget.rounds(least)
         if self._budget.left_s < needed_s:
@@ -338,7 +348,7 @@ class _Gate:
         end = End()
         stage = Stage(FRESH, 0, least, flagged, self._budget.deadline, first_round_s=round_s)
         first_look = self._budget.first_look(first_launches, round_s)
-        looks_left = [look for look in looks(shards) if look >= first_look]
+        looks_left = [look for look in looks(self._options, shards) if look >= first_look]
         for look in looks_left:
             end = End(self._rounds.run(replace(stage, launches=look)))
             verdict = self._verdict()
@@ -429,13 +439,17 @@ class _Gate:
         See what gates of the former find.
         """
         budget = self._budget
+        least = least_launches(self._options)
         count = self._options.launches
-        same = Stage(FIRST, count, SIZE, cases, budget.deadline, first_round_s=budget.first_round_s)
+        same = Stage(
+            FIRST, count, least, cases, budget.deadline, first_round_s=budget.first_round_s
+        )
         if "launches" not in self._options.given_fields:
             self._rounds.run(replace(same, launches=budget.at_once))
             same_s = SAME_SHARE * (self._options.budget_s or QUALIFYING_S)
             rounds = int(same_s / budget.mean_round_s(FIRST)) if budget.rounds_s[FIRST] else 0
-            same = replace(same, launches=max(SIZE, min(MOST_SAME, rounds * budget.at_once)))
+            most = MOST_SAME * least
+            same = replace(same, launches=max(least, min(most, rounds * budget.at_once)))
         longer = replace(same, number=LONGER, launches=LIVE_LAUNCHES, least=LIVE_LAUNCHES)
         for stage, added in ((same, 0.0), (longer, LIVE)):
             if cut_short := self._rounds.run(stage, added=added):

@@ -44,6 +44,10 @@ MOST_SHARDS = 256
 #: (docs/gate-statistics.md).
 LEAST_THRESHOLD = 0.001
 
+#: Threshold of cases from which on a launch is as long as it can be, as a share. Gates with a
+#: smaller one have more launches.
+FULL_CASE = 0.01
+
 #: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up
 #: to five times as much as medians, because every disturbed iteration counts.
 MEAN_FACTOR = 5
@@ -144,6 +148,11 @@ class Thresholds:
         "smallest slowdown that matters of what occurs once",
         "SHARE",
     )
+
+    @property
+    def is_below_full(self) -> bool:
+        """Whether more launches have to do what longer ones cannot."""
+        return self.case < FULL_CASE
 
     def of(self, quantity: JudgedQuantity) -> float:
         """Return the smallest change of this quantity that matters.

@@ -33,7 +33,7 @@ from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
 from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.levels import LOOKS, least_fresh
+from mnistbench.gate.verdict.levels import least_fresh, looks
 from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import ALL_CASES, CPU, WALL
 from mnistbench.judging.kinds import ITERATION, ONCE
@@ -41,8 +41,6 @@ from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
-#: Most launches of a gate, so fewest that a qualification needs.
-SIZE = LAUNCHES + max(LOOKS)
 #: Launches with LIVE added.
 LIVE_LAUNCHES = 4
 #: Start of the names of the files of a qualification.
@@ -65,6 +63,11 @@ NOISY = 1.5
 _change = partial(units.percent, signed=True)
 
 
+def least_launches(limits: Thresholds) -> int:
+    """Return the most launches of a gate, which are the fewest that a qualification needs."""
+    return LAUNCHES + max(looks(limits))
+
+
 class Pool:
     """Launches of the same code, from which gates are drawn."""
 
@@ -82,7 +85,7 @@ class Pool:
         change: float = 0.0,
         *,
         launches: int = LAUNCHES,
-        first_look: int = min(LOOKS),
+        first_look: int = 0,
         start: int | None = None,
     ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flags, and the decision.
@@ -96,7 +99,7 @@ class Pool:
             start: number of the first launch; all keep their roles. If not given, it is drawn, with
                 new roles.
         """
-        size = launches + max(LOOKS)
+        size = launches + max(looks(limits))
         drawn = np.arange(size) + (self._draw.integers(self.launches) if start is None else start)
         logs = self._logs[:, drawn % self.launches] * (
             self._draw.choice([-1.0, 1.0], size) if start is None else 1.0
@@ -119,8 +122,8 @@ class Pool:
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
-        fewest = max(first_look, least_fresh(launches))
-        for look in [look for look in LOOKS if cases and look >= fewest]:
+        fewest = max(first_look, least_fresh(launches, limits))
+        for look in [look for look in looks(limits) if cases and look >= fewest]:
             fresh = [
                 replace(quantity, logs=quantity.logs[launches : launches + look])
                 for quantity in sampled
@@ -168,7 +171,8 @@ def qualify(
     Empty if no case has times in every launch.
 
     Args:
-        measured: SIZE launches of the same code or more, and LIVE_LAUNCHES of the stage LONGER.
+        measured: ``least_launches(limits)`` of the same code or more, and LIVE_LAUNCHES of the
+            stage LONGER.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
         first_look: fewest fresh launches that a gate judges.
@@ -204,7 +208,7 @@ def qualify(
         gates += [pool.gate(limits, first_look=first_look)[1] for _ in range(2)]
     windows = [
         pool.gate(limits, first_look=first_look, start=start)[1].outcome
-        for start in range(pool.launches - SIZE + 1)
+        for start in range(pool.launches - least_launches(limits) + 1)
     ]
     logs = np.array([live_logs[hit.case] for hit in hits])
     changes = np.expm1(

@@ -225,6 +225,18 @@ def test_bounds_of_all_shards_together_need_more():
     assert LAUNCHES <= gate_launches < shard_launches <= MOST_LAUNCHES
 
 
+@pytest.mark.parametrize("faster", [1, -1], ids=["head slower", "head faster"])
+def test_a_case_that_differs_by_much_more_than_its_limit_takes_no_more_launches(faster):
+    limits = Thresholds(case=0.05, operation=0.05, once=0.2)
+
+    def planned_after(change):
+        logs = [faster * (change + spread) for spread in (-0.065, 0.065) * (LAUNCHES // 2)]
+        return planned_launches([a_slower_case(logs)], limits)
+
+    assert planned_after(0.25) == LAUNCHES
+    assert planned_after(0.07) > LAUNCHES
+
+
 def test_a_case_that_no_plan_can_bound_takes_no_more_launches():
     measured = launches(LAUNCHES, between=0.5)
     assert planned(measured, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
@@ -284,6 +296,12 @@ def test_a_launch_may_save_fresh_ones(launches, saves):
 def test_fresh_launches_are_saved_where_they_cost_much(launches, round_s, elapsed_s, left_s, look):
     budget = Budget(0.0, elapsed_s + left_s, lambda: elapsed_s)
     assert budget.first_look(launches, round_s) == look
+
+
+@pytest.mark.parametrize(("round_s", "look"), [(0.3, 24), (1.0, 8), (60.0, 8)])
+def test_fresh_launches_of_a_small_threshold_are_more(round_s, look):
+    small = Thresholds(case=0.005)
+    assert Budget(0.0, None, lambda: 30.0, limits=small).first_look(10, round_s) == look
 
 
 def test_fresh_launches_at_the_same_time_cost_less():

@@ -28,8 +28,14 @@ from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
 from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.messages import Efforts, Followed, Spent
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
-from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
+from mnistbench.gate.options import (
+    LAUNCHES,
+    LEAST_LAUNCHES,
+    GateOptions,
+    JudgeOptions,
+    Thresholds,
+)
+from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, least_launches
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.sides.stray import Imports
@@ -50,6 +56,9 @@ QUICK = "bench/test_step.py::test_step[lenet5-b16-cpu]"
 SLOW = "bench/test_step.py::test_step[convnet-b16-cpu]"
 
 PARAMS = {"device": "cpu", "threads": 1, "batch_size": 16}
+
+#: Fewest launches of a qualification with the default thresholds.
+SIZE = least_launches(Thresholds())
 
 
 @pytest.fixture(autouse=True)
@@ -1497,7 +1506,7 @@ def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualify
 
 @pytest.mark.parametrize(
     ("of_case", "budget", "same"),
-    [(10.0, None, SIZE), (2.5, None, 45), (-1.0, None, flow.MOST_SAME), (2.5, 400, 30)],
+    [(10.0, None, SIZE), (2.5, None, 45), (-1.0, None, flow.MOST_SAME * SIZE), (2.5, 400, 30)],
     ids=["long launches", "as many as ten minutes allow", "short launches", "a budget"],
 )
 def test_a_qualification_takes_about_ten_minutes_or_the_budget(

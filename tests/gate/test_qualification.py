@@ -24,20 +24,21 @@ from mnistbench.gate.qualification import (
     LIVE,
     LIVE_LAUNCHES,
     PREFIX,
-    SIZE,
     Pool,
+    least_launches,
     qualify,
     report,
 )
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
-from mnistbench.gate.verdict.levels import LOOKS
+from mnistbench.gate.verdict.levels import LOOKS, looks
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_PASSED, EXIT_UNJUDGED, render
 from mnistbench.showing.progress import Progress
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"
 LIMITS = Thresholds()
+LEAST = least_launches(LIMITS)
 
 #: Gates of a qualification that has no time for more, with each slowdown of one of two cases.
 FEW = 6
@@ -151,6 +152,14 @@ def test_fresh_launches_are_first_judged_when_there_are_enough_of_them(first_loo
     assert (decision.outcome, decision.fresh) == (REGRESSED, first_look)
 
 
+def test_a_gate_with_a_small_threshold_has_more_launches():
+    small = Thresholds(case=0.005)
+    assert qualification.least_launches(small) > qualification.least_launches(LIMITS)
+    launches = pool()
+    _, decision = launches.gate(small, launches.quantities[0], 0.1)
+    assert decision.fresh == looks(small)[0] > looks(LIMITS)[0]
+
+
 def test_only_the_case_that_is_slower_counts_as_found():
     drawn = Pool([quantity(logs(0.002)), quantity(logs(0.002, seed=2), case="other")])
     decision = drawn.gate(LIMITS, drawn.quantities[0], 0.05)[1]
@@ -165,7 +174,7 @@ def test_a_share_has_its_exact_interval():
 # ---- Qualifications ------------------------------------------------------------------------------
 
 
-def launches(live=1 + LIVE, count=SIZE + 2, **cases):
+def launches(live=1 + LIVE, count=LEAST + 2, **cases):
     """Launches of the same code, and those in which the head really takes longer."""
     measured = cases or {CASE: Measured(operations={}), SLOW: Measured(operations={})}
     slower = {

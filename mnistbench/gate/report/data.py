@@ -80,7 +80,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "parts_seconds": verdict.end.parts_s,
         "level_of_first_stage": SCREENING,
         "level_of_product": product(decision.shards),
-        "looks": looks(decision.shards),
+        "looks": looks(options, decision.shards),
         "confidence": CONFIDENCE,
         "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
         "findings": [

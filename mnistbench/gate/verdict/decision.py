@@ -212,7 +212,7 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
         finding.quantity.key: _is_ruled_out(finding, decision, thresholds)
         for finding in decision.findings
     }
-    if decision.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(decision.shards)[0] + 1):
+    if decision.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(thresholds, decision.shards)[0] + 1):
         groups: dict[tuple[str, bool, bool], list[LaunchFinding]] = {}
         for finding in decision.findings:
             of = finding.quantity

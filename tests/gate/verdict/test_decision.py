@@ -60,7 +60,7 @@ def test_a_false_alarm_has_a_probability_of_1_in_1_000():
     ("launches", "fresh"), [(LEAST_LAUNCHES, 8), (9, 8), (LAUNCHES, 4), (40, 4)]
 )
 def test_the_fewest_launches_that_can_confirm(launches, fresh):
-    assert least_fresh(launches) == fresh
+    assert least_fresh(launches, LIMITS) == fresh
     assert 1 / 2 ** (launches + fresh) <= PRODUCT
     assert 1 / 2**LEAST_FRESH_OF_IMPROVEMENT <= LEVEL
 
