@@ -27,11 +27,15 @@ from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
-from mnistbench.gate.budget import MOST_LAUNCHES
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES
+from mnistbench.gate.budget import (
+    LEAST_LAUNCHES_BELOW_FULL,
+    MOST_LAUNCHES,
+    MOST_LAUNCHES_BELOW_FULL,
+)
+from mnistbench.gate.options import FULL_CASE, LAUNCHES, LEAST_LAUNCHES
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.verdict.levels import LOOKS
+from mnistbench.gate.verdict.levels import LOOKS, LOOKS_BELOW_FULL
 from mnistbench.pytest_plugin import plugin
 
 #: Exit code of ``mnistbench``: passed or done.
@@ -352,6 +356,9 @@ def test_the_page_on_the_gate_has_the_numbers_of_launches():
     assert f"Without the option there are {usual}, or up to {MOST_LAUNCHES} if" in GATE
     least, more, most = LOOKS
     assert f"in {least}, {more} or {most} fresh launches" in GATE
+    fewest, many = LEAST_LAUNCHES_BELOW_FULL, MOST_LAUNCHES_BELOW_FULL
+    assert f"with a threshold below {100 * FULL_CASE:g} %, {fewest} to {many}." in GATE
+    assert "({}, {} or {} with such".format(*LOOKS_BELOW_FULL) in GATE
 
 
 @pytest.mark.parametrize("name", ["conftest.py", "test_forecaster.py"])
