@@ -25,9 +25,8 @@ from mnistbench.core.params import PHASES, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.passes import measure
+from mnistbench.measuring.passes import Timed, measure
 from mnistbench.measuring.profiling import profile, views_of
-from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.workload import Workload
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment
+    from mnistbench.measuring.passes import Timed
     from mnistbench.measuring.tensorboard import Tracker
-    from mnistbench.measuring.timing import Timed
     from mnistbench.saved_runs.run import Run
     from mnistbench.workloads.data import Batch
     from mnistbench.workloads.workload import Workload
