@@ -17,13 +17,13 @@ import json
 import math
 import operator
 import statistics
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from typing import Any, Generic, Literal, TypeVar
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.units import LARGEST
 
@@ -859,66 +859,3 @@ def check_schema(data: object) -> None:
             f"{schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench",
             "schema",
         )
-
-
-# ---- Sums over the events of a trace, which become the rows of an operation table ----------------
-
-
-@dataclass
-class RowSums:
-    """Sums over the events of a row, one slot per iteration. Times are nanoseconds."""
-
-    slots: int
-    calls: int = 0
-    self_cpu: list[int] = field(default_factory=list)
-    total_cpu: list[int] = field(default_factory=list)
-    self_device: list[int] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)
-    shapes: set[str] = field(default_factory=set)
-    kernels: set[str] = field(default_factory=set)
-    sources: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        for times in (self.self_cpu, self.total_cpu, self.self_device):
-            times.extend([0] * self.slots)
-        self.memory.extend([0] * self.slots)
-
-    def op_row(self, key: OpKey, view: str) -> OpRow:
-        """Return the row of a table of the view ``host``, ``device`` or ``functions``."""
-
-        def possible(times: list[int]) -> tuple[int, ...]:
-            # Where calls of a thread overlap, a self time can be below 0.
-            return tuple(max(0, ns) for ns in times)
-
-        name, phase, module = key
-        on_device = view == "device"
-        return OpRow(
-            name=name,
-            phase=phase,
-            module=module,
-            calls=self.calls / self.slots,
-            self_cpu_ns=possible(self.self_cpu),
-            total_cpu_ns=possible(self.total_cpu),
-            self_device_ns=possible(self.self_device) if on_device else (),
-            memory_bytes=median_ns(self.memory),
-            shapes=tuple(sorted(self.shapes)),
-            kernels=tuple(sorted(self.kernels)) if on_device else (),
-            sources=tuple(sorted(self.sources)),
-        )
-
-
-def subtract_waiting(
-    rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], int]
-) -> None:
-    """Subtract what other threads ran from the time outside operations.
-
-    The thread of the iterations waits for them.
-
-    ``elsewhere`` maps (phase of the waiting thread, iteration) to the self time on other threads.
-    """
-    for (phase, slot), waited in elsewhere.items():
-        outside = rows.get((OUTSIDE, phase, NO_MODULE))
-        if outside is not None:
-            outside.self_cpu[slot] = outside.total_cpu[slot] = max(
-                0, outside.self_cpu[slot] - waited
-            )
