@@ -19,7 +19,7 @@ from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, Environment, OpTable, Scalars, median_ns
 from mnistbench.measuring.env_command import environment_rows
-from mnistbench.saved_runs.operation_tables import (
+from mnistbench.saved_runs.case_tables import (
     batch_groups,
     operation_table,
 )

@@ -16,7 +16,7 @@ from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
-from mnistbench.saved_runs.operation_tables import operation_tables
+from mnistbench.saved_runs.case_tables import operation_tables
 from mnistbench.showing.terminal import draw, draw_report
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mnistbench.core import units
-from mnistbench.saved_runs.operation_tables import operation_tables
+from mnistbench.saved_runs.case_tables import operation_tables
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.terminal import draw
 from mnistbench.train.result import (

@@ -23,7 +23,7 @@ from mnistbench.core.params import params_of_call
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.measuring.env_command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
-from mnistbench.saved_runs.operation_tables import operation_tables
+from mnistbench.saved_runs.case_tables import operation_tables
 from mnistbench.showing.terminal import draw
 
 
