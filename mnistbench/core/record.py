@@ -46,6 +46,9 @@ Temperature = Literal["cold", "warm"]  # of a profiled pass; cold: first iterati
 Detail = Literal["cases", "medians", "all"]
 
 
+# ---- Values that are parsed when they are asked for ----------------------------------------------
+
+
 class Packed(Generic[_T]):
     """A value that a file has as JSON in a text; it is parsed when it is asked for."""
 
@@ -101,6 +104,9 @@ class Packed(Generic[_T]):
 
     def __repr__(self) -> str:
         return f"Packed({self.value!r})"
+
+
+# ---- Operation tables ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -215,11 +221,6 @@ def _check_lengths(columns: Sequence[Sequence[object]]) -> None:
 def _check_range(name: str, numbers: Sequence[float], needed: str) -> None:
     if numbers and (min(numbers) < 0 or max(numbers) > LARGEST):
         raise ValueError(f"{name} needs {needed}")
-
-
-def _check_steps(curves: Curves) -> None:
-    for tag, points in curves.items():
-        _check_range(tag, [step for step, _ in points], "steps of at least 0")
 
 
 @dataclass(frozen=True)
@@ -450,8 +451,16 @@ def _overheads(calls: tuple[float, ...], profiler_ns: int) -> tuple[int, ...]:
     return tuple(round(count * profiler_ns) for count in calls)
 
 
+# ---- Cases ---------------------------------------------------------------------------------------
+
+
 #: Tag -> points: global step in batches or number of the round, and value.
 Curves = Mapping[str, tuple[tuple[int, float | None], ...]]
+
+
+def _check_steps(curves: Curves) -> None:
+    for tag, points in curves.items():
+        _check_range(tag, [step for step, _ in points], "steps of at least 0")
 
 
 @dataclass(frozen=True)
@@ -771,17 +780,7 @@ def run_header(environment: Environment) -> dict[str, Any]:
     return {"schema": SCHEMA, "environment": asdict(environment)}
 
 
-def as_data(value: Any) -> Any:
-    """Return a dataclass for the JSON of a report: as ``asdict``, with the rows of its tables."""
-    if isinstance(value, OpTable):
-        return as_data(value.arguments)
-    if is_dataclass(value):
-        return {column.name: as_data(getattr(value, column.name)) for column in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: as_data(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_data(member) for member in value]
-    return value
+# ---- Numbers -------------------------------------------------------------------------------------
 
 
 def nanoseconds(seconds: float) -> float:
@@ -833,6 +832,19 @@ def thin(points: Sequence[_Point], most: int = MAX_POINTS) -> tuple[_Point, ...]
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
+
+
+def as_data(value: Any) -> Any:
+    """Return a dataclass for the JSON of a report: as ``asdict``, with the rows of its tables."""
+    if isinstance(value, OpTable):
+        return as_data(value.arguments)
+    if is_dataclass(value):
+        return {column.name: as_data(getattr(value, column.name)) for column in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: as_data(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_data(member) for member in value]
+    return value
 
 
 def _compact(value: Any) -> str:
