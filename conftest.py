@@ -17,8 +17,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 @pytest.hookimpl(optionalhook=True)  # so that pytest -p no:mnistbench still runs
-def pytest_mnistbench_attach(config: pytest.Config, case: Any, record: Any) -> Mapping[str, Any]:
+def pytest_mnistbench_attach(config: pytest.Config, case: Any, timed: Any) -> Mapping[str, Any]:
     # Not above, because they import torch.
     from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
 
-    return {**operation_tables(config, case, record), **training_scalars(config, case, record)}
+    return {**operation_tables(config, case, timed), **training_scalars(config, case, timed)}

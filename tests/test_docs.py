@@ -344,6 +344,20 @@ def test_scripts_and_subcommands_that_a_page_names_exist(page):
             cli.main([subcommand, "--help"])
 
 
+EVIDENCE = sorted((REPOSITORY / "docs" / "evidence").glob("*.md"))
+
+
+@pytest.mark.parametrize("name", [*PAGES, *(f"docs/evidence/{path.name}" for path in EVIDENCE)])
+def test_modules_and_tests_that_a_page_names_exist(name):
+    # The pages on evidence name tests of other projects, too, in folders that are not here.
+    folders = "|".join(path.name for path in (REPOSITORY / "tests").iterdir() if path.is_dir())
+    named = re.findall(
+        rf"(?<![\w/])(?:mnistbench|tests/(?:{folders}))/[\w/]+\.py\b",
+        (REPOSITORY / name).read_text(encoding="utf-8"),
+    )
+    assert [path for path in named if not (REPOSITORY / path).is_file()] == []
+
+
 # ---- What pages state ----------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import ast
 import functools
 import graphlib
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -268,6 +269,68 @@ def test_chains_of_imports_are_short():
 @pytest.mark.parametrize(("command", "most"), [("list", 27), ("compare", 44), ("gate", 97)])
 def test_a_command_loads_few_modules(command, most):
     assert SIZE.loaded(command) <= most
+
+
+# ---- Names of modules in texts -------------------------------------------------------------------
+
+#: A module as docstrings, comments, strings and templates name it: with dots from the package on,
+#: or as a path.
+NAMED_WITH_DOTS = re.compile(r"\bmnistbench((?:\.\w+)+)")
+NAMED_AS_A_PATH = re.compile(r"``([a-z_]+(?:/[a-z_]+)+)``")
+
+#: The suffixes of the files of the package that have texts.
+WITH_TEXTS = (".py", ".toml", ".jinja", ".js")
+
+
+def is_known(dotted):
+    """Whether a name below the package is a module, or something that the text of one has."""
+    parts = dotted.split(".")
+    if parts[0] not in FLOORS:
+        return True  # a name of the package itself, or of something else
+    for end in range(len(parts), 0, -1):
+        if path := MODULES.get(".".join(parts[:end])):
+            text = path.read_text(encoding="utf-8")
+            return parts[end:] == [] or re.search(rf"\b{parts[end]}\b", text) is not None
+    return False
+
+
+def unknown_modules(path, text):
+    """Return the names in the text of a file that are of no module, beside it or of the package."""
+    names = [name.removeprefix(".") for name in NAMED_WITH_DOTS.findall(text)]
+    paths = [f"{name}.py" for name in NAMED_AS_A_PATH.findall(text)]
+    if path.suffix == ".toml":
+        paths += re.findall(r"\b\w+\.py\b", text)
+        folder = path.parent.parent
+    else:
+        folder = path.parent
+    return [name for name in names if not is_known(name)] + [
+        name for name in paths if not ((folder / name).is_file() or (PACKAGE / name).is_file())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "unknown"),
+    [
+        ("gate/flow.py", "mnistbench.core.units and mnistbench.core.units.printable", []),
+        ("gate/flow.py", "mnistbench.core.units.inches", ["core.units.inches"]),
+        ("gate/flow.py", "mnistbench.gate.stream", ["gate.stream"]),
+        ("gate/flow.py", "``sides/worker`` and ``core/units``", []),
+        ("gate/flow.py", "``sides/workers``", ["sides/workers.py"]),
+        ("course/lab/wording/en.toml", "# sentences.py and reasons.py", ["reasons.py"]),
+    ],
+)
+def test_a_name_of_a_module_is_looked_up(name, text, unknown):
+    assert unknown_modules(PACKAGE / name, text) == unknown
+
+
+def test_modules_that_texts_name_exist():
+    unknown = {
+        path.relative_to(PACKAGE).as_posix(): names
+        for path in PACKAGE.rglob("*")
+        if path.suffix in WITH_TEXTS
+        and (names := unknown_modules(path, path.read_text(encoding="utf-8")))
+    }
+    assert unknown == {}
 
 
 # ---- Features ------------------------------------------------------------------------------------

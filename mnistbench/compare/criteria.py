@@ -109,7 +109,7 @@ class Criteria(Excuses):
 
     @property
     def of_comparison(self) -> dict[str, Any]:
-        """The keywords of ``compare.compare``."""
+        """The keywords of ``diff.compare``."""
         names = ("by", "across_versions", "across_machines", "pool_commits")
         return {name: getattr(self, name) for name in names}
 

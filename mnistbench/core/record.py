@@ -17,13 +17,13 @@ import json
 import math
 import operator
 import statistics
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from typing import Any, Generic, Literal, TypeVar
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import NO_MODULE, NOT_OPERATIONS, OUTSIDE, OpKey
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.units import LARGEST
 
@@ -44,6 +44,9 @@ Temperature = Literal["cold", "warm"]  # of a profiled pass; cold: first iterati
 #: the samples of their rows, all that a comparison needs. ``all``: cold tables, samples and curves,
 #: too.
 Detail = Literal["cases", "medians", "all"]
+
+
+# ---- Values that are parsed when they are asked for ----------------------------------------------
 
 
 class Packed(Generic[_T]):
@@ -101,6 +104,9 @@ class Packed(Generic[_T]):
 
     def __repr__(self) -> str:
         return f"Packed({self.value!r})"
+
+
+# ---- Operation tables ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -215,11 +221,6 @@ def _check_lengths(columns: Sequence[Sequence[object]]) -> None:
 def _check_range(name: str, numbers: Sequence[float], needed: str) -> None:
     if numbers and (min(numbers) < 0 or max(numbers) > LARGEST):
         raise ValueError(f"{name} needs {needed}")
-
-
-def _check_steps(curves: Curves) -> None:
-    for tag, points in curves.items():
-        _check_range(tag, [step for step, _ in points], "steps of at least 0")
 
 
 @dataclass(frozen=True)
@@ -450,8 +451,16 @@ def _overheads(calls: tuple[float, ...], profiler_ns: int) -> tuple[int, ...]:
     return tuple(round(count * profiler_ns) for count in calls)
 
 
+# ---- Cases ---------------------------------------------------------------------------------------
+
+
 #: Tag -> points: global step in batches or number of the round, and value.
 Curves = Mapping[str, tuple[tuple[int, float | None], ...]]
+
+
+def _check_steps(curves: Curves) -> None:
+    for tag, points in curves.items():
+        _check_range(tag, [step for step, _ in points], "steps of at least 0")
 
 
 @dataclass(frozen=True)
@@ -771,17 +780,7 @@ def run_header(environment: Environment) -> dict[str, Any]:
     return {"schema": SCHEMA, "environment": asdict(environment)}
 
 
-def as_data(value: Any) -> Any:
-    """Return a dataclass for the JSON of a report: as ``asdict``, with the rows of its tables."""
-    if isinstance(value, OpTable):
-        return as_data(value.arguments)
-    if is_dataclass(value):
-        return {column.name: as_data(getattr(value, column.name)) for column in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: as_data(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_data(member) for member in value]
-    return value
+# ---- Numbers -------------------------------------------------------------------------------------
 
 
 def nanoseconds(seconds: float) -> float:
@@ -835,6 +834,19 @@ def thin(points: Sequence[_Point], most: int = MAX_POINTS) -> tuple[_Point, ...]
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
+def as_data(value: Any) -> Any:
+    """Return a dataclass for the JSON of a report: as ``asdict``, with the rows of its tables."""
+    if isinstance(value, OpTable):
+        return as_data(value.arguments)
+    if is_dataclass(value):
+        return {column.name: as_data(getattr(value, column.name)) for column in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: as_data(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_data(member) for member in value]
+    return value
+
+
 def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_members)
 
@@ -859,66 +871,3 @@ def check_schema(data: object) -> None:
             f"{schema} is newer than the {SCHEMA} that this mnistbench reads: upgrade mnistbench",
             "schema",
         )
-
-
-# ---- Sums over the events of a trace, which become the rows of an operation table ----------------
-
-
-@dataclass
-class RowSums:
-    """Sums over the events of a row, one slot per iteration. Times are nanoseconds."""
-
-    slots: int
-    calls: int = 0
-    self_cpu: list[int] = field(default_factory=list)
-    total_cpu: list[int] = field(default_factory=list)
-    self_device: list[int] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)
-    shapes: set[str] = field(default_factory=set)
-    kernels: set[str] = field(default_factory=set)
-    sources: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        for times in (self.self_cpu, self.total_cpu, self.self_device):
-            times.extend([0] * self.slots)
-        self.memory.extend([0] * self.slots)
-
-    def op_row(self, key: OpKey, view: str) -> OpRow:
-        """Return the row of a table of the view ``host``, ``device`` or ``functions``."""
-
-        def possible(times: list[int]) -> tuple[int, ...]:
-            # Where calls of a thread overlap, a self time can be below 0.
-            return tuple(max(0, ns) for ns in times)
-
-        name, phase, module = key
-        on_device = view == "device"
-        return OpRow(
-            name=name,
-            phase=phase,
-            module=module,
-            calls=self.calls / self.slots,
-            self_cpu_ns=possible(self.self_cpu),
-            total_cpu_ns=possible(self.total_cpu),
-            self_device_ns=possible(self.self_device) if on_device else (),
-            memory_bytes=median_ns(self.memory),
-            shapes=tuple(sorted(self.shapes)),
-            kernels=tuple(sorted(self.kernels)) if on_device else (),
-            sources=tuple(sorted(self.sources)),
-        )
-
-
-def subtract_waiting(
-    rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], int]
-) -> None:
-    """Subtract what other threads ran from the time outside operations.
-
-    The thread of the iterations waits for them.
-
-    ``elsewhere`` maps (phase of the waiting thread, iteration) to the self time on other threads.
-    """
-    for (phase, slot), waited in elsewhere.items():
-        outside = rows.get((OUTSIDE, phase, NO_MODULE))
-        if outside is not None:
-            outside.self_cpu[slot] = outside.total_cpu[slot] = max(
-                0, outside.self_cpu[slot] - waited
-            )

@@ -6,5 +6,6 @@ profiled case, the timeline of the accelerator, the spread over the ranks of one
 imported.
 
 ``from_file`` and ``from_profiler`` read into one ``model``. ``links`` finds callers, launches,
-phases and modules, and ``table`` the operations.
+phases and modules, and ``table`` makes the rows of operations. ``from_profiler.operation_table`` is
+all of this for a profile, and ``analysis`` for a file.
 """

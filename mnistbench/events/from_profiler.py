@@ -1,6 +1,6 @@
-"""A profile of this process -> its events, without a file.
+"""A profile of this process -> its events and its operation table, without a file.
 
-They are read from Kineto's results, as torch itself does for ``profile.events()``: that makes
+The events are read from Kineto's results, as torch itself does for ``profile.events()``: that makes
 objects of 40 fields, which takes longer than everything else that is done with an event, and it
 drops which kernel belongs to which launch. Numbers and links are those of the exported trace.
 """
@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import LEFT_OUT, MEMORY, is_communication, is_runtime_call
+from mnistbench.core.record import OpTable
+from mnistbench.events.links import link
 from mnistbench.events.model import (
     COPY,
     FILL,
@@ -30,7 +33,9 @@ from mnistbench.events.model import (
     awaited_overhead,
     device_kind,
     host_kind,
+    steps_of,
 )
+from mnistbench.events.table import tables
 
 #: c10::DeviceType of the host.
 _CPU = 0
@@ -55,6 +60,34 @@ _OVERHEAD_NAMES = frozenset(
 
 #: Kineto's name of a runtime call that it does not know.
 _UNKNOWN_CALL = "INVALID"
+
+
+def operation_table(profiler: Any, device: str, view: str) -> OpTable:
+    """Return the operations of a profile with marked iterations, one sample per iteration.
+
+    Args:
+        profiler: a ``torch.profiler.profile`` that has ended.
+        device: of the case; the memory of the rows is its memory.
+        view: ``host`` or ``device``; only the latter has device times.
+    """
+    trace = trace_of(profiler)
+    with gc_paused():
+        both = tables(
+            trace,
+            steps_of(trace),
+            has_device=view == "device",
+            memory_of_host=device.partition(":")[0] == "cpu",
+        )
+    return both.device or both.host
+
+
+def trace_of(profiler: Any) -> Trace:
+    """Return the events of a ``torch.profiler.profile`` that has ended, with their links."""
+    assert profiler.profiler is not None, "the profile has ended"
+    with gc_paused():  # its searches take longer the more events there are
+        trace = read(profiler.profiler)
+        link(trace)
+    return trace
 
 
 def read(profiler: Any) -> Trace:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -20,9 +21,52 @@ from mnistbench.core.operation import (
     covered,
     is_communication,
 )
-from mnistbench.core.record import OpTable, RowSums, subtract_waiting
+from mnistbench.core.record import OpRow, OpTable, median_ns
 from mnistbench.events import model
 from mnistbench.events.model import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
+
+
+@dataclass
+class RowSums:
+    """What is summed into a row of a table, one slot per iteration. Times are nanoseconds."""
+
+    slots: int
+    calls: int = 0
+    self_cpu: list[int] = field(default_factory=list)
+    total_cpu: list[int] = field(default_factory=list)
+    self_device: list[int] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    shapes: set[str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for times in (self.self_cpu, self.total_cpu, self.self_device):
+            times.extend([0] * self.slots)
+        self.memory.extend([0] * self.slots)
+
+    def op_row(self, key: OpKey, view: str) -> OpRow:
+        """Return the row of a table of the view ``host``, ``device`` or ``functions``."""
+
+        def possible(times: list[int]) -> tuple[int, ...]:
+            # Where calls of a thread overlap, a self time can be below 0.
+            return tuple(max(0, ns) for ns in times)
+
+        name, phase, module = key
+        on_device = view == "device"
+        return OpRow(
+            name=name,
+            phase=phase,
+            module=module,
+            calls=self.calls / self.slots,
+            self_cpu_ns=possible(self.self_cpu),
+            total_cpu_ns=possible(self.total_cpu),
+            self_device_ns=possible(self.self_device) if on_device else (),
+            memory_bytes=median_ns(self.memory),
+            shapes=tuple(sorted(self.shapes)),
+            kernels=tuple(sorted(self.kernels)) if on_device else (),
+            sources=tuple(sorted(self.sources)),
+        )
 
 
 class Tables(NamedTuple):
@@ -157,6 +201,23 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, memory: _A
         outside.self_cpu[0] += steps.ns[0] - called_ns
         outside.total_cpu[0] = outside.self_cpu[0]
     subtract_waiting(rows, elsewhere)
+
+
+def subtract_waiting(
+    rows: MutableMapping[OpKey, RowSums], elsewhere: Mapping[tuple[str, int], int]
+) -> None:
+    """Subtract what other threads ran from the time outside operations.
+
+    The thread of the iterations waits for them.
+
+    ``elsewhere`` maps (phase of the waiting thread, iteration) to the self time on other threads.
+    """
+    for (phase, slot), waited in elsewhere.items():
+        outside = rows.get((OUTSIDE, phase, NO_MODULE))
+        if outside is not None:
+            outside.self_cpu[slot] = outside.total_cpu[slot] = max(
+                0, outside.self_cpu[slot] - waited
+            )
 
 
 def _add_memory(

@@ -31,7 +31,8 @@ from types import (
 from typing import Any
 
 from mnistbench.core.operation import IN_TORCH, NO_MODULE, OpKey
-from mnistbench.core.record import OpTable, RowSums
+from mnistbench.core.record import OpTable
+from mnistbench.events.table import RowSums
 from mnistbench.measuring import calls
 from mnistbench.measuring.calls import Call
 

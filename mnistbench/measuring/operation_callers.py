@@ -16,9 +16,10 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.operation import ITERATION, OpKey
+from mnistbench.events.from_profiler import trace_of
 from mnistbench.events.links import forward_operations
 from mnistbench.events.model import OPERATION, STACK, ThreadEvent
-from mnistbench.measuring.profiling import started, trace_of
+from mnistbench.measuring.profiling import started
 
 #: A function of Python, as Kineto names it: ``pkg/model.py(12): forward``.
 _FUNCTION = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<name>.+)")

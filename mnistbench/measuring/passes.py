@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from mnistbench.core.record import nanoseconds
+from mnistbench.core.record import OpTable, nanoseconds
 from mnistbench.measuring.case import Case, on_device, seed
 from mnistbench.measuring.profiling import profile_first_call
-from mnistbench.measuring.timing import WARMUP_ITERATIONS, Timed, clocked, event_ns, times_ns
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, clocked, event_ns, times_ns
 from mnistbench.workloads.ranks import Ranks, seed_of_masks
 from mnistbench.workloads.step import Step
 
@@ -35,6 +36,16 @@ MOST_CALLS = 1_000
 BLOCK_STEPS = 10
 #: Warm-up iterations of ranks, before each block.
 WARMUP_ITERATIONS_OF_RANKS = 3
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Results of the timed passes of a case."""
+
+    rounds_ns: tuple[float, ...] = ()  # wall time per iteration of each round
+    device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
+    # Operations of the first iteration.
+    first_call: OpTable | None = field(default=None, repr=False)
 
 
 def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:

@@ -23,13 +23,9 @@ from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION, MODULE, PHASE
 from mnistbench.core.record import OpTable
-from mnistbench.events import from_profiler
-from mnistbench.events.links import link
-from mnistbench.events.model import Trace, steps_of
-from mnistbench.events.table import tables
+from mnistbench.events.from_profiler import operation_table, trace_of
 from mnistbench.measuring.calls import Call
 from mnistbench.measuring.case import Case, synchronizer
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
@@ -122,34 +118,6 @@ def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
     return any("::" in name for name in names), any(
         name.startswith(("Torch-Compiled", "CompiledFunction")) for name in names
     )
-
-
-def trace_of(profiler: torch.profiler.profile) -> Trace:
-    """Return the events of a profile that has ended, with their links."""
-    assert profiler.profiler is not None, "the profile has ended"
-    with gc_paused():  # its searches take longer the more events there are
-        trace = from_profiler.read(profiler.profiler)
-        link(trace)
-    return trace
-
-
-def operation_table(profiler: torch.profiler.profile, device: str, view: str) -> OpTable:
-    """Return the operations of a profile with marked iterations, one sample per iteration.
-
-    Args:
-        profiler: has ended.
-        device: of the case; the memory of the rows is its memory.
-        view: ``host`` or ``device``; only the latter has device times.
-    """
-    trace = trace_of(profiler)
-    with gc_paused():
-        both = tables(
-            trace,
-            steps_of(trace),
-            has_device=view == "device",
-            memory_of_host=torch.device(device).type == "cpu",
-        )
-    return both.device or both.host
 
 
 def profile_call(

@@ -11,11 +11,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from mnistbench.core.record import OpTable
 
 if TYPE_CHECKING:
     import torch
@@ -63,16 +60,6 @@ class Sample(NamedTuple):
     def alone_ns(self) -> int:
         """Wall time without the time in which another process had the core."""
         return self.wall_ns - self.queued_ns
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Results of the timed passes of a case."""
-
-    rounds_ns: tuple[float, ...] = ()  # wall time per iteration of each round
-    device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
-    # Operations of the first iteration.
-    first_call: OpTable | None = field(default=None, repr=False)
 
 
 def clocked(work: Callable[[], object]) -> Sample:

@@ -19,10 +19,7 @@ from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, Environment, OpTable, Scalars, median_ns
 from mnistbench.measuring.env_command import environment_rows
-from mnistbench.saved_runs.operation_tables import (
-    batch_groups,
-    operation_table,
-)
+from mnistbench.saved_runs.case_tables import batch_groups, batch_size_table
 from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
 from mnistbench.showing.page import charts
@@ -350,7 +347,7 @@ def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
         ),
     )
     return {
-        "table": operation_table(group, STACKED),
+        "table": batch_size_table(group, STACKED),
         "bars": [
             charts.bar_chart(
                 name,

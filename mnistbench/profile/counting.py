@@ -18,9 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from mnistbench.core.operation import OWN_SHARE, OpKey
 from mnistbench.core.roofline import Cost, total_cost
+from mnistbench.events.from_profiler import trace_of
 from mnistbench.events.model import Trace
 from mnistbench.measuring.case import Case
-from mnistbench.measuring.profiling import activities_of, profile_iterations, trace_of
+from mnistbench.measuring.profiling import activities_of, profile_iterations
 from mnistbench.profile.result import Layer
 
 #: Profiled iterations: several, because the times of the shortest operations vary.

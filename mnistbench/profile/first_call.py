@@ -177,12 +177,9 @@ def _calls(job: FirstCallJob) -> list[ColdCall]:
     import_torch()
     import torch
 
+    from mnistbench.events.from_profiler import operation_table
     from mnistbench.measuring.case import build
-    from mnistbench.measuring.profiling import (
-        operation_table,
-        profile_first_call,
-        profile_iterations,
-    )
+    from mnistbench.measuring.profiling import profile_first_call, profile_iterations
     from mnistbench.workloads.step import Step
     from mnistbench.workloads.workload import builtin_workloads
 

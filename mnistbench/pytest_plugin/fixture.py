@@ -25,9 +25,8 @@ from mnistbench.core.params import PHASES, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, Timing, thin
 from mnistbench.measuring.case import Case, build, fork_random, thread_count
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.passes import measure
+from mnistbench.measuring.passes import Timed, measure
 from mnistbench.measuring.profiling import profile, views_of
-from mnistbench.measuring.timing import Timed
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.workload import Workload
 
@@ -142,8 +141,7 @@ class OpBenchmark:
         )
         if not self._benchmark.enabled:
             return None
-        self._session.timed = timed
-        record = self._attached(case, self._record(case, timed))
+        record = self._attached(case, self._record(case, timed), timed)
         return _with_note_of_unattributed(record)
 
     def _record(self, case: Case, timed: Timed) -> CaseRecord:
@@ -164,7 +162,7 @@ class OpBenchmark:
             timing=Timing.from_stats(self._benchmark.stats.stats.as_dict()),
         )
 
-    def _attached(self, case: Case, record: CaseRecord) -> CaseRecord:
+    def _attached(self, case: Case, record: CaseRecord, timed: Timed) -> CaseRecord:
         """Add what the hooks of the test's conftest.py files return.
 
         If there are none, add the standard attachments.
@@ -172,48 +170,37 @@ class OpBenchmark:
         config = self._request.config
         hook = self._request.node.ihook.pytest_mnistbench_attach
         if hook.get_hookimpls():
-            return _with(record, lambda: hook(config=config, case=case, record=record))
-        record = _with(record, lambda: [operation_tables(config, case, record)])
-        return _with(record, lambda: [training_scalars(config, case, record)])
+            return _with(record, lambda: hook(config=config, case=case, record=record, timed=timed))
+        record = _with(record, lambda: [operation_tables(config, case, timed)])
+        return _with(record, lambda: [training_scalars(config, case, timed)])
 
 
-def operation_tables(
-    config: pytest.Config,
-    case: Case,
-    record: CaseRecord,  # noqa: ARG001  # the arguments are those of the hook
-) -> dict[str, Any]:
+def operation_tables(config: pytest.Config, case: Case, timed: Timed) -> dict[str, Any]:
     """Profile iterations of a case, and return its tables as an attachment.
 
     The table of the first iteration and those of warm ones: host alone and, on an accelerator, with
     the device. Empty for cases that are not profiled per operation, and with ``--no-op-profile``.
     """
-    session = config.stash[SESSION]
-    options = session.options
+    options = config.stash[SESSION].options
     if case.runner is None or options.no_op_profile:
         return {}
-    first_call = session.timed.first_call
+    cold = [timed.first_call] if timed.first_call else []
     warm = [
         profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
         for view in views_of(case.params.device)
     ]
-    return {"operation_tables": [first_call, *warm] if first_call else warm}
+    return {"operation_tables": [*cold, *warm]}
 
 
-def training_scalars(
-    config: pytest.Config,
-    case: Case,
-    record: CaseRecord,  # noqa: ARG001  # the arguments are those of the hook
-) -> dict[str, Any]:
+def training_scalars(config: pytest.Config, case: Case, timed: Timed) -> dict[str, Any]:
     """Train for a short time, and return loss and accuracy as an attachment.
 
     For a case that does not train, the times of its rounds. They are written to TensorBoard too,
     unless that is off.
     """
-    session = config.stash[SESSION]
-    tracker = session.tracker
+    tracker = config.stash[SESSION].tracker
     if not case.params.trains:
-        rounds_ns = session.timed.rounds_ns
-        return {"training_scalars": tracker.rounds(case.params, rounds_ns, case.samples)}
+        return {"training_scalars": tracker.rounds(case.params, timed.rounds_ns, case.samples)}
     scalars, notes = tracker.training(case.params, case.workload)
     return {"training_scalars": scalars, "notes": list(notes)}
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mnistbench.core.params import Params
     from mnistbench.core.record import CaseRecord
     from mnistbench.measuring.case import Case
+    from mnistbench.measuring.passes import Timed
     from mnistbench.workloads.workload import Workload
 
 
@@ -43,9 +44,12 @@ def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  #
 
 
 def pytest_mnistbench_attach(
-    config: pytest.Config, case: Case, record: CaseRecord
+    config: pytest.Config, case: Case, record: CaseRecord, timed: Timed
 ) -> Mapping[str, Any] | None:
     """Return attachments for the record of a case that was just measured.
+
+    ``timed`` has the times of the case and the operations of its first iteration. An implementation
+    may leave out arguments that it does not use.
 
     The keys ``operation_tables`` (OpTable objects) and ``training_scalars`` (a Scalars object) set
     the fields of these names; the functions of these names in ``mnistbench.pytest_plugin.fixture``

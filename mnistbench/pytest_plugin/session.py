@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment
     from mnistbench.measuring.tensorboard import Tracker
-    from mnistbench.measuring.timing import Timed
     from mnistbench.saved_runs.run import Run
     from mnistbench.workloads.data import Batch
     from mnistbench.workloads.workload import Workload
@@ -69,7 +68,6 @@ class Session:
         self.measures_workloads = False  # a collected test uses op_benchmark
         self.attaches_to_plain_tests = False  # a test that ran wants a table of its plain call
         self.case_has_run = False
-        self.timed: Timed  # the timed pass of the newest case
         self._known_workloads: set[str] = set()
         self._config = config
 

@@ -16,7 +16,7 @@ from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
-from mnistbench.saved_runs.operation_tables import operation_tables
+from mnistbench.saved_runs.case_tables import case_tables
 from mnistbench.showing.terminal import draw, draw_report
 
 
@@ -44,7 +44,7 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
     if (
         not compared
         and not quiet
-        and (tables := operation_tables(session.records, session.options.op_top))
+        and (tables := case_tables(session.records, session.options.op_top))
     ):
         reporter.section("mnistbench: operations", sep="-")
         for table in tables:

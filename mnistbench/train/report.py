@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mnistbench.core import units
-from mnistbench.saved_runs.operation_tables import operation_tables
+from mnistbench.saved_runs.case_tables import case_tables
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.terminal import draw
 from mnistbench.train.result import (
@@ -155,7 +155,7 @@ def ending(result: Result, output: Path, *, logdir: Path) -> Iterator[str]:
 
     settings = result.settings
     if result.profiled:
-        for table in operation_tables([result.profiled], _TOP):
+        for table in case_tables([result.profiled], _TOP):
             yield f"\n{draw(table)}\n"
     if result.outcome == INTERRUPTED:
         yield "interrupted; the files have the steps before the interruption"

@@ -23,7 +23,7 @@ from mnistbench.core.params import params_of_call
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.measuring.env_command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
-from mnistbench.saved_runs.operation_tables import operation_tables
+from mnistbench.saved_runs.case_tables import case_tables
 from mnistbench.showing.terminal import draw
 
 
@@ -63,7 +63,7 @@ def text(tables):
 
 
 def test_operations_of_a_run_stand_beside_each_other_by_batch_size(golden):
-    golden(text(operation_tables([step(16, 4), step(1)], top=3)), "operations.txt")
+    golden(text(case_tables([step(16, 4), step(1)], top=3)), "operations.txt")
 
 
 def parsed():
@@ -89,7 +89,7 @@ def parsed():
 
 
 def test_functions_of_a_case_have_calls_times_and_lines(golden):
-    golden(text(operation_tables([parsed()], top=3)), "functions.txt")
+    golden(text(case_tables([parsed()], top=3)), "functions.txt")
 
 
 def test_a_comparison_names_functions(golden):
@@ -115,13 +115,13 @@ def test_a_comparison_names_functions(golden):
 def test_a_case_with_operations_and_functions_has_both_tables():
     case = parsed()
     both = dataclasses.replace(case, tables=(*step(1).tables, *case.tables))
-    operations, functions = operation_tables([both], top=3)
+    operations, functions = case_tables([both], top=3)
     assert operations.headings[0] == "operation"
-    assert functions.title == operation_tables([case], top=3)[0].title
+    assert functions.title == case_tables([case], top=3)[0].title
 
 
 def test_each_column_adds_up():
-    [table] = operation_tables([step(1), step(16, 4)], top=2)
+    [table] = case_tables([step(1), step(16, 4)], top=2)
     for column in (3, 5):
         times = [row[column] for row in (*table.rows, *table.sums[:2]) if row[column] != "-"]
         total = table.sums[2][column]
@@ -137,12 +137,12 @@ def test_other_phases_workloads_and_devices_have_tables_of_their_own():
         step(1, phase="forward"),
         step(1, dataset="mnist"),
     ]
-    tables = operation_tables(records, top=3)
+    tables = case_tables(records, top=3)
     assert len({table.title for table in tables}) == len(tables) == 5
 
 
 def test_cases_without_tables_are_left_out():
-    assert operation_tables([builders.case_record(tables=())], top=3) == []
+    assert case_tables([builders.case_record(tables=())], top=3) == []
 
 
 def on_accelerator(kernel_ns, elapsed_ns, alone_ns=15_000):
@@ -163,7 +163,7 @@ def on_accelerator(kernel_ns, elapsed_ns, alone_ns=15_000):
 
 
 def test_busy_time_elapsed_time_and_what_is_no_operation_are_rows_of_a_table_by_device_time():
-    [table] = operation_tables([on_accelerator(20_000, 1_500_000)], top=3)
+    [table] = case_tables([on_accelerator(20_000, 1_500_000)], top=3)
     assert "self device time" in table.title
     sums = {row[0]: row[3] for row in table.sums}
     assert (sums["unattributed kernels"], sums["sum of one profiled iteration"]) == (
@@ -439,7 +439,7 @@ def test_session_line():
 
 def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
     record = builders.case_record(params=params_of_call("test_own.py::test_mm", "cpu", 1))
-    [table] = operation_tables([record], top=2)
+    [table] = case_tables([record], top=2)
     assert table.title == "test_own.py::test_mm, cpu: self CPU time per iteration"
     assert table.headings == ["operation", "phase", "module", "time", "share"]
 

@@ -1,10 +1,11 @@
-"""The rows of a trace: times, calls, steps, and the rows that are no operations."""
+"""The rows of a table: times, calls, steps, and the rows that are no operations."""
 
 import pytest
 import trace_builders as build
 
-from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.events.analysis import analyse
+from mnistbench.events.table import RowSums, subtract_waiting
 
 
 def analysed(tmp_path, *events, **top):
@@ -487,3 +488,41 @@ def test_shapes_are_kept_where_they_were_recorded(tmp_path):
     ]
     [row] = [row for row in analysed(tmp_path, *events).host.rows if row.is_operation]
     assert row.shapes == ("[[2, 3], [3, 4]]", "[[5, 3], [3, 4]]")
+
+
+# ---- Rows ----------------------------------------------------------------------------------------
+
+
+KEY = ("aten::mm", "forward", "fc1")
+
+
+def sums(**times):
+    row_sums = RowSums(2, calls=3)
+    for name, values in times.items():
+        setattr(row_sums, name, values)
+    return row_sums
+
+
+def test_a_self_time_is_never_below_zero():
+    """Where calls of a thread overlap, the difference may be."""
+    row = sums(self_cpu=[1500, -200]).op_row(KEY, "host")
+    assert (row.self_cpu_ns, row.calls) == ((1500, 0), 1.5)
+
+
+def test_only_a_device_table_has_device_times_and_kernels():
+    row_sums = sums(self_device=[4, 5], kernels={"gemm"})
+    host = row_sums.op_row(KEY, "host")
+    device = row_sums.op_row(KEY, "device")
+    assert (host.self_device_ns, host.kernels) == ((), ())
+    assert (device.self_device_ns, device.kernels) == ((4, 5), ("gemm",))
+
+
+def test_waiting_is_subtracted_from_the_time_outside_operations():
+    rows = {
+        (OUTSIDE, "backward", NO_MODULE): sums(self_cpu=[30, 10], total_cpu=[30, 10]),
+        KEY: sums(self_cpu=[7, 7]),
+    }
+    subtract_waiting(rows, {("backward", 0): 12, ("backward", 1): 40, ("forward", 0): 5})
+    outside = rows[OUTSIDE, "backward", NO_MODULE]
+    assert (outside.self_cpu, outside.total_cpu) == ([18, 0], [18, 0])
+    assert rows[KEY].self_cpu == [7, 7]

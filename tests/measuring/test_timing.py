@@ -14,8 +14,8 @@ from builders import op_table
 from torch_builders import tiny_params
 
 from mnistbench.measuring import passes, timing
-from mnistbench.measuring.passes import EVENT_CALLS, device_times, measure
-from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, Timed, clocked
+from mnistbench.measuring.passes import EVENT_CALLS, Timed, device_times, measure
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, clocked
 
 pytestmark = pytest.mark.versions
 

@@ -26,11 +26,11 @@ def test_the_standard_functions_can_be_called_beside_the_users_own(project):
         "conftest.py",
         """
 
-        def pytest_mnistbench_attach(config, case, record):
+        def pytest_mnistbench_attach(config, case, timed):
             from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
 
-            tables = operation_tables(config, case, record)
-            return {**tables, **training_scalars(config, case, record), "mine": 1}
+            tables = operation_tables(config, case, timed)
+            return {**tables, **training_scalars(config, case, timed), "mine": 1}
         """,
     )
     record = only_record(project.run_saved()[1])

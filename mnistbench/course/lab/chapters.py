@@ -33,6 +33,14 @@ from mnistbench.showing.text import Cited, Code, Text
 #: What is no operation -> its text.
 _REST = {OUTSIDE: "outside", RUNTIME: "runtime", UNATTRIBUTED: "unattributed"}
 
+#: Study -> key of its text and of the caption of its table.
+_STUDIES = {
+    "convolution": "study_convolution",
+    "locality": "study_locality",
+    "memory": "study_memory",
+    "graph": "study_graph",
+}
+
 
 def document_of(texts: Texts, title: str, sections: Sequence[Section]) -> Document:
     """Return a report of these sections."""
@@ -157,8 +165,14 @@ class Chapters:
             [texts.text("text", "digits_note")] if findings.settings.dataset == "digits" else []
         )
         methods = [
-            texts.text("text", f"method_{part}")
-            for part in ("training", "time", "operations", "cold", "sources")
+            texts.text("text", key)
+            for key in (
+                "method_training",
+                "method_time",
+                "method_operations",
+                "method_cold",
+                "method_sources",
+            )
         ]
         return [aims, *note, list(methods)]
 
@@ -328,8 +342,8 @@ class Chapters:
                 if row.get("layer") in (None, "all layers") and row.get("eager_ns") != 0
             ]
             parts += [
-                self._texts.text("text", f"study_{name}"),
-                self._texts.table(f"study_{name}", sheet, rows),
+                self._texts.text("text", _STUDIES[name]),
+                self._texts.table(_STUDIES[name], sheet, rows),
             ]
         return parts
 

@@ -48,6 +48,31 @@ SPEEDUP = (15, 20)
 #: Batch size of the reports' measurements.
 ONE = 1
 
+#: Claim -> verdict -> key of its reason; "bounds" are the claims of a factor between two numbers.
+_REASONS = {
+    "bounds": {HOLDS: "bounds_holds", PARTLY: "bounds_partly", FAILS: "bounds_fails"},
+    "convolution_most": {
+        HOLDS: "convolution_most_holds",
+        PARTLY: "convolution_most_partly",
+        FAILS: "convolution_most_fails",
+    },
+    "negligible": {
+        HOLDS: "negligible_holds",
+        PARTLY: "negligible_partly",
+        FAILS: "negligible_fails",
+    },
+    "batch_grows": {
+        HOLDS: "batch_grows_holds",
+        PARTLY: "batch_grows_partly",
+        FAILS: "batch_grows_fails",
+    },
+    "sample_falls": {
+        HOLDS: "sample_falls_holds",
+        PARTLY: "sample_falls_partly",
+        FAILS: "sample_falls_fails",
+    },
+}
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -102,15 +127,15 @@ def _decided(
     """
     values = [figure.numbers["number"].value for figure in right]
     if isinstance(holds, tuple):
-        reason_base = "bounds"
+        reasons = _REASONS["bounds"]
         checked = [holds[0] - 0.5 <= value < holds[1] + 0.5 for value in values]
     else:
-        reason_base = key
+        reasons = _REASONS[key]
         checked = [holds(value) for value in values]
     verdict = (
         UNKNOWN if not checked else HOLDS if all(checked) else PARTLY if any(checked) else FAILS
     )
-    reason = "not_measured" if verdict == UNKNOWN else f"{reason_base}_{verdict}"
+    reason = "not_measured" if verdict == UNKNOWN else reasons[verdict]
     return Claim(key, verdict, reason, words, tuple(reports), tuple(right))
 
 
@@ -119,23 +144,26 @@ def _by_tables(
     sheets: Sheets,
     phase: str,
     device: str,
-    figure: str,
     number: Callable[[Sheet, str], CitedNumber | None],
+    *,
+    first_figure: str,
+    batch_figure: str,
 ) -> tuple[list[Sentence], list[Sentence]]:
     """Return the numbers of the table that the reports use.
 
-    One of the first forward pass on one image, and one per batch size.
+    One of the first forward pass on one image, and one per batch size; the last two arguments are
+    the keys of their wordings.
     """
     first = sheets.first_operations.get(("forward", device, ONE, UNTRAINED))
     tables = {
         size: best_view(sheets, phase, device, size) for size in findings.settings.batch_sizes
     }
     right = [
-        _figures(f"{figure}_batch", number(sheet, "self_ns"), size=size)
+        _figures(batch_figure, number(sheet, "self_ns"), size=size)
         for size, sheet in tables.items()
         if sheet
     ]
-    reports = _figures(figure, number(first, "first_self_ns")) if first else []
+    reports = _figures(first_figure, number(first, "first_self_ns")) if first else []
     return reports, list(itertools.chain.from_iterable(right))
 
 
@@ -143,7 +171,9 @@ def _convolution_is_most(findings: Findings, sheets: Sheets, device: str) -> Cla
     def part(sheet: Sheet, column: str) -> CitedNumber | None:
         return share(convolution_and_addmm(sheet, column)["convolution"], sheet.total(column))
 
-    figures = _by_tables(findings, sheets, "forward", device, "share", part)
+    figures = _by_tables(
+        findings, sheets, "forward", device, part, first_figure="share", batch_figure="share_batch"
+    )
     words: Words = {"place": main_place(findings, device)}
     return _decided("convolution_most", words, *figures, lambda value: value >= DOMINATES)
 
@@ -158,9 +188,10 @@ def _convolution_over_addmm(
     def times(sheet: Sheet, column: str) -> CitedNumber | None:
         return ratio(*convolution_and_addmm(sheet, column).values())
 
-    return _decided(
-        key, words, *_by_tables(findings, sheets, "forward", device, "times", times), expected
+    figures = _by_tables(
+        findings, sheets, "forward", device, times, first_figure="times", batch_figure="times_batch"
     )
+    return _decided(key, words, *figures, expected)
 
 
 def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
@@ -175,7 +206,9 @@ def _negligible(findings: Findings, sheets: Sheets, device: str) -> Claim:
             sheet.total(column, **forward_only, module=modules), sheet.total(column, **forward_only)
         )
 
-    figures = _by_tables(findings, sheets, "step", device, "share", part)
+    figures = _by_tables(
+        findings, sheets, "step", device, part, first_figure="share", batch_figure="share_batch"
+    )
     words: Words = {"place": main_place(findings, device)}
     return _decided("negligible", words, *figures, lambda value: value < NEGLIGIBLE)
 
@@ -260,10 +293,10 @@ def _bug_of_the_cluster(findings: Findings, sheets: Sheets, device: str) -> Clai
         return Claim(key, UNKNOWN, "not_measured", words, reports)
     right = (*_figures("warm_ns", warm), *_figures("first_over_warm", before))
     if before.value < SLOW_FIRST_CALL:
-        return Claim(key, FAILS, f"{key}_nothing", words, reports, right)
+        return Claim(key, FAILS, "bug_of_the_cluster_nothing", words, reports, right)
     if not after:
-        return Claim(key, UNKNOWN, f"{key}_half", words, reports, right)
+        return Claim(key, UNKNOWN, "bug_of_the_cluster_half", words, reports, right)
     right = (*right, *_figures("trained_first_ns", after))
     if start_costs(first, after, warm):
-        return Claim(key, FAILS, f"{key}_process", words, reports, right)
-    return Claim(key, UNKNOWN, f"{key}_unlike", words, reports, right)
+        return Claim(key, FAILS, "bug_of_the_cluster_process", words, reports, right)
+    return Claim(key, UNKNOWN, "bug_of_the_cluster_unlike", words, reports, right)

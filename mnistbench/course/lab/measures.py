@@ -34,11 +34,7 @@ _ROUNDS = 8
 
 
 class Measures:
-    """Measures the parts of a lab. Every method returns findings; none keeps state.
-
-    First iterations run in the open ``processes``; without these, processes are started and ended
-    for each case.
-    """
+    """Measures the parts of a lab. Every method returns findings; none keeps state."""
 
     block_s = 1.0  # timed iterations of each case, in seconds
     # Timed iterations.

@@ -90,14 +90,14 @@ class Merged:
         """Describe the columns and name the numbers that cannot be compared."""
         parts: list[Part] = [self._texts.text("text", key) for key in ("merged_aims", "machines")]
         settings = [findings.settings for findings in self._machines.values()]
-        for key, values in (
-            ("datasets", [lab.dataset for lab in settings]),
-            ("epochs", [lab.epochs for lab in settings]),
+        for key, word, values in (
+            ("merged_datasets", "datasets", [lab.dataset for lab in settings]),
+            ("merged_epochs", "epochs", [lab.epochs for lab in settings]),
         ):
             different = dict.fromkeys(map(str, values))
             if len(different) > 1:
                 listed = self._texts.plain("report", "comma").join(different)
-                parts.append(self._texts.text("text", f"merged_{key}", **{key: listed}))
+                parts.append(self._texts.text("text", key, **{word: listed}))
         return parts
 
     def _environment(self) -> Table:
@@ -164,10 +164,10 @@ class Merged:
 
         Each machine with its own number of threads.
         """
-        for name, sheet, column, phases in (
-            ("batch", "iterations", "median_ns", ("step", "forward")),
-            ("sample", "iterations", "sample_ns", ("step", "forward")),
-            ("epoch", "epochs", "epoch_ns", ("train", "eval")),
+        for caption, name, sheet, column, phases in (
+            ("merged_batch", "batch", "iterations", "median_ns", ("step", "forward")),
+            ("merged_sample", "sample", "iterations", "sample_ns", ("step", "forward")),
+            ("merged_epoch", "epoch", "epochs", "epoch_ns", ("train", "eval")),
         ):
             for phase in phases:
                 rows = self._by_case(
@@ -179,7 +179,7 @@ class Merged:
                 )
                 file = f"time-per-{name}-{phase}"
                 columns = ("device", "batch_size")
-                yield self._table(f"merged_{name}", file, columns, rows, phase=Label(phase))
+                yield self._table(caption, file, columns, rows, phase=Label(phase))
 
     def _first_iterations(self) -> Table:
         """Compare the first iteration of a case with a warm one, which follows it."""

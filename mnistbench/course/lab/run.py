@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
@@ -42,6 +42,9 @@ from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, 
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
+
+if TYPE_CHECKING:  # it imports torch, which the steps' names and results do not need
+    from mnistbench.course.lab.measures import Measures
 
 #: Directory of the steps' results, and the file with the settings that the lab was started with.
 STEPS = Path("steps")
@@ -149,14 +152,20 @@ class LabPlan:
         *,
         studies: bool = True,
         directory: Path = Path(),
-        measures: Any = None,
+        measures: Measures | None = None,
     ) -> None:
         self.settings = settings
         self.environment = environment
         self.samples = samples
         self.studies = studies
         self.directory = directory
-        self.measures = measures
+        self._measures = measures
+
+    @property
+    def measures(self) -> Measures:
+        """What does the work of the steps."""
+        assert self._measures is not None, "a step that works has it"
+        return self._measures
 
     def steps(self) -> Iterator[LabStep]:
         """Yield all steps in the order of the report's sections."""
@@ -285,9 +294,8 @@ class Lab:
 
     A new one if it is empty or new, otherwise the one that was begun there.
 
-    ``measures`` is a ``measures.Measures``, which needs torch. With ``studies`` the operator
-    studies run, too. A new lab keeps the predictions in the directory, and measures their batch
-    size; later changes of their file have no effect.
+    With ``studies`` the operator studies run, too. A new lab keeps the predictions in the
+    directory, and measures their batch size; later changes of their file have no effect.
 
     Raises:
         UsageError: the directory has other contents or wrong predictions, or a lab with other
@@ -300,7 +308,7 @@ class Lab:
         directory: Path,
         settings: LabSettings,
         environment: Environment,
-        measures: Any,
+        measures: Measures,
         *,
         studies: bool = False,
     ) -> None:

@@ -197,9 +197,7 @@ def _convolution_and_addmm(
         time = _complete(time=ratio(times[order[0]], times[order[1]]))
         yield Sentence("ratio_uncounted", words, time)
         return
-    yield Sentence(
-        f"ratio_{_matches(*(number.value for number in numbers.values()))}", words, numbers
-    )
+    yield Sentence(_ratio_key(*(number.value for number in numbers.values())), words, numbers)
     for noun in order:
         yield _say(
             _nearest_ceiling,
@@ -213,29 +211,38 @@ def _convolution_and_addmm(
 
 
 def _nearest_ceiling(values: Mapping[str, float]) -> str:
-    for name in ("flops", "bytes"):
-        if values[name] >= NEAR_CEILING * values[f"{name}_ceiling"]:
-            return f"ceiling_{name}"
+    if values["flops"] >= NEAR_CEILING * values["flops_ceiling"]:
+        return "ceiling_flops"
+    if values["bytes"] >= NEAR_CEILING * values["bytes_ceiling"]:
+        return "ceiling_bytes"
     return "ceiling_neither"
 
 
-def _matches(time: float, flops: float, moved: float) -> str:
-    """Return which ratio the ratio of times matches."""
+def _ratio_key(time: float, flops: float, moved: float) -> str:
+    """Return the sentence that tells which ratio the ratio of times matches."""
     matches_flops, matches_bytes = (
         compared > 0 and max(time, compared) / min(time, compared) <= RATIOS_MATCH_WITHIN
         for compared in (flops, moved)
     )
     if matches_flops or matches_bytes:
         return (
-            "follows_both"
+            "ratio_follows_both"
             if matches_flops and matches_bytes
-            else "follows_flops"
+            else "ratio_follows_flops"
             if matches_flops
-            else "follows_bytes"
+            else "ratio_follows_bytes"
         )
     if time > max(flops, moved):
-        return "above_both"
-    return "below_both" if time < min(flops, moved) else "between"
+        return "ratio_above_both"
+    return "ratio_below_both" if time < min(flops, moved) else "ratio_between"
+
+
+#: Direction of the ratio of times from the smallest to the largest batch size -> its sentence.
+_RATIO_OVER_BATCHES = {
+    "rises": "ratio_over_batches_rises",
+    "same": "ratio_over_batches_same",
+    "falls": "ratio_over_batches_falls",
+}
 
 
 def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iterator[Sentence]:
@@ -249,9 +256,8 @@ def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iter
         return
     change = _direction(ends["last"].value, ends["first"].value, RATIOS_MATCH_WITHIN)
     words: Words = {"place": place, "small": small, "large": large}
-    yield Sentence(
-        f"ratio_over_batches_{change}", words, ends if change == "same" else {**ends, **growth}
-    )
+    numbers = ends if change == "same" else {**ends, **growth}
+    yield Sentence(_RATIO_OVER_BATCHES[change], words, numbers)
     # Why addmm's time grows less than convolution's, if the bytes that both move grow likewise.
     moved = _growth(
         *(convolution_and_addmm(tables[size], "moved_bytes") for size in (small, large))
@@ -269,6 +275,10 @@ def _growth(
     before: Mapping[str, CitedNumber | None], after: Mapping[str, CitedNumber | None]
 ) -> dict[str, CitedNumber]:
     return _complete(**{noun: ratio(after[noun], before[noun]) for noun in before})
+
+
+#: Direction of the time of an epoch from the smallest to the largest batch size -> its sentence.
+_EPOCHS = {"rises": "epoch_rises", "same": "epoch_same", "falls": "epoch_falls"}
 
 
 def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -293,9 +303,9 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
                 continue
             small = min(epochs)
             large = max(epochs)
-            key = f"epoch_{_direction(epochs[large].value, epochs[small].value, EQUAL_WITHIN)}"
+            change = _direction(epochs[large].value, epochs[small].value, EQUAL_WITHIN)
             numbers = {"first": epochs[small], "last": epochs[large]}
-            yield Sentence(key, words | {"small": small, "large": large}, numbers)
+            yield Sentence(_EPOCHS[change], words | {"small": small, "large": large}, numbers)
 
 
 def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
@@ -326,6 +336,19 @@ def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[
     }
 
 
+#: Directions of the time per batch and of the time per sample from the smallest to the largest
+#: batch size -> their sentence. The time per sample falls where the time per batch grows less than
+#: the batch.
+_BATCHES = {
+    ("rises", "rises"): "batch_rises_sample_rises",
+    ("rises", "same"): "batch_rises_sample_same",
+    ("rises", "falls"): "batch_rises_sample_falls",
+    ("same", "same"): "batch_same_sample_same",
+    ("same", "falls"): "batch_same_sample_falls",
+    ("falls", "falls"): "batch_falls_sample_falls",
+}
+
+
 def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sentence]:
     words: Words = {"place": place, "phase": Word(phase)}
     batch, sample = (_by_size(sheet, column, place, phase) for column in ("median_ns", "sample_ns"))
@@ -339,9 +362,7 @@ def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sent
     batch_change = _direction(numbers["batch_ratio"].value, 1, EQUAL_WITHIN)
     sample_change = _direction(sample[large].value / sample[small].value, 1, EQUAL_WITHIN)
     yield Sentence(
-        f"batch_{batch_change}_sample_{sample_change}",
-        words | {"small": small, "large": large},
-        numbers,
+        _BATCHES[batch_change, sample_change], words | {"small": small, "large": large}, numbers
     )
     yield _where_it_stops(sample, words)
 
@@ -434,9 +455,10 @@ def _speedup(
     small = min(known)
     large = max(known)
     ahead = sum(number.value >= EQUAL_WITHIN for number in known.values())
-    key = "speedup_all" if ahead == len(known) else "speedup_some" if ahead else "speedup_none"
     if len(known) == 1:
-        return Sentence(f"{key}_one", words | {"size": small}, {"first": known[small]})
+        key = "speedup_all_one" if ahead else "speedup_none_one"
+        return Sentence(key, words | {"size": small}, {"first": known[small]})
+    key = "speedup_all" if ahead == len(known) else "speedup_some" if ahead else "speedup_none"
     return Sentence(
         key, words | {"small": small, "large": large}, {"first": known[small], "last": known[large]}
     )

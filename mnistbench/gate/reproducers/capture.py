@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import ITERATION, OpKey
+from mnistbench.events.from_profiler import trace_of
 from mnistbench.events.model import ThreadEvent, Trace
 from mnistbench.gate.reproducers.tensors import (
     HostBlock,
@@ -31,7 +32,7 @@ from mnistbench.gate.reproducers.tensors import (
     description,
     why_not_described,
 )
-from mnistbench.measuring.profiling import activities_of, has_device_view, started, trace_of
+from mnistbench.measuring.profiling import activities_of, has_device_view, started
 
 #: Name of the range around a call; its number follows.
 _CALL = "mnistbench.call:"

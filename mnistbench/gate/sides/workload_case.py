@@ -26,7 +26,6 @@ from mnistbench.measuring.profiling import (
     activities_of,
     has_device_view,
     marked,
-    operation_table,
     started,
 )
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, timed
@@ -228,7 +227,7 @@ def profiled(
             around(run)  # the profiler allocates its buffers
         for _ in turns:
             around(marked)
-    return operation_table(profiler, device, view)
+    return from_profiler.operation_table(profiler, device, view)
 
 
 def columns(profile: OpTable) -> dict[str, Any]:

@@ -21,8 +21,11 @@ from mnistbench.course.lab.lab_file import DIRECTORY
 from mnistbench.course.lab.predict.predictions import (
     ASKED,
     LONGEST_NAME,
+    OPERATION,
     OPERATIONS,
+    PERCENT,
     PREDICTIONS,
+    RATIO,
     Answer,
     Predictions,
     parsed,
@@ -34,6 +37,9 @@ from mnistbench.course.lab.predict.section import asked
 from mnistbench.course.lab.run import has_begun
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, check_directory, print_error
+
+#: Kind of a question -> the wording of what can be answered.
+_HELP = {OPERATION: "help_operation", RATIO: "help_ratio", PERCENT: "help_percent"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +160,7 @@ def answered(
 
 def _ask(key: str, before: Answer | None, texts: Texts) -> Answer:
     """Ask until the answer can be read; an empty one keeps the answer before."""
-    print(
-        line := texts.plain("predictions", f"help_{ASKED[key]}", operations=", ".join(OPERATIONS))
-    )
+    print(line := texts.plain("predictions", _HELP[ASKED[key]], operations=", ".join(OPERATIONS)))
     while True:
         text = ""
         try:

@@ -30,6 +30,7 @@ from mnistbench.course.studies.memory.study import (
     Settings,
     Site,
 )
+from mnistbench.events.from_profiler import trace_of
 from mnistbench.events.model import MemoryRecord, ThreadEvent, Trace
 from mnistbench.measuring.case import (
     Case,
@@ -40,7 +41,7 @@ from mnistbench.measuring.case import (
     thread_count,
 )
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.profiling import in_ranges, profile_warm, trace_of
+from mnistbench.measuring.profiling import in_ranges, profile_warm
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.profile.run import too_large
 from mnistbench.workloads.workload import Workload, builtin_workloads

@@ -15,7 +15,7 @@ from mnistbench.course.studies.memory import measurement
 from mnistbench.course.studies.memory.layers import Ledger
 from mnistbench.course.studies.memory.measurement import largest_batch, limited, study
 from mnistbench.course.studies.memory.study import LayerMemory, Peak, Settings, Site
-from mnistbench.measuring.profiling import trace_of
+from mnistbench.events.from_profiler import trace_of
 from mnistbench.workloads.step import Inference
 
 

@@ -17,13 +17,13 @@ from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table, text_table
 
 
-def operation_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
+def case_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
     """Return the tables of operations, then those of functions.
 
     A table of operations per phase, workload and device has a column pair per batch size.
     """
     cases = list(records)
-    operations = [operation_table(group, top) for group in batch_groups(cases)]
+    operations = [batch_size_table(group, top) for group in batch_groups(cases)]
     return [*operations, *filter(None, (function_table(case, top) for case in cases))]
 
 
@@ -45,7 +45,7 @@ def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
     ]
 
 
-def operation_table(records: Sequence[CaseRecord], top: int) -> Table:
+def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
     """Return the table of one of :func:`batch_groups`.
 
     Rows: the ``top`` operations by their largest share in any column; the rest as ``other``, so
