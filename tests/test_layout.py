@@ -52,6 +52,7 @@ ONLY = {
     "gate.statistics": {
         "core",
         "judging",
+        "gate.causes.case_profile",
         "gate.listing",
         "gate.options",
         "gate.statistics",
@@ -60,6 +61,7 @@ ONLY = {
     "gate.verdict": {
         "core",
         "judging",
+        "gate.causes.case_profile",
         "gate.listing",
         "gate.options",
         "gate.statistics",

@@ -29,6 +29,7 @@ from mnistbench.gate.budget import (
     first_efforts,
     planned_launches,
 )
+from mnistbench.gate.causes.case_profile import CaseProfile
 from mnistbench.gate.causes.profiles import measure_profiles
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
@@ -38,7 +39,6 @@ from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reproducers.write import slower_operations
 from mnistbench.gate.reproducers.write import write as write_reproducers
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
-from mnistbench.gate.statistics.case_profile import CaseProfile
 from mnistbench.gate.statistics.quantities import Quantity, quantities
 from mnistbench.gate.statistics.raw_samples import (
     ENDING,

@@ -12,10 +12,7 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import own_cores
 from mnistbench.core.operation import OpKey
 from mnistbench.core.reading import read
-from mnistbench.gate.launcher import LaunchError, Plan, launching
-from mnistbench.gate.messages import RunCode, SideFunction, SidePaths
-from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.statistics.case_profile import (
+from mnistbench.gate.causes.case_profile import (
     CalledBy,
     CallPath,
     CaseProfile,
@@ -23,6 +20,9 @@ from mnistbench.gate.statistics.case_profile import (
     folded_times,
     total_times,
 )
+from mnistbench.gate.launcher import LaunchError, Plan, launching
+from mnistbench.gate.messages import RunCode, SideFunction, SidePaths
+from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.words import BASE, HEAD
 
 #: Most paths of a case that are kept.

@@ -12,9 +12,9 @@ from mnistbench.core import units
 from mnistbench.core.operation import NO_MODULE, REORDER, OpKey
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words
+from mnistbench.gate.causes.case_profile import CaseProfile
 from mnistbench.gate.options import MEMORY_SHARE
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.statistics.case_profile import CaseProfile
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, SideSample
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.exact import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from mnistbench.core import units
-from mnistbench.gate.statistics.case_profile import CaseProfile, ProfiledFunction
-from mnistbench.gate.verdict.causes import CallCounts, Cause, Causes, causes
+from mnistbench.gate.causes.attribution import CallCounts, Cause, Causes, causes
+from mnistbench.gate.causes.case_profile import CaseProfile, ProfiledFunction
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.exact import arrow
