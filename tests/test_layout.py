@@ -61,7 +61,6 @@ ONLY = {
     "gate.verdict": {
         "core",
         "judging",
-        "gate.causes.case_profile",
         "gate.listing",
         "gate.options",
         "gate.statistics",

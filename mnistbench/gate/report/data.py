@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mnistbench.gate.causes.line import cause_text, causes_of
+from mnistbench.gate.causes.texts import cause_text, causes_of
 from mnistbench.gate.report.notes import far_launches, united_differences
 from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.statistics.permutation import CONFIDENCE

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.gate.causes.line import LIKELY, cause_text
+from mnistbench.gate.causes.texts import LIKELY, cause_text
 from mnistbench.gate.report.limits import limited
 from mnistbench.gate.report.ranking import verdicts_of_quantities, without_echoes
 from mnistbench.gate.report.texts import change_text, signed

@@ -16,7 +16,7 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import quantities, raw_samples, shards
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, SideSample
 from mnistbench.gate.verdict.decision import Decision, decide, decision_as_shown, united
-from mnistbench.gate.verdict.exact_differences import differences_of_cases, differences_of_functions
+from mnistbench.gate.verdict.exact_differences import differences_of_cases
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD
@@ -73,15 +73,6 @@ class Verdict:
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
-
-    @functools.cached_property
-    def function_differences(self) -> dict[str, tuple[str, ...]]:
-        """Profiled case -> the functions that it calls more or less often."""
-        differences = {
-            self.header.name(case): differences_of_functions(profile)
-            for case, profile in self.end.profiles.items()
-        }
-        return {case: texts for case, texts in differences.items() if texts}
 
     @functools.cached_property  # every part of a report asks for it
     def shown(self) -> Decision:
