@@ -31,7 +31,7 @@ from mnistbench.gate.budget import MOST_LAUNCHES
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.verdict.levels import LOOKS
+from mnistbench.gate.verdict.findings import LOOKS
 from mnistbench.pytest_plugin import plugin
 
 #: Exit code of ``mnistbench``: passed or done.

@@ -40,7 +40,7 @@ from mnistbench.gate.statistics import (
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import Estimate, kinds_of
-from mnistbench.gate.verdict.levels import LOOKS
+from mnistbench.gate.verdict.findings import LOOKS
 from mnistbench.judging import verdicts
 from mnistbench.judging.kinds import ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED

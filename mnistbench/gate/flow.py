@@ -51,7 +51,7 @@ from mnistbench.gate.statistics.raw_samples import (
 )
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import is_settled
-from mnistbench.gate.verdict.levels import least_fresh, looks
+from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.kinds import MEMORY

@@ -33,7 +33,7 @@ from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
 from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.levels import LOOKS, least_fresh
+from mnistbench.gate.verdict.findings import LOOKS, least_fresh
 from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import ALL_CASES, CPU, WALL
 from mnistbench.judging.kinds import ITERATION, ONCE

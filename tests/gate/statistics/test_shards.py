@@ -25,12 +25,12 @@ from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard,
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.decision import decide
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.findings import is_confirmed
-from mnistbench.gate.verdict.levels import (
+from mnistbench.gate.verdict.findings import (
     CONFIRMING,
     LOOKS,
     PRODUCT,
     SCREENING,
+    is_confirmed,
     least_fresh,
     looks,
     product,
