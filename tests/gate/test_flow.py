@@ -27,7 +27,14 @@ from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
-from mnistbench.gate.listing import ListedCase, Listing, Listings
+from mnistbench.gate.listing import (
+    OTHER_ID,
+    OTHER_PARAMETERS,
+    REORDERED,
+    ListedCase,
+    Listing,
+    Listings,
+)
 from mnistbench.gate.messages import Efforts, Followed, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
@@ -35,7 +42,6 @@ from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.sentence import last_line
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
