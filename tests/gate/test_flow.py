@@ -39,7 +39,7 @@ from mnistbench.gate.messages import Efforts, Followed, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, JudgeOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard

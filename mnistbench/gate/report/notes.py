@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from mnistbench.core import units
 from mnistbench.gate.causes.texts import function_differences
-from mnistbench.gate.report.limits import limited, said_once
-from mnistbench.gate.report.ranking import notable_cases
+from mnistbench.gate.report.selection import limited, notable_cases, said_once
 from mnistbench.gate.report.texts import signed
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD

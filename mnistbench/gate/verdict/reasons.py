@@ -10,10 +10,7 @@ from mnistbench.gate.options import Thresholds
 from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
-from mnistbench.gate.verdict.findings import (
-    LEAST_FRESH,
-    LaunchFinding,
-)
+from mnistbench.gate.verdict.findings import LEAST_FRESH, LaunchFinding
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, OPERATION, REPLACED
 from mnistbench.judging.verdicts import (

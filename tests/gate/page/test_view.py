@@ -16,7 +16,7 @@ from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.page.operations import NAMED
 from mnistbench.gate.page.view import FEW_CASES, NOT_DECIDED, OPEN_LINES, gate_page
-from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.statistics.raw_samples import End, Reproducer
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES
