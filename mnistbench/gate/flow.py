@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
@@ -32,12 +31,11 @@ from mnistbench.gate.budget import (
 from mnistbench.gate.causes.case_profile import CaseProfile
 from mnistbench.gate.causes.profiles import measure_profiles
 from mnistbench.gate.environments.interpreters import interpreters
-from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
+from mnistbench.gate.launcher import LaunchError, Plan, stage_home
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.reproducers.write import slower_operations
-from mnistbench.gate.reproducers.write import write as write_reproducers
+from mnistbench.gate.reproducers.write import reproducers_of
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
 from mnistbench.gate.statistics.quantities import Quantity, quantities
 from mnistbench.gate.statistics.raw_samples import (
@@ -46,7 +44,6 @@ from mnistbench.gate.statistics.raw_samples import (
     LONGER,
     End,
     Recorded,
-    Reproducer,
     append,
 )
 from mnistbench.gate.surveying import survey_sides
@@ -350,26 +347,9 @@ class _Gate:
             ):
                 break
             self._progress.say(f"{look} fresh launches are not enough to decide")
-        return replace(end, reproducers=self._reproducers(verdict))
-
-    def _reproducers(self, verdict: Verdict) -> tuple[Reproducer, ...]:
-        """Write a script for each operation that was found slower."""
-        slower = slower_operations(verdict.decision)
-        if not slower:
-            return ()
-        self._progress.say("writing scripts that reproduce the slower operations")
         path = self._measured.path
         folder = self._options.reproducers or path.with_name(path.name.removesuffix(ENDING))
-
-        def described(
-            wanted: Mapping[str, Sequence[Mapping[str, Any]]], values: Path
-        ) -> dict[str, Mapping[str, Any]]:
-            if self._budget.loading_s > self._budget.left_s:
-                raise LaunchError("the budget leaves no time for it; increase --budget")
-            return capture(self._rounds.plan, self._seed, wanted, values, self._rounds.log)
-
-        launches = self._measured.launches
-        return write_reproducers(verdict.header, launches, slower, described, folder)
+        return replace(end, reproducers=reproducers_of(verdict, self._rounds, folder))
 
     def _profiles(self, verdict: Verdict) -> dict[str, CaseProfile]:
         """Collect the call paths of the cases that were found slower or faster.

@@ -24,7 +24,6 @@ from mnistbench.core.reading import member, read_text
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
-    CAPTURE,
     COLLECT,
     LAUNCH,
     SURVEY,
@@ -177,7 +176,7 @@ class LaunchResult:
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, processes: Sequence[_SideProcess], plan: Plan) -> None:
+    def __init__(self, processes: Sequence[SideProcess], plan: Plan) -> None:
         self._processes = processes
         self._plan = plan
 
@@ -256,7 +255,7 @@ def launching(
                 for side, peer in zip(order, socket.socketpair(), strict=True)
             }
             descriptors = {side: peer.fileno() for side, peer in peers.items()}
-            processes = running.enter_context(_processes(plan, seed, log, descriptors))
+            processes = running.enter_context(side_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
             process.begin(
                 plan.job(
@@ -303,7 +302,7 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
         "is_shard": plan.shard.of > 1,
         "follows_code": plan.follows_code,
     }
-    with _processes(plan, seed, log) as processes, _loading_of_both(processes):
+    with side_processes(plan, seed, log) as processes, _loading_of_both(processes):
         base = processes[BASE]
         head = processes[HEAD]
         head.begin(plan.job(SURVEY, HEAD, seed, selects=True, folder=folder, **wanted))
@@ -340,7 +339,7 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
 
 
 @contextmanager
-def _loading_of_both(processes: Mapping[str, _SideProcess]) -> Iterator[None]:
+def _loading_of_both(processes: Mapping[str, SideProcess]) -> Iterator[None]:
     """Add to the reason why a side cannot be loaded whether the other one can.
 
     Raises:
@@ -359,7 +358,7 @@ def _loading_of_both(processes: Mapping[str, _SideProcess]) -> Iterator[None]:
         raise LaunchError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
 
 
-def _completed(shard: Shard, processes: Sequence[_SideProcess]) -> Shard:
+def _completed(shard: Shard, processes: Sequence[SideProcess]) -> Shard:
     """Give a shard the tests that the processes have collected, and them those of the shard."""
     tests = {
         test for process in processes for test in process.receive("collected", tuple[str, ...])
@@ -378,7 +377,7 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
     Raises:
         LaunchError: a side cannot be loaded.
     """
-    with _processes(plan, seed, log) as processes:
+    with side_processes(plan, seed, log) as processes:
         for side, process in processes.items():
             process.begin(plan.job(COLLECT, side, seed))
         tests: Any = Mapping[str, str]
@@ -388,44 +387,19 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
         }
 
 
-def capture(
-    plan: Plan,
-    seed: int,
-    wanted: Mapping[str, Sequence[Mapping[str, Any]]],
-    folder: Path,
-    log: Path,
-) -> dict[str, Mapping[str, Any]]:
-    """Describe calls of operations on each side in a process of its own, both at the same time.
-
-    ``wanted`` are the rows of operation tables by side, as a job has them; ``folder`` receives
-    values.
-
-    Returns:
-        Side -> what ``sides.survey.capture`` sends.
-
-    Raises:
-        LaunchError: a side cannot be run.
-    """
-    with _processes(plan, seed, log) as processes:
-        for side, process in processes.items():
-            process.begin(plan.job(CAPTURE, side, seed, wanted=wanted[side], values=str(folder)))
-        rows: Any = Mapping[str, Any]
-        return {side: process.receive("captured", rows) for side, process in processes.items()}
-
-
 @contextmanager
-def _processes(
+def side_processes(
     plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
-) -> Iterator[dict[str, _SideProcess]]:
+) -> Iterator[dict[str, SideProcess]]:
     """Start a process for each side, and stop them after the body.
 
     In the order of the file descriptors that they inherit.
     """
-    processes: dict[str, _SideProcess] = {}
+    processes: dict[str, SideProcess] = {}
     try:
         for side in descriptors or (HEAD, BASE):
             with uninterrupted():
-                processes[side] = _SideProcess(
+                processes[side] = SideProcess(
                     plan, side, seed, log, [descriptors[side]] if descriptors else []
                 )
         yield processes
@@ -479,7 +453,7 @@ def _merged(results: Sequence[SideResult]) -> LaunchResult:
     )
 
 
-class _SideProcess:
+class SideProcess:
     """The process of a side, which sends one message a line."""
 
     def __init__(

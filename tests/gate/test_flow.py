@@ -40,6 +40,7 @@ from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, Judge
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, SIZE
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.reproducers import write
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
@@ -173,7 +174,7 @@ class Launches:
         self.collected.append(seed)
         return self.again
 
-    def capture(self, plan, seed, wanted, folder, log):
+    def capture_on_sides(self, plan, seed, wanted, folder, log):
         assert all(tree.directory.is_dir() for tree in plan.trees.values())
         self.described.append((wanted, folder))
         rows = [reproducer_builders.row()]
@@ -259,7 +260,7 @@ def gate(here, tmp_path, launches, monkeypatch):
         (rounds, "launching"),
         (surveying, "survey"),
         (surveying, "collect_again"),
-        (flow, "capture"),
+        (write, "capture_on_sides"),
         (flow, "measure_profiles"),
         (flow, "monotonic"),
     ):

@@ -859,7 +859,7 @@ def test_the_side_that_loads_first_is_drawn(plan, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(
         launcher,
-        "_SideProcess",
+        "SideProcess",
         lambda plan, side, *_: started.append(side) or pytest.fail("enough"),
     )
     for seed in range(12):
