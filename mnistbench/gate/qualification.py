@@ -1,6 +1,6 @@
 """``mnistbench gate --qualify``.
 
-What gates find on this machine, resampled from launches of the same code.
+Launches of the same code on both sides, and what gates find on this machine, resampled from them.
 
 The roles of each launch are drawn anew, which is allowed because both sides ran the same code. This
 makes the null hypothesis true by construction, so such gates cannot show a false alarm that the
@@ -26,11 +26,12 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
+from mnistbench.gate.rounds import FIRST, Rounds, Stage
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
-from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, Recorded
+from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, End, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import LOOKS, least_fresh
@@ -41,8 +42,16 @@ from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
+#: Time of a qualification without --launches and --budget, in seconds.
+QUALIFYING_S = 600.0
+#: Time of the resampling of a qualification, in seconds.
+RESAMPLING_S = 60.0
+#: Share of a qualification for launches of the same code.
+SAME_SHARE = 0.75
 #: Most launches of a gate, so fewest that a qualification needs.
 SIZE = LAUNCHES + max(LOOKS)
+#: Most launches of the same code.
+MOST_SAME = 5 * SIZE
 #: Launches with LIVE added.
 LIVE_LAUNCHES = 4
 #: Start of the names of the files of a qualification.
@@ -63,6 +72,41 @@ DISTURBED = 0.02
 NOISY = 1.5
 
 _change = partial(units.percent, signed=True)
+
+
+# ---- Measure -------------------------------------------------------------------------------------
+
+
+def measure_to_qualify(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> End:
+    """Measure the same code on both sides, then with time added to the head.
+
+    Return what gates of the former find.
+    """
+    budget = rounds.budget
+    launches = options.launches
+    same = Stage(FIRST, launches, SIZE, cases, budget.deadline, first_round_s=budget.first_round_s)
+    if "launches" not in options.given_fields:
+        rounds.run(replace(same, launches=budget.at_once))
+        same_s = SAME_SHARE * (options.budget_s or QUALIFYING_S)
+        rounds_that_fit = int(same_s / budget.mean_round_s(FIRST)) if budget.rounds_s[FIRST] else 0
+        same = replace(same, launches=max(SIZE, min(MOST_SAME, rounds_that_fit * budget.at_once)))
+    longer = replace(same, number=LONGER, launches=LIVE_LAUNCHES, least=LIVE_LAUNCHES)
+    for stage, added in ((same, 0.0), (longer, LIVE)):
+        if cut_short := rounds.run(stage, added=added):
+            return End(cut_short)
+    rounds.progress.say("resampling gates")
+    gate_s = budget.loading_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST)
+    gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
+    fresh_s = max(rounds.expected_round_s([case]) for case in cases)
+    first_look = gate.first_look(LAUNCHES, fresh_s)
+    until = min(budget.deadline, budget.now() + RESAMPLING_S)
+    qualification = qualify(
+        rounds.measured, options, gate_s, first_look, lambda: budget.now() < until
+    )
+    return End(qualification=qualification)
+
+
+# ---- Resample gates ------------------------------------------------------------------------------
 
 
 class Pool:
