@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.params import FAST
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 
@@ -324,6 +325,16 @@ def _said_of_sides(base: str, head: str) -> str:
     return "; ".join(
         f"in the {side}: {text}" for side, text in ((BASE, base), (HEAD, head)) if text
     )
+
+
+def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
+    """Yield a text for each reason why cases cannot be measured.
+
+    With the first of these cases and the number of others.
+    """
+    for why in dict.fromkeys(unmeasurable.values()):
+        cases = [case for case, reason in unmeasurable.items() if reason == why]
+        yield f"{units.and_more(cases)}: {why}"
 
 
 # ---- Ids that another process does not find again ------------------------------------------------

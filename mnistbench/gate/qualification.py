@@ -26,6 +26,7 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
+from mnistbench.gate.listing import reasons_with_cases
 from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
 from mnistbench.gate.rounds import FIRST, Rounds, Stage
 from mnistbench.gate.statistics import quantities, raw_samples
@@ -35,7 +36,6 @@ from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, End, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import LOOKS, least_fresh
-from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import ALL_CASES, CPU, WALL
 from mnistbench.judging.kinds import ITERATION, ONCE
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED

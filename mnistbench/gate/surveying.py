@@ -28,6 +28,7 @@ from mnistbench.gate.listing import (
     change_of_versions,
     moved,
     name_of_test,
+    reasons_with_cases,
     unstable,
     without_counterpart,
 )
@@ -36,7 +37,6 @@ from mnistbench.gate.reach.cases import reach
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.sides import stray
 from mnistbench.gate.statistics.raw_samples import GateHeader
-from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
