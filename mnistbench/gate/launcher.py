@@ -92,6 +92,9 @@ class _LoadingError(LaunchError):
         self.side = side
 
 
+# ---- What all processes of a gate share ----------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Plan:
     """Parameters that all launches of a gate share."""
@@ -152,129 +155,7 @@ def stage_home(folder: Path) -> Path:
     return home
 
 
-@dataclass(frozen=True)
-class LaunchResult:
-    """What a launch has measured of both sides."""
-
-    cases: Mapping[str, Sequence[Mapping[str, Any]]]  # node id -> builds -> side -> columns
-    seconds: float
-    once: Mapping[str, Mapping[str, Mapping[str, int]]]  # side -> as of a SideResult
-    unmeasurable: Mapping[str, str]  # node id of a case that was not found again -> why
-    spent: Mapping[str, Spent]  # by node id
-
-    def line(self, stage: int) -> dict[str, Any]:
-        """Return the line of the file of raw samples."""
-        return {
-            "stage": stage,
-            "cases": self.cases,
-            "seconds": self.seconds,
-            "once": self.once,
-            "unmeasurable": self.unmeasurable,
-        }
-
-
-class Launching:
-    """A running launch: a process for each side, which take turns. They load the sides at once."""
-
-    def __init__(self, processes: Sequence[SideProcess], plan: Plan) -> None:
-        self._processes = processes
-        self._plan = plan
-
-    def ready(self) -> None:
-        """Wait until the sides are loaded.
-
-        Raises:
-            LaunchError: a side cannot be loaded.
-        """
-        imports = {
-            process.side: message
-            for process, message in zip(
-                self._processes, self._receive("ready", Imports), strict=True
-            )
-        }
-        _check_imports(self._plan, imports)
-
-    def measure(self, begins: Callable[[int], None] | None = None) -> LaunchResult:
-        """Measure the sides.
-
-        ``begins`` gets the number of each case, 1 for the first one.
-
-        Raises:
-            LaunchError: a side failed or was killed.
-        """
-        self._processes[0].begins = begins  # both sides measure the same case
-        for process in self._processes:
-            process.child.tell("go")
-        return _merged(self._receive("result", SideResult))
-
-    def _receive(self, key: str, message: type[_T]) -> list[_T]:
-        """Return the message of each process.
-
-        If one fails, the other one ends too: the error of the first is raised.
-        """
-        messages = list[_T]()
-        ended = None
-        for process in self._processes:
-            try:
-                messages.append(process.receive(key, message, self._plan.limit_s))
-            except _PeerError as error:
-                ended = error
-            except LaunchError as error:
-                raise LaunchError(f"{error}{_SHARED if ' fails: ' in str(error) else ''}") from None
-        if ended:
-            raise ended
-        return messages
-
-
-@contextmanager
-def launching(
-    plan: Plan,
-    seed: int,
-    only: Sequence[str] | None,
-    log: Path,
-    cores: Sequence[int] = (),
-    *,
-    collects_paths: bool = False,
-) -> Iterator[Launching]:
-    """Start a launch and kill its processes at the end of the body.
-
-    Args:
-        plan: of the gate.
-        seed: of all that both processes draw.
-        only: node ids of the cases to measure; all if None.
-        log: for the output of the processes.
-        cores: to use; empty if the system does not let a process choose.
-        collects_paths: in place of times, the call paths of the cases.
-    """
-    order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
-    with ExitStack() as running:
-        # The processes have their own ends, and notice when the other one's is closed.
-        with ExitStack() as starting:
-            peers = {
-                side: starting.enter_context(peer)
-                for side, peer in zip(order, socket.socketpair(), strict=True)
-            }
-            descriptors = {side: peer.fileno() for side, peer in peers.items()}
-            processes = running.enter_context(side_processes(plan, seed, log, descriptors))
-        for side, process in processes.items():
-            process.begin(
-                plan.job(
-                    LAUNCH,
-                    side,
-                    seed,
-                    only=only,
-                    peer=descriptors[side],
-                    patience_s=plan.limit_s / 2,
-                    cores=cores,
-                    imports_torch=len(plan.with_torch) == len(plan.trees),
-                    parallel=sorted(plan.parallel),
-                    parameters=plan.parameters.get(side, {}),
-                    efforts=plan.efforts,
-                    added=plan.added if side == HEAD else 0.0,
-                    collects_paths=collects_paths,
-                )
-            )
-        yield Launching(list(processes.values()), plan)
+# ---- Survey --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -338,6 +219,17 @@ def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys
     return plan, Surveys(listings, imports, followed)
 
 
+def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
+    """Check that the sides have not imported the same code.
+
+    Raises:
+        LaunchError: they have.
+    """
+    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
+    if reason := refusal(imports, is_same_code=is_same_code):
+        raise LaunchError(reason)
+
+
 @contextmanager
 def _loading_of_both(processes: Mapping[str, SideProcess]) -> Iterator[None]:
     """Add to the reason why a side cannot be loaded whether the other one can.
@@ -387,36 +279,132 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
         }
 
 
+# ---- Launch --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """What a launch has measured of both sides."""
+
+    cases: Mapping[str, Sequence[Mapping[str, Any]]]  # node id -> builds -> side -> columns
+    seconds: float
+    once: Mapping[str, Mapping[str, Mapping[str, int]]]  # side -> as of a SideResult
+    unmeasurable: Mapping[str, str]  # node id of a case that was not found again -> why
+    spent: Mapping[str, Spent]  # by node id
+
+    def line(self, stage: int) -> dict[str, Any]:
+        """Return the line of the file of raw samples."""
+        return {
+            "stage": stage,
+            "cases": self.cases,
+            "seconds": self.seconds,
+            "once": self.once,
+            "unmeasurable": self.unmeasurable,
+        }
+
+
 @contextmanager
-def side_processes(
-    plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
-) -> Iterator[dict[str, SideProcess]]:
-    """Start a process for each side, and stop them after the body.
+def launching(
+    plan: Plan,
+    seed: int,
+    only: Sequence[str] | None,
+    log: Path,
+    cores: Sequence[int] = (),
+    *,
+    collects_paths: bool = False,
+) -> Iterator[Launching]:
+    """Start a launch and kill its processes at the end of the body.
 
-    In the order of the file descriptors that they inherit.
+    Args:
+        plan: of the gate.
+        seed: of all that both processes draw.
+        only: node ids of the cases to measure; all if None.
+        log: for the output of the processes.
+        cores: to use; empty if the system does not let a process choose.
+        collects_paths: in place of times, the call paths of the cases.
     """
-    processes: dict[str, SideProcess] = {}
-    try:
-        for side in descriptors or (HEAD, BASE):
-            with uninterrupted():
-                processes[side] = SideProcess(
-                    plan, side, seed, log, [descriptors[side]] if descriptors else []
+    order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
+    with ExitStack() as running:
+        # The processes have their own ends, and notice when the other one's is closed.
+        with ExitStack() as starting:
+            peers = {
+                side: starting.enter_context(peer)
+                for side, peer in zip(order, socket.socketpair(), strict=True)
+            }
+            descriptors = {side: peer.fileno() for side, peer in peers.items()}
+            processes = running.enter_context(side_processes(plan, seed, log, descriptors))
+        for side, process in processes.items():
+            process.begin(
+                plan.job(
+                    LAUNCH,
+                    side,
+                    seed,
+                    only=only,
+                    peer=descriptors[side],
+                    patience_s=plan.limit_s / 2,
+                    cores=cores,
+                    imports_torch=len(plan.with_torch) == len(plan.trees),
+                    parallel=sorted(plan.parallel),
+                    parameters=plan.parameters.get(side, {}),
+                    efforts=plan.efforts,
+                    added=plan.added if side == HEAD else 0.0,
+                    collects_paths=collects_paths,
                 )
-        yield processes
-    finally:
-        for process in processes.values():
-            process.child.stop()
+            )
+        yield Launching(list(processes.values()), plan)
 
 
-def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
-    """Check that the sides have not imported the same code.
+class Launching:
+    """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    Raises:
-        LaunchError: they have.
-    """
-    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
-    if reason := refusal(imports, is_same_code=is_same_code):
-        raise LaunchError(reason)
+    def __init__(self, processes: Sequence[SideProcess], plan: Plan) -> None:
+        self._processes = processes
+        self._plan = plan
+
+    def ready(self) -> None:
+        """Wait until the sides are loaded.
+
+        Raises:
+            LaunchError: a side cannot be loaded.
+        """
+        imports = {
+            process.side: message
+            for process, message in zip(
+                self._processes, self._receive("ready", Imports), strict=True
+            )
+        }
+        _check_imports(self._plan, imports)
+
+    def measure(self, begins: Callable[[int], None] | None = None) -> LaunchResult:
+        """Measure the sides.
+
+        ``begins`` gets the number of each case, 1 for the first one.
+
+        Raises:
+            LaunchError: a side failed or was killed.
+        """
+        self._processes[0].begins = begins  # both sides measure the same case
+        for process in self._processes:
+            process.child.tell("go")
+        return _merged(self._receive("result", SideResult))
+
+    def _receive(self, key: str, message: type[_T]) -> list[_T]:
+        """Return the message of each process.
+
+        If one fails, the other one ends too: the error of the first is raised.
+        """
+        messages = list[_T]()
+        ended = None
+        for process in self._processes:
+            try:
+                messages.append(process.receive(key, message, self._plan.limit_s))
+            except _PeerError as error:
+                ended = error
+            except LaunchError as error:
+                raise LaunchError(f"{error}{_SHARED if ' fails: ' in str(error) else ''}") from None
+        if ended:
+            raise ended
+        return messages
 
 
 def _merged(results: Sequence[SideResult]) -> LaunchResult:
@@ -451,6 +439,30 @@ def _merged(results: Sequence[SideResult]) -> LaunchResult:
             for node_id, spent in first.spent.items()
         },
     )
+
+
+# ---- The process of a side -----------------------------------------------------------------------
+
+
+@contextmanager
+def side_processes(
+    plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
+) -> Iterator[dict[str, SideProcess]]:
+    """Start a process for each side, and stop them after the body.
+
+    In the order of the file descriptors that they inherit.
+    """
+    processes: dict[str, SideProcess] = {}
+    try:
+        for side in descriptors or (HEAD, BASE):
+            with uninterrupted():
+                processes[side] = SideProcess(
+                    plan, side, seed, log, [descriptors[side]] if descriptors else []
+                )
+        yield processes
+    finally:
+        for process in processes.values():
+            process.child.stop()
 
 
 class SideProcess:
@@ -560,12 +572,6 @@ class SideProcess:
         return f"{self.side}: {self._at}: {reason.replace(self._root, '')}{advice}"
 
 
-def own_hash_seed(inherited: Mapping[str, str]) -> str:
-    """Return the hash seed that the user has set for all processes; empty if there is none."""
-    seed = inherited.get(HASH_SEED, "")
-    return "" if seed == "random" else seed
-
-
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
     """Return the environment of a launch.
 
@@ -588,3 +594,9 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):
         environ.pop(name, None)
     return environ
+
+
+def own_hash_seed(inherited: Mapping[str, str]) -> str:
+    """Return the hash seed that the user has set for all processes; empty if there is none."""
+    seed = inherited.get(HASH_SEED, "")
+    return "" if seed == "random" else seed

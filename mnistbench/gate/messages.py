@@ -1,8 +1,19 @@
 """What the gate and the process of a side say to each other: one job, then messages.
 
-Each is a JSON object on a line. The gate writes a :class:`Job`; the process answers with messages
-of one key, whose values are the other classes here, or with ``at`` (what it does now), ``case``
-(the number of the case that it measures), ``alive``, ``error`` and ``peer_error``.
+Each is a JSON object on a line. The gate writes a :class:`Job` to the input of the process, which
+answers on its output with messages of one key, whose values are the other classes here:
+
+=========== ======================================================================================
+``SURVEY``  ``selected`` (if the job asks for it); of a shard ``collected`` with its tests, after
+            which the gate writes those to run; ``surveyed``
+``COLLECT`` ``collected`` with the hash of the parameters of each test
+``LAUNCH``  ``ready`` when the side is loaded, after which the gate writes ``go``; ``case`` with the
+            number of each case before it is measured; ``result``
+``CAPTURE`` ``captured``
+=========== ======================================================================================
+
+At any time a process sends ``at`` (what it does now) and ``alive``. ``error`` or ``peer_error`` is
+its last message. All other output of a side goes to the log.
 
 The process of a side loads this module.
 """
