@@ -18,11 +18,13 @@ from mnistbench.gate.causes.case_profile import (
     CallPath,
     CaseProfile,
     ProfiledFunction,
+    SideFunction,
+    SidePaths,
     folded_times,
     total_times,
 )
 from mnistbench.gate.launcher import LaunchError, Plan, launching
-from mnistbench.gate.messages import RunCode, SideFunction, SidePaths
+from mnistbench.gate.messages import RunCode
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.rounds import Rounds
 from mnistbench.gate.verdict.verdict import Verdict

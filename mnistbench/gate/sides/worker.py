@@ -30,11 +30,12 @@ from typing import IO, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, pin_allocator, touch_heap
+from mnistbench.gate.causes.side_paths import measure_paths
 from mnistbench.gate.listing import unstable
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
 from mnistbench.gate.reproducers.side_calls import capture
 from mnistbench.gate.sides.session import Side, SideError, TakenCase
-from mnistbench.gate.sides.steps import Measured, SideRun, measure, measure_paths, rehearse
+from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
