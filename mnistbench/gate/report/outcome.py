@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
 from mnistbench.gate.report.selection import SEE_ALL, limited, without_echoes
-from mnistbench.gate.report.texts import covered, excluded_text
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.reasons import bound_reason, launches_needed
@@ -67,6 +66,14 @@ def _measured_cases(verdict: Verdict) -> str:
         return "any case"
     count = len(verdict.header.labels)
     return f"the {units.counted(count, 'case that runs', 'cases that run')} changed code"
+
+
+def covered(bounds: tuple[float, float], where: str) -> str:
+    """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
+    median, mean = (
+        f" of {units.percent_up(bound)} or more" if bound > 0 else "" for bound in bounds
+    )
+    return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
 
 
 def limitations(verdict: Verdict) -> Iterable[str]:
@@ -153,6 +160,11 @@ def bounds_of_once(verdict: Verdict) -> Iterable[str]:
             f"no {grows} {largest[kind]} {what}" for kind, grows, what in told if kind in largest
         )
         yield f"once: {', '.join(excluded_sizes)}"
+
+
+def excluded_text(estimate: Estimate) -> str:
+    """Return the smallest slowdown that an estimate rules out; ``-`` if it rules out none."""
+    return units.percent_up(max(estimate.high, 0.0)) if estimate.high < math.inf else units.MISSING
 
 
 def not_seen(verdict: Verdict) -> Iterable[str]:
