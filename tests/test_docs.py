@@ -35,7 +35,7 @@ from mnistbench.gate.budget import (
 from mnistbench.gate.options import FULL_CASE, LAUNCHES, LEAST_LAUNCHES
 from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.verdict.levels import LOOKS, LOOKS_BELOW_FULL
+from mnistbench.gate.verdict.findings import LOOKS, LOOKS_BELOW_FULL
 from mnistbench.pytest_plugin import plugin
 
 #: Exit code of ``mnistbench``: passed or done.

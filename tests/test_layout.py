@@ -53,6 +53,7 @@ ONLY = {
     "gate.statistics": {
         "core",
         "judging",
+        "gate.causes.case_profile",
         "gate.listing",
         "gate.options",
         "gate.statistics",

@@ -32,7 +32,7 @@ from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import is_found, share
 from mnistbench.gate.statistics import (
     differences,
-    groups,
+    operations,
     permutation,
     quantities,
     raw_samples,
@@ -40,7 +40,7 @@ from mnistbench.gate.statistics import (
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import Estimate, kinds_of
-from mnistbench.gate.verdict.levels import LOOKS
+from mnistbench.gate.verdict.findings import LOOKS
 from mnistbench.judging import verdicts
 from mnistbench.judging.kinds import ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
@@ -80,13 +80,13 @@ def pool(target: Path, files: Sequence[str]) -> None:
         if launch.stage == 1
     ]
     logs = {}
-    checked: dict[str, list[groups.OperationGroup]] = {}
+    checked: dict[str, list[operations.OperationGroup]] = {}
     measured = quantities.quantities([launch for _, launch in launches])
     keys = {quantity.key for quantity in measured}
     for quantity in measured:
         if quantity.is_operation:
             checked.setdefault(quantity.case, []).append(
-                groups.OperationGroup(quantity.kind, quantity.name, quantity.members)
+                operations.OperationGroup(quantity.kind, quantity.name, quantity.members)
             )
 
     def logs_of(measured: Sequence[raw_samples.Launch]) -> list[list[float]]:
@@ -95,9 +95,9 @@ def pool(target: Path, files: Sequence[str]) -> None:
         return [[round(log, 5) for log in quantity.logs] for quantity in kept]
 
     for name, way in WAYS.items():
-        differences.difference = way
+        differences.difference = operations.difference = way
         logs[name] = logs_of([launch for _, launch in launches])
-    differences.difference = WAYS["pairs"]
+    differences.difference = operations.difference = WAYS["pairs"]
     in_turn = [
         replace(
             launch,

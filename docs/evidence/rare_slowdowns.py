@@ -40,7 +40,7 @@ from mnistbench.gate.statistics.raw_samples import (
     load,
 )
 from mnistbench.gate.verdict.decision import decide, is_settled
-from mnistbench.gate.verdict.levels import LOOKS
+from mnistbench.gate.verdict.findings import LOOKS
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import PASSED

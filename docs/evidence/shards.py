@@ -33,7 +33,7 @@ from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled, united
-from mnistbench.gate.verdict.levels import looks, product
+from mnistbench.gate.verdict.findings import looks, product
 from mnistbench.gate.words import WALL
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import REGRESSED

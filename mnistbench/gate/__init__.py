@@ -6,17 +6,26 @@ Question: is the head slower than the base?
 Input: two trees (a revision or a directory, and the working tree) and arguments for pytest.
 Output: a file of raw samples, and a verdict for every case and operation.
 
-``flow`` is the flow on one page: ``trees`` copies the two trees; ``surveying`` finds the cases of
-both sides (``listing``); ``rounds`` starts launches within a ``budget``; ``launcher`` starts a
-process for each side and speaks with it (``messages``); ``report`` shows the verdict, ``page`` as
-an HTML page.
+The way from the command to the verdict, in the order of reading:
 
-In the process of a side, ``sides/worker`` is the program, with ``sides/session`` for the pytest
-session, ``sides/turns`` for the turns of the two processes and ``sides/steps`` for the measurement.
-Of the rest it loads ``words``, ``messages`` and ``listing``; only these processes import torch.
+1. ``commands/gate`` calls ``flow``, the flow on one page, with its ``options``.
+2. ``trees`` copies the two trees. ``surveying`` finds the cases of both sides, which ``listing``
+   compares; ``launcher`` starts a process for each side and speaks with it (``messages``).
+3. In the process of a side, ``sides/worker`` is the program and ``sides/survey`` its first job,
+   which runs the pytest session of ``sides/session``; a test becomes a ``sides/case``.
+4. ``rounds`` runs launches within a ``budget``. In their processes ``sides/steps`` measures in
+   ``sides/turns``. Of the rest they load ``words``, ``messages`` and ``listing``; only these
+   processes import torch.
+5. ``statistics`` makes quantities of raw samples, ``verdict`` judges them, and ``report`` says it.
 
-``statistics`` has the raw samples, the tests and the verdict. ``reproducers`` writes a script for
-each operation that was found slower, from the calls that ``capture`` describes. ``commands`` has
-``gate``, ``judge`` and ``bisect``, which runs gates for releases of a package until the first
-slower one is known.
+Beside the way:
+
+- ``reach`` finds the cases that run changed code; the others are not measured.
+- ``reproducers`` writes a script for each operation that was found slower.
+- ``causes`` finds the functions that made a case slower or faster.
+- ``page`` shows a verdict as an HTML page.
+- ``environments`` installs the packages that a user gives one side alone.
+- ``qualification`` measures the same code on both sides, to know what gates find on a machine.
+- ``commands`` also has ``judge`` and ``bisect``, which runs gates for releases of a package until
+  the first slower one is known.
 """

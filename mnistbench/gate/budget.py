@@ -32,7 +32,7 @@ from mnistbench.gate.options import (
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
-from mnistbench.gate.verdict.levels import least_fresh, looks
+from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
 

@@ -1,7 +1,7 @@
 """The flow of a gate, on one page.
 
 Survey both sides, run the launches of the first stage, more of them where they reach a threshold,
-fresh launches of the flagged cases, and write reproducers of operations that are slower.
+and fresh launches of the flagged cases. Then reproducers are written and causes are looked for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
@@ -29,56 +28,23 @@ from mnistbench.gate.budget import (
     first_efforts,
     planned_launches,
 )
-from mnistbench.gate.causes.profiles import measure_profiles
+from mnistbench.gate.causes.profiles import profiles_of
 from mnistbench.gate.environments.interpreters import interpreters
-from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
+from mnistbench.gate.launcher import LaunchError, Plan, stage_home
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
-from mnistbench.gate.qualification import (
-    LIVE,
-    LIVE_LAUNCHES,
-    PREFIX,
-    least_launches,
-    newest,
-    qualify,
-)
+from mnistbench.gate.qualification import PREFIX, least_launches, measure_to_qualify, newest
 from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.reproducers.write import slower_operations
-from mnistbench.gate.reproducers.write import write as write_reproducers
+from mnistbench.gate.reproducers.write import reproducers_of
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
-from mnistbench.gate.statistics.case_profile import CaseProfile
 from mnistbench.gate.statistics.quantities import Quantity, quantities
-from mnistbench.gate.statistics.raw_samples import (
-    ENDING,
-    INTERRUPTED,
-    LONGER,
-    End,
-    Recorded,
-    Reproducer,
-    append,
-)
+from mnistbench.gate.statistics.raw_samples import ENDING, INTERRUPTED, End, Recorded, append
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import is_settled
-from mnistbench.gate.verdict.levels import least_fresh, looks
+from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
-from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 from mnistbench.showing.progress import Progress
-
-#: Time of a qualification without --launches and --budget, in seconds.
-QUALIFYING_S = 600.0
-#: Time of the resampling of a qualification, in seconds.
-RESAMPLING_S = 60.0
-#: Share of a qualification for launches of the same code.
-SAME_SHARE = 0.75
-#: Most cases whose functions are profiled.
-MOST_PROFILED = 30
-#: Time that the profile of a case may take, in seconds.
-PROFILE_S = 3.0
-#: Why a case is not profiled.
-_NO_ROOM = "the budget leaves no time to profile it; increase --budget"
-#: Most launches of the same code that a qualification makes by itself, as a multiple of the fewest.
-MOST_SAME = 5
 
 
 def measure(options: GateOptions, progress: Progress, seed: int | None = None) -> Verdict:
@@ -136,7 +102,7 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
             plan = _with_efforts(options, plan, budget, measured)
             append(measured.path, header.line())
             rounds = Rounds(plan, budget, measured, log, progress, seed)
-            yield _Gate(options, rounds, budget, measured, code, progress, seed)
+            yield _Gate(options, rounds, code)
 
 
 def _check(options: GateOptions, here: Path) -> None:
@@ -218,11 +184,7 @@ class _Gate:
 
     _options: GateOptions
     _rounds: Rounds
-    _budget: Budget
-    _measured: Recorded
     _code: ComparedCode
-    _progress: Progress
-    _seed: int
     _newest: Verdict | None = None  # of the launches when it was last asked for
 
     def judged_to_the_end(self) -> Verdict:
@@ -233,35 +195,35 @@ class _Gate:
 
     def qualified(self) -> Recorded:
         """Measure for a qualification; return the samples, with what was found."""
-        self._run(self._qualify)
-        return self._measured
+        self._run(lambda cases: measure_to_qualify(cases, self._options, self._rounds))
+        return self._rounds.measured
 
     def _run(self, measure_cases: Callable[[Sequence[str]], End]) -> End:
         """Measure the cases; write and return how it ended."""
-        cases = list(self._measured.header.labels)
+        cases = list(self._rounds.measured.header.labels)
         try:
             end = measure_cases(cases) if cases else self._without_cases()
         except KeyboardInterrupt:
             end = INTERRUPTED
         except LaunchError as error:
-            if cases and not self._measured.launches:
+            if cases and not self._rounds.measured.launches:
                 raise
             end = End(str(error), broken_off=True)
-        elapsed_s = round(monotonic() - self._budget.began, 3)
-        end = replace(end, elapsed_s=elapsed_s, parts_s=self._budget.parts_s())
-        self._measured.end = end
-        append(self._measured.path, end.line())
+        elapsed_s = round(monotonic() - self._rounds.budget.began, 3)
+        end = replace(end, elapsed_s=elapsed_s, parts_s=self._rounds.budget.parts_s())
+        self._rounds.measured.end = end
+        append(self._rounds.measured.path, end.line())
         return end
 
     def _verdict(self) -> Verdict:
         """Return the verdict of the launches so far, which are judged once."""
-        launches = self._measured.launches
+        launches = self._rounds.measured.launches
         if self._newest is None or len(self._newest.recorded.launches) < len(launches):
-            self._newest = conclude(self._measured, self._options)
+            self._newest = conclude(self._rounds.measured, self._options)
         return self._newest
 
     def _without_cases(self) -> End:
-        header = self._measured.header
+        header = self._rounds.measured.header
         if header.shard.of > 1 and not header.reach.same:
             return End("no test of this shard is a case of both sides", broken_off=True)
         return End()  # all cases of the head are new, or run the same code on both sides
@@ -274,8 +236,8 @@ class _Gate:
             LEAST_LAUNCHES if self._plans_launches else self._options.launches,
             LEAST_LAUNCHES,
             cases,
-            self._budget.deadline_of_first_stage(len(cases)),
-            first_round_s=self._budget.first_round_s,
+            self._rounds.budget.deadline_of_first_stage(len(cases)),
+            first_round_s=self._rounds.budget.first_round_s,
             likely=self._options.launches,
         )
         if cut_short := self._rounds.run(stage):
@@ -286,7 +248,14 @@ class _Gate:
         if not flagged:
             return End()
         end = self._measure_again(flagged)
-        return replace(end, profiles=self._profiles(self._verdict()))
+        verdict = self._verdict()
+        path = self._rounds.measured.path
+        scripts = self._options.reproducers or path.with_name(path.name.removesuffix(ENDING))
+        return replace(
+            end,
+            reproducers=reproducers_of(verdict, self._rounds, scripts),
+            profiles=profiles_of(verdict, self._rounds, self._code),
+        )
 
     @property
     def _plans_launches(self) -> bool:
@@ -304,12 +273,12 @@ class _Gate:
         if not is_flagged and are_enough(self._quantities(), self._options, shards):
             return
         self._rounds.run(replace(stage, launches=LAUNCHES))
-        if len(self._measured.launches) == LAUNCHES:
+        if len(self._rounds.measured.launches) == LAUNCHES:
             needed = planned_launches(self._quantities(), self._options, shards)
             self._rounds.run(replace(stage, launches=needed))
 
     def _quantities(self) -> Sequence[Quantity]:
-        return quantities(self._measured.launches)
+        return quantities(self._rounds.measured.launches)
 
     def _flagged_cases(self, verdict: Verdict, cases: Sequence[str]) -> Sequence[str]:
         """Return the cases to measure again: of a cost of the process, those that it comes from."""
@@ -330,140 +299,34 @@ class _Gate:
 
         If the budget allows for enough of them.
         """
+        budget = self._rounds.budget
         shards = self._options.shard.of
-        first_launches = sum(launch.stage == FIRST for launch in self._measured.launches)
+        first_launches = sum(launch.stage == FIRST for launch in self._rounds.measured.launches)
         least = least_fresh(first_launches, self._options, shards)
         round_s = self._rounds.expected_round_s(flagged)
-        needed_s = round_s * self._budget.rounds(least)
-        if self._budget.left_s < needed_s:
+        needed_s = round_s * budget.rounds(least)
+        if budget.left_s < needed_s:
             too_little = (
-                f"the budget leaves {self._budget.left_s:.0f} s, and {least} fresh launches take "
+                f"the budget leaves {budget.left_s:.0f} s, and {least} fresh launches take "
                 f"about {needed_s:.0f} s; increase --budget"
             )
-            self._progress.say(too_little)
+            self._rounds.progress.say(too_little)
             return End(too_little)
-        self._progress.say(
+        self._rounds.progress.say(
             f"measuring {units.counted(len(flagged), 'case')} again, in fresh launches"
         )
         end = End()
-        stage = Stage(FRESH, 0, least, flagged, self._budget.deadline, first_round_s=round_s)
-        first_look = self._budget.first_look(first_launches, round_s)
+        stage = Stage(FRESH, 0, least, flagged, budget.deadline, first_round_s=round_s)
+        first_look = budget.first_look(first_launches, round_s)
         looks_left = [look for look in looks(self._options, shards) if look >= first_look]
         for look in looks_left:
             end = End(self._rounds.run(replace(stage, launches=look)))
-            verdict = self._verdict()
-            fresh = sum(launch.stage == FRESH for launch in self._measured.launches)
-            if (
-                fresh < look
-                or look == looks_left[-1]
-                or is_settled(verdict.decision, self._options)
-            ):
+            fresh = sum(launch.stage == FRESH for launch in self._rounds.measured.launches)
+            is_last = fresh < look or look == looks_left[-1]
+            if is_last or is_settled(self._verdict().decision, self._options):
                 break
-            self._progress.say(f"{look} fresh launches are not enough to decide")
-        return replace(end, reproducers=self._reproducers(verdict))
-
-    def _reproducers(self, verdict: Verdict) -> tuple[Reproducer, ...]:
-        """Write a script for each operation that was found slower."""
-        slower = slower_operations(verdict.decision)
-        if not slower:
-            return ()
-        self._progress.say("writing scripts that reproduce the slower operations")
-        path = self._measured.path
-        folder = self._options.reproducers or path.with_name(path.name.removesuffix(ENDING))
-
-        def described(
-            wanted: Mapping[str, Sequence[Mapping[str, Any]]], values: Path
-        ) -> dict[str, Mapping[str, Any]]:
-            if self._budget.loading_s > self._budget.left_s:
-                raise LaunchError("the budget leaves no time for it; increase --budget")
-            return capture(self._rounds.plan, self._seed, wanted, values, self._rounds.log)
-
-        launches = self._measured.launches
-        return write_reproducers(verdict.header, launches, slower, described, folder)
-
-    def _profiles(self, verdict: Verdict) -> dict[str, CaseProfile]:
-        """Collect the call paths of the cases that were found slower or faster.
-
-        Those of the largest changes, if there are many.
-        """
-        changes: dict[str, float] = {}
-        for finding in verdict.decision.findings:
-            quantity = finding.quantity
-            is_found = finding.verdict in (REGRESSED, IMPROVED)
-            if is_found and (quantity.is_case or quantity.is_operation):
-                change = abs(finding.best.change) * (1.0 if quantity.is_case else quantity.share)
-                node_id = verdict.header.node_id(quantity.case)
-                changes[node_id] = max(change, changes.get(node_id, 0.0))
-        ranked = sorted(changes, key=lambda node_id: -changes[node_id])
-        if not ranked:
-            return {}
-        self._progress.say("profiling the functions of what is slower or faster")
-        room_s = self._budget.left_s - self._budget.loading_s
-        most = int(max(0, min(MOST_PROFILED, room_s / PROFILE_S)))
-        at_most = f"{units.counted(most, 'case is', 'cases are')} profiled at most"
-        too_many = CaseProfile(why_not=at_most if most == MOST_PROFILED else _NO_ROOM)
-        profiles = dict.fromkeys(ranked[most:], too_many)
-        for node_id in ranked[:most]:
-            device = str(self._measured.header.sides.head.cases[node_id].params["device"])
-            if device != "cpu":
-                profiles[node_id] = CaseProfile(
-                    why_not=f"functions take no time of the device ({device})"
-                )
-        return profiles | self._profiled([case for case in ranked if case not in profiles])
-
-    def _profiled(self, cases: Sequence[str]) -> dict[str, CaseProfile]:
-        """Collect the call paths of cases; if one of several fails, of each alone."""
-        if not cases:
-            return {}
-        rounds = self._rounds
-        why_not = "its test did not run again"
-        profiles: dict[str, CaseProfile] = {}
-        try:
-            if self._budget.loading_s > self._budget.left_s:
-                why_not = _NO_ROOM
-            else:
-                profiles = measure_profiles(rounds.plan, self._seed, cases, rounds.log, self._code)
-        except LaunchError as error:
-            if len(cases) > 1:
-                return {case: self._profiled([case])[case] for case in cases}
-            why_not = f"its functions could not be profiled: {error}"
-        except KeyboardInterrupt:
-            why_not = "interrupted"
-        return dict.fromkeys(cases, CaseProfile(why_not=why_not)) | profiles
-
-    # ---- Qualify a machine -----------------------------------------------------------------------
-
-    def _qualify(self, cases: Sequence[str]) -> End:
-        """Measure the same code on both sides, then with time added to the head.
-
-        See what gates of the former find.
-        """
-        budget = self._budget
-        least = least_launches(self._options)
-        count = self._options.launches
-        same = Stage(
-            FIRST, count, least, cases, budget.deadline, first_round_s=budget.first_round_s
-        )
-        if "launches" not in self._options.given_fields:
-            self._rounds.run(replace(same, launches=budget.at_once))
-            same_s = SAME_SHARE * (self._options.budget_s or QUALIFYING_S)
-            rounds = int(same_s / budget.mean_round_s(FIRST)) if budget.rounds_s[FIRST] else 0
-            most = MOST_SAME * least
-            same = replace(same, launches=max(least, min(most, rounds * budget.at_once)))
-        longer = replace(same, number=LONGER, launches=LIVE_LAUNCHES, least=LIVE_LAUNCHES)
-        for stage, added in ((same, 0.0), (longer, LIVE)):
-            if cut_short := self._rounds.run(stage, added=added):
-                return End(cut_short)
-        self._progress.say("resampling gates")
-        gate_s = budget.loading_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST)
-        gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
-        fresh_s = max(self._rounds.expected_round_s([case]) for case in cases)
-        first_look = gate.first_look(LAUNCHES, fresh_s)
-        until = min(budget.deadline, monotonic() + RESAMPLING_S)
-        qualification = qualify(
-            self._measured, self._options, gate_s, first_look, lambda: monotonic() < until
-        )
-        return End(qualification=qualification)
+            self._rounds.progress.say(f"{look} fresh launches are not enough to decide")
+        return end
 
 
 @contextmanager

@@ -24,7 +24,6 @@ from mnistbench.core.reading import member, read_text
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
-    CAPTURE,
     COLLECT,
     LAUNCH,
     SURVEY,
@@ -93,6 +92,9 @@ class _LoadingError(LaunchError):
         self.side = side
 
 
+# ---- What all processes of a gate share ----------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Plan:
     """Parameters that all launches of a gate share."""
@@ -153,6 +155,133 @@ def stage_home(folder: Path) -> Path:
     return home
 
 
+# ---- Survey --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Surveys:
+    """What the surveys of both sides have sent."""
+
+    listings: Listings
+    imports: Mapping[str, Imports]  # by side
+    followed: Mapping[str, Followed]  # by side
+
+
+def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
+    """Load each side in a process of its own, both at the same time.
+
+    Return the completed plan and what they have found.
+
+    The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
+    is measured; if that is empty, the whole project.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    wanted: dict[str, Any] = {
+        "only": plan.only or None,
+        "is_shard": plan.shard.of > 1,
+        "follows_code": plan.follows_code,
+    }
+    with side_processes(plan, seed, log) as processes, _loading_of_both(processes):
+        base = processes[BASE]
+        head = processes[HEAD]
+        head.begin(plan.job(SURVEY, HEAD, seed, selects=True, folder=folder, **wanted))
+        selected = head.receive("selected", Selected)
+        plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
+        base.begin(plan.job(SURVEY, BASE, seed, **wanted))
+        if plan.shard.of > 1:
+            plan = replace(plan, shard=_completed(plan.shard, [base, head]))
+        base_survey = base.receive("surveyed", Surveyed)
+        limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * base_survey.longest_s)
+        head_survey = head.receive("surveyed", Surveyed, limit_s)
+        limit_s = max(limit_s, SILENCE_FACTOR * head_survey.longest_s)
+    listings = Listings(base_survey.listing, head_survey.listing)
+    for argument in listings.base.missing:
+        if argument in listings.head.missing:
+            raise LaunchError(f"neither side has {argument}; name files and tests that exist")
+    imports = {BASE: base_survey.imports, HEAD: head_survey.imports}
+    _check_imports(plan, imports)
+    sides = {BASE: listings.base, HEAD: listings.head}
+    plan = replace(
+        plan,
+        with_torch=frozenset(side for side, listing in sides.items() if listing.torch),
+        parallel=frozenset(
+            node_id
+            for listing in sides.values()
+            for node_id, case in listing.cases.items()
+            if case.parallel
+        ),
+        parameters={side: listing.parameters for side, listing in sides.items()},
+        limit_s=limit_s,
+    )
+    followed = {BASE: base_survey.followed, HEAD: head_survey.followed}
+    return plan, Surveys(listings, imports, followed)
+
+
+def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
+    """Check that the sides have not imported the same code.
+
+    Raises:
+        LaunchError: they have.
+    """
+    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
+    if reason := refusal(imports, is_same_code=is_same_code):
+        raise LaunchError(reason)
+
+
+@contextmanager
+def _loading_of_both(processes: Mapping[str, SideProcess]) -> Iterator[None]:
+    """Add to the reason why a side cannot be loaded whether the other one can.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    try:
+        yield
+    except _LoadingError as error:
+        other_side = HEAD if error.side == BASE else BASE
+        reason = str(error).removeprefix(f"{error.side}: ")
+        other_reason = processes[other_side].why_not_loaded()
+        if other_reason is None:
+            raise
+        if other_reason.removeprefix(f"{other_side}: ") == reason:
+            raise LaunchError(f"both sides: {reason}") from None
+        raise LaunchError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
+
+
+def _completed(shard: Shard, processes: Sequence[SideProcess]) -> Shard:
+    """Give a shard the tests that the processes have collected, and them those of the shard."""
+    tests = {
+        test for process in processes for test in process.receive("collected", tuple[str, ...])
+    }
+    shard = replace(shard, tests=tuple(sorted(tests)))
+    for process in processes:
+        process.child.tell(json.dumps(shard.own()))
+    return shard
+
+
+def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, str]]:
+    """Collect the tests of each side in another process.
+
+    Return those of each side, with the hash of their parameters.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    with side_processes(plan, seed, log) as processes:
+        for side, process in processes.items():
+            process.begin(plan.job(COLLECT, side, seed))
+        tests: Any = Mapping[str, str]
+        return {
+            side: process.receive("collected", tests, plan.limit_s)
+            for side, process in processes.items()
+        }
+
+
+# ---- Launch --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class LaunchResult:
     """What a launch has measured of both sides."""
@@ -174,10 +303,61 @@ class LaunchResult:
         }
 
 
+@contextmanager
+def launching(
+    plan: Plan,
+    seed: int,
+    only: Sequence[str] | None,
+    log: Path,
+    cores: Sequence[int] = (),
+    *,
+    collects_paths: bool = False,
+) -> Iterator[Launching]:
+    """Start a launch and kill its processes at the end of the body.
+
+    Args:
+        plan: of the gate.
+        seed: of all that both processes draw.
+        only: node ids of the cases to measure; all if None.
+        log: for the output of the processes.
+        cores: to use; empty if the system does not let a process choose.
+        collects_paths: in place of times, the call paths of the cases.
+    """
+    order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
+    with ExitStack() as running:
+        # The processes have their own ends, and notice when the other one's is closed.
+        with ExitStack() as starting:
+            peers = {
+                side: starting.enter_context(peer)
+                for side, peer in zip(order, socket.socketpair(), strict=True)
+            }
+            descriptors = {side: peer.fileno() for side, peer in peers.items()}
+            processes = running.enter_context(side_processes(plan, seed, log, descriptors))
+        for side, process in processes.items():
+            process.begin(
+                plan.job(
+                    LAUNCH,
+                    side,
+                    seed,
+                    only=only,
+                    peer=descriptors[side],
+                    patience_s=plan.limit_s / 2,
+                    cores=cores,
+                    imports_torch=len(plan.with_torch) == len(plan.trees),
+                    parallel=sorted(plan.parallel),
+                    parameters=plan.parameters.get(side, {}),
+                    efforts=plan.efforts,
+                    added=plan.added if side == HEAD else 0.0,
+                    collects_paths=collects_paths,
+                )
+            )
+        yield Launching(list(processes.values()), plan)
+
+
 class Launching:
     """A running launch: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, processes: Sequence[_SideProcess], plan: Plan) -> None:
+    def __init__(self, processes: Sequence[SideProcess], plan: Plan) -> None:
         self._processes = processes
         self._plan = plan
 
@@ -227,224 +407,6 @@ class Launching:
         return messages
 
 
-@contextmanager
-def launching(
-    plan: Plan,
-    seed: int,
-    only: Sequence[str] | None,
-    log: Path,
-    cores: Sequence[int] = (),
-    *,
-    collects_paths: bool = False,
-) -> Iterator[Launching]:
-    """Start a launch and kill its processes at the end of the body.
-
-    Args:
-        plan: of the gate.
-        seed: of all that both processes draw.
-        only: node ids of the cases to measure; all if None.
-        log: for the output of the processes.
-        cores: to use; empty if the system does not let a process choose.
-        collects_paths: in place of times, the call paths of the cases.
-    """
-    order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
-    with ExitStack() as running:
-        # The processes have their own ends, and notice when the other one's is closed.
-        with ExitStack() as starting:
-            peers = {
-                side: starting.enter_context(peer)
-                for side, peer in zip(order, socket.socketpair(), strict=True)
-            }
-            descriptors = {side: peer.fileno() for side, peer in peers.items()}
-            processes = running.enter_context(_processes(plan, seed, log, descriptors))
-        for side, process in processes.items():
-            process.begin(
-                plan.job(
-                    LAUNCH,
-                    side,
-                    seed,
-                    only=only,
-                    peer=descriptors[side],
-                    patience_s=plan.limit_s / 2,
-                    cores=cores,
-                    imports_torch=len(plan.with_torch) == len(plan.trees),
-                    parallel=sorted(plan.parallel),
-                    parameters=plan.parameters.get(side, {}),
-                    efforts=plan.efforts,
-                    added=plan.added if side == HEAD else 0.0,
-                    collects_paths=collects_paths,
-                )
-            )
-        yield Launching(list(processes.values()), plan)
-
-
-@dataclass(frozen=True)
-class Surveys:
-    """What the surveys of both sides have sent."""
-
-    listings: Listings
-    imports: Mapping[str, Imports]  # by side
-    followed: Mapping[str, Followed]  # by side
-
-
-def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
-    """Load each side in a process of its own, both at the same time.
-
-    Return the completed plan and what they have found.
-
-    The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
-    is measured; if that is empty, the whole project.
-
-    Raises:
-        LaunchError: a side cannot be loaded.
-    """
-    wanted: dict[str, Any] = {
-        "only": plan.only or None,
-        "is_shard": plan.shard.of > 1,
-        "follows_code": plan.follows_code,
-    }
-    with _processes(plan, seed, log) as processes, _loading_of_both(processes):
-        base = processes[BASE]
-        head = processes[HEAD]
-        head.begin(plan.job(SURVEY, HEAD, seed, selects=True, folder=folder, **wanted))
-        selected = head.receive("selected", Selected)
-        plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
-        base.begin(plan.job(SURVEY, BASE, seed, **wanted))
-        if plan.shard.of > 1:
-            plan = replace(plan, shard=_completed(plan.shard, [base, head]))
-        base_survey = base.receive("surveyed", Surveyed)
-        limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * base_survey.longest_s)
-        head_survey = head.receive("surveyed", Surveyed, limit_s)
-        limit_s = max(limit_s, SILENCE_FACTOR * head_survey.longest_s)
-    listings = Listings(base_survey.listing, head_survey.listing)
-    for argument in listings.base.missing:
-        if argument in listings.head.missing:
-            raise LaunchError(f"neither side has {argument}; name files and tests that exist")
-    imports = {BASE: base_survey.imports, HEAD: head_survey.imports}
-    _check_imports(plan, imports)
-    sides = {BASE: listings.base, HEAD: listings.head}
-    plan = replace(
-        plan,
-        with_torch=frozenset(side for side, listing in sides.items() if listing.torch),
-        parallel=frozenset(
-            node_id
-            for listing in sides.values()
-            for node_id, case in listing.cases.items()
-            if case.parallel
-        ),
-        parameters={side: listing.parameters for side, listing in sides.items()},
-        limit_s=limit_s,
-    )
-    followed = {BASE: base_survey.followed, HEAD: head_survey.followed}
-    return plan, Surveys(listings, imports, followed)
-
-
-@contextmanager
-def _loading_of_both(processes: Mapping[str, _SideProcess]) -> Iterator[None]:
-    """Add to the reason why a side cannot be loaded whether the other one can.
-
-    Raises:
-        LaunchError: a side cannot be loaded.
-    """
-    try:
-        yield
-    except _LoadingError as error:
-        other_side = HEAD if error.side == BASE else BASE
-        reason = str(error).removeprefix(f"{error.side}: ")
-        other_reason = processes[other_side].why_not_loaded()
-        if other_reason is None:
-            raise
-        if other_reason.removeprefix(f"{other_side}: ") == reason:
-            raise LaunchError(f"both sides: {reason}") from None
-        raise LaunchError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
-
-
-def _completed(shard: Shard, processes: Sequence[_SideProcess]) -> Shard:
-    """Give a shard the tests that the processes have collected, and them those of the shard."""
-    tests = {
-        test for process in processes for test in process.receive("collected", tuple[str, ...])
-    }
-    shard = replace(shard, tests=tuple(sorted(tests)))
-    for process in processes:
-        process.child.tell(json.dumps(shard.own()))
-    return shard
-
-
-def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, str]]:
-    """Collect the tests of each side in another process.
-
-    Return those of each side, with the hash of their parameters.
-
-    Raises:
-        LaunchError: a side cannot be loaded.
-    """
-    with _processes(plan, seed, log) as processes:
-        for side, process in processes.items():
-            process.begin(plan.job(COLLECT, side, seed))
-        tests: Any = Mapping[str, str]
-        return {
-            side: process.receive("collected", tests, plan.limit_s)
-            for side, process in processes.items()
-        }
-
-
-def capture(
-    plan: Plan,
-    seed: int,
-    wanted: Mapping[str, Sequence[Mapping[str, Any]]],
-    folder: Path,
-    log: Path,
-) -> dict[str, Mapping[str, Any]]:
-    """Describe calls of operations on each side in a process of its own, both at the same time.
-
-    ``wanted`` are the rows of operation tables by side, as a job has them; ``folder`` receives
-    values.
-
-    Returns:
-        Side -> what ``sides.survey.capture`` sends.
-
-    Raises:
-        LaunchError: a side cannot be run.
-    """
-    with _processes(plan, seed, log) as processes:
-        for side, process in processes.items():
-            process.begin(plan.job(CAPTURE, side, seed, wanted=wanted[side], values=str(folder)))
-        rows: Any = Mapping[str, Any]
-        return {side: process.receive("captured", rows) for side, process in processes.items()}
-
-
-@contextmanager
-def _processes(
-    plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
-) -> Iterator[dict[str, _SideProcess]]:
-    """Start a process for each side, and stop them after the body.
-
-    In the order of the file descriptors that they inherit.
-    """
-    processes: dict[str, _SideProcess] = {}
-    try:
-        for side in descriptors or (HEAD, BASE):
-            with uninterrupted():
-                processes[side] = _SideProcess(
-                    plan, side, seed, log, [descriptors[side]] if descriptors else []
-                )
-        yield processes
-    finally:
-        for process in processes.values():
-            process.child.stop()
-
-
-def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
-    """Check that the sides have not imported the same code.
-
-    Raises:
-        LaunchError: they have.
-    """
-    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
-    if reason := refusal(imports, is_same_code=is_same_code):
-        raise LaunchError(reason)
-
-
 def _merged(results: Sequence[SideResult]) -> LaunchResult:
     """Merge the results of both sides, build by build.
 
@@ -479,7 +441,31 @@ def _merged(results: Sequence[SideResult]) -> LaunchResult:
     )
 
 
-class _SideProcess:
+# ---- The process of a side -----------------------------------------------------------------------
+
+
+@contextmanager
+def side_processes(
+    plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
+) -> Iterator[dict[str, SideProcess]]:
+    """Start a process for each side, and stop them after the body.
+
+    In the order of the file descriptors that they inherit.
+    """
+    processes: dict[str, SideProcess] = {}
+    try:
+        for side in descriptors or (HEAD, BASE):
+            with uninterrupted():
+                processes[side] = SideProcess(
+                    plan, side, seed, log, [descriptors[side]] if descriptors else []
+                )
+        yield processes
+    finally:
+        for process in processes.values():
+            process.child.stop()
+
+
+class SideProcess:
     """The process of a side, which sends one message a line."""
 
     def __init__(
@@ -586,12 +572,6 @@ class _SideProcess:
         return f"{self.side}: {self._at}: {reason.replace(self._root, '')}{advice}"
 
 
-def own_hash_seed(inherited: Mapping[str, str]) -> str:
-    """Return the hash seed that the user has set for all processes; empty if there is none."""
-    seed = inherited.get(HASH_SEED, "")
-    return "" if seed == "random" else seed
-
-
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
     """Return the environment of a launch.
 
@@ -614,3 +594,9 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):
         environ.pop(name, None)
     return environ
+
+
+def own_hash_seed(inherited: Mapping[str, str]) -> str:
+    """Return the hash seed that the user has set for all processes; empty if there is none."""
+    seed = inherited.get(HASH_SEED, "")
+    return "" if seed == "random" else seed

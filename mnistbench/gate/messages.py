@@ -1,8 +1,19 @@
 """What the gate and the process of a side say to each other: one job, then messages.
 
-Each is a JSON object on a line. The gate writes a :class:`Job`; the process answers with messages
-of one key, whose values are the other classes here, or with ``at`` (what it does now), ``case``
-(the number of the case that it measures), ``alive``, ``error`` and ``peer_error``.
+Each is a JSON object on a line. The gate writes a :class:`Job` to the input of the process, which
+answers on its output with messages of one key, whose values are the other classes here:
+
+=========== ======================================================================================
+``SURVEY``  ``selected`` (if the job asks for it); of a shard ``collected`` with its tests, after
+            which the gate writes those to run; ``surveyed``
+``COLLECT`` ``collected`` with the hash of the parameters of each test
+``LAUNCH``  ``ready`` when the side is loaded, after which the gate writes ``go``; ``case`` with the
+            number of each case before it is measured; ``result``
+``CAPTURE`` ``captured``
+=========== ======================================================================================
+
+At any time a process sends ``at`` (what it does now) and ``alive``. ``error`` or ``peer_error`` is
+its last message. All other output of a side goes to the log.
 
 The process of a side loads this module.
 """
@@ -13,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mnistbench.core.operation import OpKey
 from mnistbench.gate.listing import Listing
 from mnistbench.gate.sides.stray import Imports
 
@@ -142,31 +152,3 @@ class SideResult:
     # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
     once: Mapping[str, Mapping[str, int]]
     unmeasurable: Mapping[str, str]  # node id of a case that was not found again -> why
-
-
-class SideFunction(NamedTuple):
-    """A function that a side has called."""
-
-    path: str  # of its file, relative to the tree; empty if it is of another one
-    name: str  # qualified; with the module if it is of another file: json.loads
-    line: int  # its first one; 0 if it is of another file
-
-
-class CalledOperation(NamedTuple):
-    """An operation of torch that the same functions call."""
-
-    operation: OpKey
-    callers: Sequence[int]  # positions in ``functions``, of the tree, the innermost first
-    self_ns: int  # of all its calls in one iteration
-
-
-@dataclass(frozen=True)
-class SidePaths:
-    """The call paths of a case, in columns; a path follows the one that it continues."""
-
-    functions: Sequence[SideFunction]
-    parents: Sequence[int]  # positions of the paths that they continue; -1 of the first one
-    last_functions: Sequence[int]  # positions in ``functions``
-    calls: Sequence[float]  # in one iteration
-    self_ns: Sequence[float]  # in one iteration
-    operations: Sequence[CalledOperation] = ()

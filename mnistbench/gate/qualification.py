@@ -1,6 +1,6 @@
 """``mnistbench gate --qualify``.
 
-What gates find on this machine, resampled from launches of the same code.
+Launches of the same code on both sides, and what gates find on this machine, resampled from them.
 
 The roles of each launch are drawn anew, which is allowed because both sides ran the same code. This
 makes the null hypothesis true by construction, so such gates cannot show a false alarm that the
@@ -26,21 +26,30 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.listing import reasons_with_cases
+from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
+from mnistbench.gate.rounds import FIRST, Rounds, Stage
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
-from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, Recorded
+from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, End, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.levels import least_fresh, looks
-from mnistbench.gate.verdict.reasons import reasons_with_cases
+from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.gate.words import ALL_CASES, CPU, WALL
 from mnistbench.judging.kinds import ITERATION, ONCE
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
+#: Time of a qualification without --launches and --budget, in seconds.
+QUALIFYING_S = 600.0
+#: Time of the resampling of a qualification, in seconds.
+RESAMPLING_S = 60.0
+#: Share of a qualification for launches of the same code.
+SAME_SHARE = 0.75
+#: Most launches of the same code that a qualification makes by itself, as a multiple of the fewest.
+MOST_SAME = 5
 #: Launches with LIVE added.
 LIVE_LAUNCHES = 4
 #: Start of the names of the files of a qualification.
@@ -66,6 +75,43 @@ _change = partial(units.percent, signed=True)
 def least_launches(limits: Thresholds) -> int:
     """Return the most launches of a gate, which are the fewest that a qualification needs."""
     return LAUNCHES + max(looks(limits))
+
+
+# ---- Measure -------------------------------------------------------------------------------------
+
+
+def measure_to_qualify(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> End:
+    """Measure the same code on both sides, then with time added to the head.
+
+    Return what gates of the former find.
+    """
+    budget = rounds.budget
+    least = least_launches(options)
+    launches = options.launches
+    same = Stage(FIRST, launches, least, cases, budget.deadline, first_round_s=budget.first_round_s)
+    if "launches" not in options.given_fields:
+        rounds.run(replace(same, launches=budget.at_once))
+        same_s = SAME_SHARE * (options.budget_s or QUALIFYING_S)
+        rounds_that_fit = int(same_s / budget.mean_round_s(FIRST)) if budget.rounds_s[FIRST] else 0
+        most = MOST_SAME * least
+        same = replace(same, launches=max(least, min(most, rounds_that_fit * budget.at_once)))
+    longer = replace(same, number=LONGER, launches=LIVE_LAUNCHES, least=LIVE_LAUNCHES)
+    for stage, added in ((same, 0.0), (longer, LIVE)):
+        if cut_short := rounds.run(stage, added=added):
+            return End(cut_short)
+    rounds.progress.say("resampling gates")
+    gate_s = budget.loading_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST)
+    gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
+    fresh_s = max(rounds.expected_round_s([case]) for case in cases)
+    first_look = gate.first_look(LAUNCHES, fresh_s)
+    until = min(budget.deadline, budget.now() + RESAMPLING_S)
+    qualification = qualify(
+        rounds.measured, options, gate_s, first_look, lambda: budget.now() < until
+    )
+    return End(qualification=qualification)
+
+
+# ---- Resample gates ------------------------------------------------------------------------------
 
 
 class Pool:

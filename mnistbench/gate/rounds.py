@@ -13,9 +13,8 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import TOUCHED_BYTES, available_bytes, own_cores
 from mnistbench.gate.budget import Budget
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
-from mnistbench.gate.listing import Listings
+from mnistbench.gate.listing import Listings, reasons_with_cases
 from mnistbench.gate.statistics.raw_samples import Launch, Recorded, append
-from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.showing.progress import Progress
 
 #: Stage of the launches of all cases.

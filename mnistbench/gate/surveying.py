@@ -21,19 +21,22 @@ from mnistbench.gate.launcher import (
     own_hash_seed,
     survey,
 )
-from mnistbench.gate.listing import Listing, Listings, Reach, change_of_versions
+from mnistbench.gate.listing import (
+    Listing,
+    Listings,
+    Reach,
+    change_of_versions,
+    moved,
+    name_of_test,
+    reasons_with_cases,
+    unstable,
+    without_counterpart,
+)
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.reach.cases import reach
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.sides import stray
-from mnistbench.gate.statistics.ids_of_tests import (
-    moved,
-    name_of_test,
-    unstable,
-    without_counterpart,
-)
 from mnistbench.gate.statistics.raw_samples import GateHeader
-from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.

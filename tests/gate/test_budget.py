@@ -29,7 +29,7 @@ from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import WHOLE, Launch, Shard, SideSample
 from mnistbench.gate.verdict.decision import decide, is_settled
-from mnistbench.gate.verdict.levels import CONFIRMING, LOOKS
+from mnistbench.gate.verdict.findings import CONFIRMING, LOOKS
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import REGRESSED

@@ -24,9 +24,18 @@ import reproducer_builders
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import flow, launcher, qualification, rounds, surveying, words
 from mnistbench.gate.budget import LEAST_EFFORT
+from mnistbench.gate.causes import profiles as causes
+from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
-from mnistbench.gate.listing import ListedCase, Listing, Listings
+from mnistbench.gate.listing import (
+    OTHER_ID,
+    OTHER_PARAMETERS,
+    REORDERED,
+    ListedCase,
+    Listing,
+    Listings,
+)
 from mnistbench.gate.messages import Efforts, Followed, Spent
 from mnistbench.gate.options import (
     LAUNCHES,
@@ -37,11 +46,10 @@ from mnistbench.gate.options import (
 )
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, least_launches
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.reproducers import write
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
-from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS, REORDERED
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
@@ -176,7 +184,7 @@ class Launches:
         self.collected.append(seed)
         return self.again
 
-    def capture(self, plan, seed, wanted, folder, log):
+    def capture_on_sides(self, plan, seed, wanted, folder, log):
         assert all(tree.directory.is_dir() for tree in plan.trees.values())
         self.described.append((wanted, folder))
         rows = [reproducer_builders.row()]
@@ -262,8 +270,8 @@ def gate(here, tmp_path, launches, monkeypatch):
         (rounds, "launching"),
         (surveying, "survey"),
         (surveying, "collect_again"),
-        (flow, "capture"),
-        (flow, "measure_profiles"),
+        (write, "capture_on_sides"),
+        (causes, "measure_profiles"),
         (flow, "monotonic"),
     ):
         monkeypatch.setattr(module, name, getattr(launches, name))
@@ -1208,7 +1216,7 @@ def test_without_a_finding_nothing_is_profiled(gate, launches):
 
 
 def test_of_many_cases_those_of_the_largest_changes_are_profiled(gate, launches, monkeypatch):
-    monkeypatch.setattr(flow, "MOST_PROFILED", 1)
+    monkeypatch.setattr(causes, "MOST_PROFILED", 1)
     launches.factors = {QUICK: 1.1, SLOW: 1.2}
     measured = gate(launches=LAUNCHES)
     assert launches.profiled == [[SLOW]]
@@ -1233,7 +1241,7 @@ def test_a_launch_that_fails_is_why_there_is_no_cause(gate, launches, monkeypatc
     def fail(*_):
         raise LaunchError("head: was killed")
 
-    monkeypatch.setattr(flow, "measure_profiles", fail)
+    monkeypatch.setattr(causes, "measure_profiles", fail)
     profile = gate(launches=LAUNCHES).end.profiles[SLOW]
     assert profile.why_not == "its functions could not be profiled: head: was killed"
 
@@ -1246,14 +1254,14 @@ def test_if_one_of_several_cases_fails_the_others_are_profiled_alone(gate, launc
             raise LaunchError("head: has a profiler of its own")
         return dict.fromkeys(cases, PROFILE)
 
-    monkeypatch.setattr(flow, "measure_profiles", fail)
+    monkeypatch.setattr(causes, "measure_profiles", fail)
     profiles = gate(launches=LAUNCHES).end.profiles
     assert profiles[QUICK] == PROFILE
     assert "has a profiler of its own" in profiles[SLOW].why_not
 
 
 def test_a_budget_leaves_time_for_some_cases(gate, launches, monkeypatch):
-    monkeypatch.setattr(flow, "PROFILE_S", 2_000.0)
+    monkeypatch.setattr(causes, "PROFILE_S", 2_000.0)
     launches.factors = {QUICK: 1.1, SLOW: 1.2}
     profiles = gate(launches=LAUNCHES, budget_s=4_000).end.profiles
     assert profiles[SLOW] == PROFILE
@@ -1262,7 +1270,7 @@ def test_a_budget_leaves_time_for_some_cases(gate, launches, monkeypatch):
 
 def test_a_case_that_does_not_run_again_has_no_cause(gate, launches, monkeypatch):
     launches.factors[SLOW] = 1.1
-    monkeypatch.setattr(flow, "measure_profiles", lambda *_: {})
+    monkeypatch.setattr(causes, "measure_profiles", lambda *_: {})
     assert gate(launches=LAUNCHES).end.profiles[SLOW].why_not == "its test did not run again"
 
 
@@ -1506,7 +1514,12 @@ def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualify
 
 @pytest.mark.parametrize(
     ("of_case", "budget", "same"),
-    [(10.0, None, SIZE), (2.5, None, 45), (-1.0, None, flow.MOST_SAME * SIZE), (2.5, 400, 30)],
+    [
+        (10.0, None, SIZE),
+        (2.5, None, 45),
+        (-1.0, None, qualification.MOST_SAME * SIZE),
+        (2.5, 400, 30),
+    ],
     ids=["long launches", "as many as ten minutes allow", "short launches", "a budget"],
 )
 def test_a_qualification_takes_about_ten_minutes_or_the_budget(
@@ -1517,7 +1530,7 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(
     measured = qualifying(progress=heard, budget_s=budget)
     assert stages_of(measured).count(1) == same
     assert measured.end.qualification
-    assert launches.clock <= (budget or max(flow.QUALIFYING_S, 700))
+    assert launches.clock <= (budget or max(qualification.QUALIFYING_S, 700))
     assert heard.launches[1][0] == f"launch 2 of {same}"
 
 
@@ -1528,7 +1541,7 @@ def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
     launches.loading = of_case / 2
     launches.of_case = of_case
     passed = []
-    monkeypatch.setattr(flow, "qualify", lambda *arguments: passed.append(arguments) or {})
+    monkeypatch.setattr(qualification, "qualify", lambda *arguments: passed.append(arguments) or {})
     qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
     [(_, _, gate_s, drawn_first_look, _)] = passed
     assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey

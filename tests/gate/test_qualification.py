@@ -31,7 +31,7 @@ from mnistbench.gate.qualification import (
 )
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
-from mnistbench.gate.verdict.levels import LOOKS, looks
+from mnistbench.gate.verdict.findings import LOOKS, looks
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_PASSED, EXIT_UNJUDGED, render
 from mnistbench.showing.progress import Progress

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.operation import OUTSIDE, OpKey
+from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.sides.turns import Turns
-from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,

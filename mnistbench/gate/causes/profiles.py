@@ -1,4 +1,4 @@
-"""Measure the call paths of cases on both sides, and join them."""
+"""Measure the call paths of slower and faster cases on both sides, and join them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,95 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import own_cores
 from mnistbench.core.operation import OpKey
 from mnistbench.core.reading import read
-from mnistbench.gate.launcher import LaunchError, Plan, launching
-from mnistbench.gate.messages import RunCode, SideFunction, SidePaths
-from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.statistics.case_profile import (
+from mnistbench.gate.causes.case_profile import (
     CalledBy,
     CallPath,
     CaseProfile,
     ProfiledFunction,
+    SideFunction,
+    SidePaths,
     folded_times,
     total_times,
 )
+from mnistbench.gate.launcher import LaunchError, Plan, launching
+from mnistbench.gate.messages import RunCode
+from mnistbench.gate.reach.compared import ComparedCode
+from mnistbench.gate.rounds import Rounds
+from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.verdicts import IMPROVED, REGRESSED
+
+#: Most cases whose functions are profiled.
+MOST_PROFILED = 30
+#: Time that the profile of a case may take, in seconds.
+PROFILE_S = 3.0
+#: Why a case is not profiled.
+_NO_ROOM = "the budget leaves no time to profile it; increase --budget"
 
 #: Most paths of a case that are kept.
 MOST_KEPT = 2_000
+
+
+def profiles_of(verdict: Verdict, rounds: Rounds, code: ComparedCode) -> dict[str, CaseProfile]:
+    """Collect the call paths of the cases that were found slower or faster.
+
+    Those of the largest changes, if there are many.
+    """
+    ranked = _changed_cases(verdict)
+    if not ranked:
+        return {}
+    rounds.progress.say("profiling the functions of what is slower or faster")
+    room_s = rounds.budget.left_s - rounds.budget.loading_s
+    most = int(max(0, min(MOST_PROFILED, room_s / PROFILE_S)))
+    at_most = f"{units.counted(most, 'case is', 'cases are')} profiled at most"
+    too_many = CaseProfile(why_not=at_most if most == MOST_PROFILED else _NO_ROOM)
+    profiles = dict.fromkeys(ranked[most:], too_many)
+    for node_id in ranked[:most]:
+        device = str(verdict.header.sides.head.cases[node_id].params["device"])
+        if device != "cpu":
+            profiles[node_id] = CaseProfile(
+                why_not=f"functions take no time of the device ({device})"
+            )
+    cases = [node_id for node_id in ranked if node_id not in profiles]
+    return profiles | _profiled(cases, rounds, code)
+
+
+def _changed_cases(verdict: Verdict) -> list[str]:
+    """Return the cases with a regression or an improvement, that of the largest change first."""
+    changes: dict[str, float] = {}
+    for finding in verdict.decision.findings:
+        quantity = finding.quantity
+        is_found = finding.verdict in (REGRESSED, IMPROVED)
+        if is_found and (quantity.is_case or quantity.is_operation):
+            change = abs(finding.best.change) * (1.0 if quantity.is_case else quantity.share)
+            node_id = verdict.header.node_id(quantity.case)
+            changes[node_id] = max(change, changes.get(node_id, 0.0))
+    return sorted(changes, key=lambda node_id: -changes[node_id])
+
+
+def _profiled(cases: Sequence[str], rounds: Rounds, code: ComparedCode) -> dict[str, CaseProfile]:
+    """Collect the call paths of cases; if one of several fails, of each alone."""
+    if not cases:
+        return {}
+    why_not = "its test did not run again"
+    profiles: dict[str, CaseProfile] = {}
+    try:
+        if rounds.budget.loading_s > rounds.budget.left_s:
+            why_not = _NO_ROOM
+        else:
+            profiles = measure_profiles(rounds.plan, rounds.seed, cases, rounds.log, code)
+    except LaunchError as error:
+        if len(cases) > 1:
+            return {case: _profiled([case], rounds, code)[case] for case in cases}
+        why_not = f"its functions could not be profiled: {error}"
+    except KeyboardInterrupt:
+        why_not = "interrupted"
+    return dict.fromkeys(cases, CaseProfile(why_not=why_not)) | profiles
 
 
 def measure_profiles(

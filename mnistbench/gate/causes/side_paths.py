@@ -1,26 +1,97 @@
-"""The call paths of a case on one side, as its process sends them.
+"""Collect the call paths of a case on one side, in lockstep with the process of the other side.
 
 The process of a side loads this module.
 """
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import OpKey
-from mnistbench.gate.messages import CalledOperation, SideFunction, SidePaths
+from mnistbench.gate.causes.case_profile import CalledOperation, SideFunction, SidePaths
+from mnistbench.gate.sides.case import SideCase
+from mnistbench.gate.sides.steps import Lockstep, SideRun
+from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.measuring.call_paths import ROOT, CallPaths, CallTimes, Function
 from mnistbench.measuring.functions import module_of_file, modules_of_files
 
 if TYPE_CHECKING:  # it needs torch
     from mnistbench.measuring.operation_callers import Callers
 
+#: Pairs of iterations whose calls are timed: fewest and most.
+CALLS_PAIRS = (3, 25)
+#: Those beyond the fewest are not made if they take longer without a profiler, in nanoseconds.
+CALLS_NS = 500_000_000
+#: Effort of their samples: a profiler makes a short function take several times as long.
+SHORT_SAMPLES = 0.1
+
 #: The function of the first path, which is the case itself.
 CASE = "the case"
+
+_T = TypeVar("_T")
+
+
+def measure_paths(
+    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, home: Path
+) -> dict[str, Any]:
+    """Build a case, and collect its call paths in lockstep with the other side.
+
+    Args and errors are those of ``steps.measure``; ``home`` is the folder of the gate's own copy.
+
+    Returns:
+        A ``SidePaths`` as JSON columns.
+    """
+    steps = Lockstep(side_run, turns, order, coin)
+    steps.build()
+    iteration_ns = steps.calibrate(steps.warm_up(), SHORT_SAMPLES)
+    paths = CallPaths()
+    for _ in turns.of(order):
+        paths = _collected(side_run, CallPaths.of)
+    times = CallTimes()
+    few, many = CALLS_PAIRS
+    pairs = max(few, min(many, CALLS_NS // iteration_ns))
+    for _ in turns.of(in_pairs(order, coin, pairs)):
+        _collected(side_run, times.collect)
+    callers: Mapping[tuple[OpKey, Callers], int] = {}
+    for _ in turns.of(order):
+        if side_run.has_operations():
+            callers = _callers_of_operations(side_run)
+    return asdict(side_paths(paths, times, side_run.side.tree, home, side_run.case.loops, callers))
+
+
+def _collected(side_run: SideRun, collect: Callable[[SideCase], _T]) -> _T:
+    """Return what is collected of an iteration.
+
+    Raises:
+        SideError: the code of the side raises, or has a profiler of its own.
+    """
+    case = side_run.case
+    with side_run.side.errors_named():
+        case.prepare()
+        try:
+            with gc_paused():
+                return collect(case)
+        finally:
+            case.finish()
+
+
+def _callers_of_operations(side_run: SideRun) -> Mapping[tuple[OpKey, Callers], int]:
+    """Return what calls each operation in an iteration.
+
+    Raises:
+        SideError: the code of the side raises.
+    """
+    module = side_run.side.load("mnistbench.measuring.operation_callers")
+    with side_run.side.errors_named(), side_run.case.marked() as run:
+        callers: Mapping[tuple[OpKey, Callers], int] = module.callers_of_operations(run)
+    return callers
 
 
 def side_paths(

@@ -29,7 +29,7 @@ from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
 from mnistbench.gate.report.blocks import blocks as gate_blocks
 from mnistbench.gate.report.data import json_data
-from mnistbench.gate.report.sentence import last_line as gate_sentence
+from mnistbench.gate.report.outcome import last_line as gate_sentence
 from mnistbench.gate.report.texts import signed, table_name
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict

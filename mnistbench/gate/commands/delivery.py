@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.limits import SEE_ALL
+from mnistbench.gate.report.selection import SEE_ALL
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import (
     EXIT_PASSED,

@@ -8,7 +8,7 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.operation import OpKey, operation_cells, operation_name
 from mnistbench.gate.page.forest import ForestPlot, six_digits, tone
-from mnistbench.gate.report.ranking import verdicts_of_quantities
+from mnistbench.gate.report.selection import verdicts_of_quantities
 from mnistbench.gate.report.texts import table_name
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Build

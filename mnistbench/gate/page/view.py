@@ -15,11 +15,15 @@ from mnistbench.gate.page.icicles import Icicles
 from mnistbench.gate.page.operations import OperationTables
 from mnistbench.gate.report.findings import FindingEntry, finding_entries, replacements, reproducers
 from mnistbench.gate.report.head import head_lines
-from mnistbench.gate.report.limits import with_everything
-from mnistbench.gate.report.not_decided import not_decided
 from mnistbench.gate.report.notes import note_lines
-from mnistbench.gate.report.ranking import verdicts_of_quantities
-from mnistbench.gate.report.sentence import bounds_of_once, limitations, not_seen, outcome_text
+from mnistbench.gate.report.outcome import (
+    bounds_of_once,
+    limitations,
+    not_decided,
+    not_seen,
+    outcome_text,
+)
+from mnistbench.gate.report.selection import verdicts_of_quantities, with_everything
 from mnistbench.gate.report.tables import CONFIDENT, CaseRow, case_rows, clocks_of
 from mnistbench.gate.report.texts import change_text, signed
 from mnistbench.gate.verdict.estimates import Estimate

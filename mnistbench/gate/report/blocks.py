@@ -8,10 +8,9 @@ from __future__ import annotations
 from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.findings import finding_lines, replacements, reproducers
 from mnistbench.gate.report.head import head_lines
-from mnistbench.gate.report.limits import limited, with_everything
-from mnistbench.gate.report.not_decided import not_decided
 from mnistbench.gate.report.notes import exact_differences, note_lines, reach_lines
-from mnistbench.gate.report.sentence import bounds_of_once, last_line, not_seen
+from mnistbench.gate.report.outcome import bounds_of_once, last_line, not_decided, not_seen
+from mnistbench.gate.report.selection import limited, with_everything
 from mnistbench.gate.report.tables import cases_block, operations_block
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.showing.report import Block, Report, document

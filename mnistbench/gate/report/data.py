@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mnistbench.gate.report.causes import cause_text, causes_of
+from mnistbench.gate.causes.texts import cause_text, causes_of
 from mnistbench.gate.report.notes import far_launches, united_differences
-from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.findings import LaunchFinding
-from mnistbench.gate.verdict.levels import SCREENING, looks, product
+from mnistbench.gate.verdict.findings import SCREENING, LaunchFinding, looks, product
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import MEMORY

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.gate.report.causes import LIKELY, cause_text
-from mnistbench.gate.report.limits import limited
-from mnistbench.gate.report.ranking import verdicts_of_quantities, without_echoes
+from mnistbench.gate.causes.texts import LIKELY, cause_text
+from mnistbench.gate.report.selection import limited, verdicts_of_quantities, without_echoes
 from mnistbench.gate.report.texts import change_text, signed
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.exact_differences import OTHER_PATH

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.gate.report.limits import limited, said_once
-from mnistbench.gate.report.ranking import notable_cases
+from mnistbench.gate.causes.texts import function_differences
+from mnistbench.gate.report.selection import limited, notable_cases, said_once
 from mnistbench.gate.report.texts import signed
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
@@ -34,13 +34,10 @@ def exact_differences(verdict: Verdict) -> list[str]:
 
 def united_differences(verdict: Verdict) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case, those of its functions last."""
-    cases = dict.fromkeys((*verdict.exact_differences, *verdict.function_differences))
+    differences_of_functions = function_differences(verdict)
     return {
-        case: (
-            *verdict.exact_differences.get(case, ()),
-            *verdict.function_differences.get(case, ()),
-        )
-        for case in cases
+        case: (*verdict.exact_differences.get(case, ()), *differences_of_functions.get(case, ()))
+        for case in dict.fromkeys((*verdict.exact_differences, *differences_of_functions))
     }
 
 

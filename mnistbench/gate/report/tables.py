@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.gate.report.limits import SEE_ALL, is_long
-from mnistbench.gate.report.ranking import notable_cases, verdicts_of_quantities
-from mnistbench.gate.report.texts import amounts, covered, excluded_text, signed, table_name
+from mnistbench.gate.report.outcome import covered, excluded_text
+from mnistbench.gate.report.selection import SEE_ALL, is_long, notable_cases, verdicts_of_quantities
+from mnistbench.gate.report.texts import amounts, signed, table_name
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.verdict import Verdict

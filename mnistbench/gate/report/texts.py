@@ -1,4 +1,4 @@
-"""How a report of a gate writes changes, times and bounds."""
+"""How a report of a gate writes changes and times."""
 
 from __future__ import annotations
 
@@ -41,16 +41,3 @@ def amounts(quantity: Quantity) -> str:
 def table_name(quantity: Quantity) -> str:
     """Return the name of a quantity in a table with its change."""
     return f"{quantity.title}{' (change as a share of the case)' if quantity.kind == ADDED else ''}"
-
-
-def covered(bounds: tuple[float, float], where: str) -> str:
-    """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
-    median, mean = (
-        f" of {units.percent_up(bound)} or more" if bound > 0 else "" for bound in bounds
-    )
-    return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
-
-
-def excluded_text(estimate: Estimate) -> str:
-    """Return the smallest slowdown that an estimate rules out; ``-`` if it rules out none."""
-    return units.percent_up(max(estimate.high, 0.0)) if estimate.high < math.inf else units.MISSING

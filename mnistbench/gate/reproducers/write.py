@@ -1,4 +1,4 @@
-"""Launches of a gate -> a script for each operation that was found slower."""
+"""A verdict and its launches -> a script for each operation that was found slower."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.gate.launcher import LaunchError, Plan, side_processes
+from mnistbench.gate.messages import CAPTURE
 from mnistbench.gate.reproducers.script import (
     VALUES,
     ScriptOrigin,
@@ -15,16 +17,18 @@ from mnistbench.gate.reproducers.script import (
     make_same_calls,
     script,
 )
+from mnistbench.gate.rounds import Rounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import as_shown
 from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OUTSIDE_KIND
 from mnistbench.judging.verdicts import REGRESSED
 
-#: Rows of each side -> what ``launcher.capture`` returns.
+#: Rows of each side, and a folder for values -> what :func:`capture_on_sides` returns.
 Capture = Callable[
     [Mapping[str, Sequence[Mapping[str, Any]]], Path], Mapping[str, Mapping[str, Any]]
 ]
@@ -42,6 +46,23 @@ _NO_OPERATION = (
     "it is no operation of torch, but time of Python and autograd, of the accelerator's runtime, "
     "or of kernels that belong to no operation"
 )
+
+
+def reproducers_of(verdict: Verdict, rounds: Rounds, folder: Path) -> tuple[Reproducer, ...]:
+    """Write a script for each operation that was found slower."""
+    slower = slower_operations(verdict.decision)
+    if not slower:
+        return ()
+    rounds.progress.say("writing scripts that reproduce the slower operations")
+
+    def capture(
+        wanted: Mapping[str, Sequence[Mapping[str, Any]]], values: Path
+    ) -> dict[str, Mapping[str, Any]]:
+        if rounds.budget.loading_s > rounds.budget.left_s:
+            raise LaunchError("the budget leaves no time for it; increase --budget")
+        return capture_on_sides(rounds.plan, rounds.seed, wanted, values, rounds.log)
+
+    return write(verdict.header, rounds.measured.launches, slower, capture, folder)
 
 
 def slower_operations(decision: Decision) -> list[LaunchFinding]:
@@ -109,6 +130,31 @@ def write(
         )
         for finding in findings
     )
+
+
+def capture_on_sides(
+    plan: Plan,
+    seed: int,
+    wanted: Mapping[str, Sequence[Mapping[str, Any]]],
+    folder: Path,
+    log: Path,
+) -> dict[str, Mapping[str, Any]]:
+    """Describe calls of operations on each side in a process of its own, both at the same time.
+
+    ``wanted`` are the rows of operation tables by side, as a job has them; ``folder`` receives
+    values.
+
+    Returns:
+        Side -> what ``side_calls.capture`` sends.
+
+    Raises:
+        LaunchError: a side cannot be run.
+    """
+    with side_processes(plan, seed, log) as processes:
+        for side, process in processes.items():
+            process.begin(plan.job(CAPTURE, side, seed, wanted=wanted[side], values=str(folder)))
+        rows: Any = Mapping[str, Any]
+        return {side: process.receive("captured", rows) for side, process in processes.items()}
 
 
 def _iterations(launches: Sequence[Launch], case: str) -> int:

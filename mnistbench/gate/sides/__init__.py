@@ -1,1 +1,1 @@
-"""What runs inside a side of the gate: cases, turns, raw samples."""
+"""What runs inside a side of the gate: its pytest session, cases, turns and measurement."""

@@ -18,25 +18,20 @@ import contextlib
 import math
 import random
 import resource
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from mnistbench.core.machine import gc_paused
-from mnistbench.gate.causes.side_paths import side_paths
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
 from mnistbench.gate.sides.session import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
-from mnistbench.measuring.call_paths import CallPaths, CallTimes
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue
-
-_T = TypeVar("_T")
 
 #: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an
 #: iteration) are made. For cases whose pairs have the same variance, this minimizes the sum of the
@@ -48,13 +43,6 @@ PROFILED_PAIRS = (2.6, 5, 16)
 #: how much longer the wall time is, and blocks of iterations.
 FEW_PAIRS = (1.5, 5, 12)
 BLOCKS = (3.5, 5, 16)
-
-#: Pairs of iterations whose calls are timed: fewest and most.
-CALLS_PAIRS = (3, 25)
-#: Those beyond the fewest are not made if they take longer without a profiler, in nanoseconds.
-CALLS_NS = 500_000_000
-#: Effort of their samples: a profiler makes a short function take several times as long.
-SHORT_SAMPLES = 0.1
 
 #: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
 LONG_NS = 25_000_000
@@ -147,31 +135,6 @@ class SideRun:
         device_ns = None if sample.device_ns is None else sample.device_ns + spun.wall_ns
         return Sample(sample.wall_ns + spun.wall_ns, sample.cpu_ns + spun.cpu_ns, device_ns)
 
-    def collected(self, collect: Callable[[SideCase], _T]) -> _T:
-        """Return what is collected of an iteration.
-
-        Raises:
-            SideError: the code of the side raises, or has a profiler of its own.
-        """
-        with self.side.errors_named():
-            self.case.prepare()
-            try:
-                with gc_paused():
-                    return collect(self.case)
-            finally:
-                self.case.finish()
-
-    def callers(self) -> Mapping[Any, int]:
-        """Return what calls each operation in an iteration, as ``callers_of_operations``.
-
-        Raises:
-            SideError: the code of the side raises.
-        """
-        module = self.side.load("mnistbench.measuring.operation_callers")
-        with self.side.errors_named(), self.case.marked() as run:
-            callers: Mapping[Any, int] = module.callers_of_operations(run)
-        return callers
-
     def has_operations(self) -> bool:
         """Return whether the case can be profiled.
 
@@ -249,25 +212,6 @@ def measure(
         timed_s=timed_ns / 1e9,
         profiled_s=profiled_ns / 1e9,
     )
-
-
-def measure_paths(
-    side_run: SideRun, turns: Turns, order: Sequence[str], coin: random.Random, home: Path
-) -> dict[str, Any]:
-    """Build a case, and collect its call paths in lockstep with the other side.
-
-    Args and errors are those of :func:`measure`; ``home`` is the folder of the gate's own copy.
-
-    Returns:
-        A ``SidePaths`` as JSON columns.
-    """
-    steps = Lockstep(side_run, turns, order, coin)
-    steps.build()
-    iteration_ns = steps.calibrate(steps.warm_up(), SHORT_SAMPLES)
-    paths = steps.find_paths()
-    times = steps.time_calls(iteration_ns)
-    callers = steps.find_callers()
-    return asdict(side_paths(paths, times, side_run.side.tree, home, side_run.case.loops, callers))
 
 
 class Lockstep:
@@ -400,30 +344,6 @@ class Lockstep:
             self._side_run.block_ns.append(cpu_ns // size)
         self._side_run.iterations += blocks * size
         return blocks * size / (full_number * full_size)
-
-    def find_paths(self) -> CallPaths:
-        """In turn: return the call paths of an iteration."""
-        paths = CallPaths()
-        for _ in self._turns.of(self._order):
-            paths = self._side_run.collected(CallPaths.of)
-        return paths
-
-    def time_calls(self, iteration_ns: int) -> CallTimes:
-        """In turn: time the calls of iterations."""
-        times = CallTimes()
-        few, many = CALLS_PAIRS
-        pairs = max(few, min(many, CALLS_NS // iteration_ns))
-        for _ in self._turns.of(in_pairs(self._order, self._coin, pairs)):
-            self._side_run.collected(times.collect)
-        return times
-
-    def find_callers(self) -> Mapping[Any, int]:
-        """In turn: return what calls each operation of the case."""
-        callers: Mapping[Any, int] = {}
-        for _ in self._turns.of(self._order):
-            if self._side_run.has_operations():
-                callers = self._side_run.callers()
-        return callers
 
     def times(self) -> dict[str, Any]:
         """Return the samples so far as JSON columns."""

@@ -1,11 +1,10 @@
-"""The process of one side in a launch.
+"""The process of a side: it does one job.
 
-Runs its pytest session, and measures its cases in turn with the other side's process.
+In a launch it runs the pytest session of the side, and measures its cases in turn with the other
+side's process.
 
-The process reads a job from the first line of its input, and writes messages to its output
-(``gate.messages``). A launch says ``ready`` when its code is loaded, then, after a second line of
-input, ``case`` with the number of each case before it is measured, and ``result``; or ``error``.
-All other output goes to the log, which is its standard error. The other tasks time nothing.
+The process reads a job and writes messages (``gate.messages``). All other output goes to the log,
+which is its standard error. Tasks other than a launch time nothing.
 
 Both processes of a launch have the same random generator and draw from it in the same order, so
 they agree about the order of cases, builds and iterations.
@@ -31,12 +30,14 @@ from typing import IO, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import gc_paused, peak_resident_bytes, pin_allocator, touch_heap
+from mnistbench.gate.causes.side_paths import measure_paths
+from mnistbench.gate.listing import unstable
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
+from mnistbench.gate.reproducers.side_calls import capture
 from mnistbench.gate.sides.session import Side, SideError, TakenCase
-from mnistbench.gate.sides.steps import Measured, SideRun, measure, measure_paths, rehearse
-from mnistbench.gate.sides.survey import capture, collect, survey
+from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
+from mnistbench.gate.sides.survey import collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
-from mnistbench.gate.statistics.ids_of_tests import unstable
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
 

@@ -10,16 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from mnistbench.core.operation import OpKey, replacement_title
-from mnistbench.gate.statistics.differences import (
-    Times,
-    added_log,
-    case_difference,
-    operation_difference,
-    replaced_log,
+from mnistbench.gate.statistics.differences import Times, case_difference
+from mnistbench.gate.statistics.operations import (
+    OperationGroup,
+    group_log,
+    groups,
     summed_ns,
+    total_ns,
     whole_ns,
 )
-from mnistbench.gate.statistics.groups import OperationGroup, groups, total_ns
 from mnistbench.gate.statistics.raw_samples import Build, Launch
 from mnistbench.gate.words import (
     ALL_CASES,
@@ -279,20 +278,12 @@ def _operation_quantities(
             group.name,
             clock="",
             members=tuple(keys),
-            logs=_mean_logs([_group_log(group, build) for build in launch] for launch in launches),
+            logs=_mean_logs([group_log(group, build) for build in launch] for launch in launches),
             base_ns=base_ns,
             head_ns=head_ns,
             share=larger_ns / whole,
             replaced=tuple(_replaced(builds, key) for key in keys) if is_one_sided else (),
         )
-
-
-def _group_log(group: OperationGroup, build: Build) -> float:
-    if group.kind == REPLACED:
-        return replaced_log(build, group.members)
-    if group.kind == ADDED:
-        return added_log(build, group.members)
-    return operation_difference(build, group.members).log
 
 
 def _mean_logs(logs_of_launches: Iterable[Sequence[float]]) -> tuple[float, ...]:

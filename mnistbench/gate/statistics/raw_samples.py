@@ -34,8 +34,8 @@ from mnistbench.core.reading import (
     read_text,
     wrong,
 )
+from mnistbench.gate.causes.case_profile import CaseProfile
 from mnistbench.gate.listing import Listings, Reach
-from mnistbench.gate.statistics.case_profile import CaseProfile
 from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
 
 #: Version of the file. 2: the header has the listings of both sides. 1 was never released.

@@ -13,9 +13,8 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.listing import Listing, Listings, Reach
+from mnistbench.gate.listing import OTHER_ID, Listing, Listings, Reach, without_counterpart
 from mnistbench.gate.options import LEAST_LAUNCHES
-from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, without_counterpart
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, load
 from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
 

@@ -20,8 +20,14 @@ from mnistbench.gate.verdict.estimates import (
     is_usable,
     with_fresh,
 )
-from mnistbench.gate.verdict.findings import LaunchFinding, by_size, findings_of, flagged
-from mnistbench.gate.verdict.levels import LEAST_FRESH_OF_IMPROVEMENT, looks
+from mnistbench.gate.verdict.findings import (
+    LEAST_FRESH_OF_IMPROVEMENT,
+    LaunchFinding,
+    by_size,
+    findings_of,
+    flagged,
+    looks,
+)
 from mnistbench.gate.verdict.reasons import (
     bound_reason,
     finding_reasons,

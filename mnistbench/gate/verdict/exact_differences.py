@@ -5,20 +5,17 @@ Counts of operations, implementations of oneDNN, and peak memory; no timings.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import NO_MODULE, REORDER, OpKey
+from mnistbench.core.operation import REORDER, OpKey
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words
 from mnistbench.gate.options import MEMORY_SHARE
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.statistics.case_profile import CaseProfile
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, SideSample
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.exact import (
-    BothCounts,
     Counts,
     model_differences,
     operation_differences,
@@ -52,28 +49,6 @@ def differences_of_cases(
         *_more_memory("peak memory of the process", header.sides.resident),
     )
     return {case: differences for case, differences in differences_of.items() if differences}
-
-
-def differences_of_functions(profile: CaseProfile) -> tuple[str, ...]:
-    """Return which functions a case calls more or less often, those of the largest change first."""
-    calls: dict[int, tuple[float, float]] = {}
-    changes_ns: dict[int, int] = defaultdict(int)
-    for path in profile.paths:
-        base_calls, head_calls = calls.get(path.function, (0.0, 0.0))
-        calls[path.function] = (base_calls + path.base_calls, head_calls + path.head_calls)
-        changes_ns[path.function] += path.head_self_ns - path.base_self_ns
-    names = [function.name for function in profile.functions]
-    ranked = sorted(calls, key=lambda function: (-abs(changes_ns[function]), names[function]))
-    functions: dict[OpKey, BothCounts] = {
-        (names[function], "", NO_MODULE): (_calls(base_calls), _calls(head_calls))
-        for function in ranked
-        for base_calls, head_calls in [calls[function]]
-    }
-    return tuple(operation_differences(functions))
-
-
-def _calls(calls: float) -> Counts | None:
-    return Counts(calls, 0) if calls else None
 
 
 def _more_memory(memory: str, sizes: Mapping[str, int]) -> Iterator[str]:

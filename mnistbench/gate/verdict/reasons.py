@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
-from mnistbench.gate.verdict.findings import LaunchFinding
-from mnistbench.gate.verdict.levels import LEAST_FRESH
+from mnistbench.gate.verdict.findings import LEAST_FRESH, LaunchFinding
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, OPERATION, REPLACED
 from mnistbench.judging.verdicts import (
@@ -148,13 +147,3 @@ def unbounded_reasons(unbounded: Sequence[Estimate], thresholds: Thresholds) -> 
             )
             advice = f"the threshold is {limit}, and more --launches narrow the interval"
             yield Reason(NOISE, f"{estimate.quantity.case}: {slower}; {advice}")
-
-
-def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
-    """Yield a text for each reason why cases cannot be measured.
-
-    With the first of these cases and the number of others.
-    """
-    for why in dict.fromkeys(unmeasurable.values()):
-        cases = [case for case, reason in unmeasurable.items() if reason == why]
-        yield f"{units.and_more(cases)}: {why}"

@@ -6,19 +6,20 @@ Samples just measured and those of a file are treated alike.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mnistbench.core import units
 from mnistbench.gate import words
-from mnistbench.gate.listing import Reach
+from mnistbench.gate.listing import Reach, reasons_with_cases
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.statistics import quantities, raw_samples, shards
-from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, SideSample
+from mnistbench.gate.statistics import raw_samples, shards
+from mnistbench.gate.statistics.quantities import Quantity, quantities_of_stages
+from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, decision_as_shown, united
-from mnistbench.gate.verdict.exact_differences import differences_of_cases, differences_of_functions
+from mnistbench.gate.verdict.exact_differences import differences_of_cases
 from mnistbench.gate.verdict.findings import LaunchFinding
-from mnistbench.gate.verdict.reasons import reasons_with_cases
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.findings import unused
@@ -73,15 +74,6 @@ class Verdict:
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
-
-    @functools.cached_property
-    def function_differences(self) -> dict[str, tuple[str, ...]]:
-        """Profiled case -> the functions that it calls more or less often."""
-        differences = {
-            self.header.name(case): differences_of_functions(profile)
-            for case, profile in self.end.profiles.items()
-        }
-        return {case: texts for case, texts in differences.items() if texts}
 
     @functools.cached_property  # every part of a report asks for it
     def shown(self) -> Decision:
@@ -173,88 +165,127 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     are_all_new = recorded.are_all_new
     recorded = recorded.measurable()
     header = recorded.header
-    launches = recorded.launches
+    parts = [shard for shard in recorded.shards if shards.is_judged(shard)]
+    judged = [
+        _judged(part, recorded, options, compares_nothing=are_all_new)
+        for part in (parts if recorded.shards else [recorded])
+    ]
+    decisions = [part.decision for part in judged]
     builds: dict[str, list[raw_samples.Build]] = {case: [] for case in header.labels}
-    for launch in launches:
+    for launch in recorded.launches:
         for case, launch_builds in launch.cases.items():
             builds[case] += launch_builds
-    first_stage = [launch for launch in launches if launch.stage == 1]
-    unmeasured: list[str] = []
-
-    def decided(part: Recorded) -> Decision:
-        if are_all_new or part.header.reach.is_empty:
-            return Decision(PASSED, (), (), (), (), (), launches=0, fresh=0)
-        first, second = quantities.quantities_of_stages(part.launches)
-        measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
-        unmeasured.extend(
-            header.name(case) for case in part.header.labels if first and case not in measured
-        )
-        process_name = (
-            f"{words.ALL_CASES} of shard {part.header.shard}"
-            if recorded.shards
-            else words.ALL_CASES
-        )
-        named = {words.ALL_CASES: process_name}
-        named_first, named_second = (
-            [
-                replace(quantity, case=named.setdefault(quantity.case, header.name(quantity.case)))
-                for quantity in stage
-            ]
-            for stage in (first, second)
-        )
-        return decide(
-            named_first,
-            named_second,
-            options,
-            part.header.seed,
-            options.accept,
-            _case_names(header, process_name),
-            header.shard.of,
-        )
-
-    if recorded.shards:
-        decision = united([decided(part) for part in recorded.shards if shards.is_judged(part)])
-    else:
-        decision = decided(recorded)
-    not_finite = {
-        case: tuple(
-            side
-            for side in (BASE, HEAD)
-            if any(build[side].outcome[1] is None for build in case_builds)
-        )
-        for case, case_builds in builds.items()
-    }
-    profiled = {
-        case: {
-            bool(side.operations)
-            for launch in first_stage
-            for build in launch.cases.get(case, ())
-            for side in build.values()
-        }
-        for case in header.labels
-    }
+    first_stage = [launch for launch in recorded.launches if launch.stage == 1]
     return Verdict(
         recorded=recorded,
         options=options,
-        decision=decision,
+        decision=united(decisions) if recorded.shards else decisions[0],
         exact_differences=differences_of_cases(header, first_stage),
         different=tuple(
-            header.name(case)
-            for case in header.labels
-            if case in header.sides.returned
-            or (
-                case not in header.sides.uncompared
-                and any(_differs(build, header.sides.is_exact(case)) for build in builds[case])
-            )
+            header.name(case) for case in header.labels if _differ(case, builds[case], header)
         ),
-        not_finite={header.name(case): sides for case, sides in not_finite.items() if sides},
+        not_finite={
+            header.name(case): sides
+            for case, case_builds in builds.items()
+            if (sides := _not_finite_sides(case_builds))
+        },
         unmeasurable={header.name(case): why for case, why in unmeasurable.items()},
-        unmeasured=tuple(unmeasured),
+        unmeasured=tuple(header.name(case) for part in judged for case in part.unmeasured),
         unprofiled=tuple(
-            header.name(case) for case, is_profiled in profiled.items() if len(is_profiled) > 1
+            header.name(case) for case in header.labels if _is_profiled_at_times(case, first_stage)
         ),
         are_all_new=are_all_new,
     )
+
+
+class _Judged(NamedTuple):
+    """What a gate, or one of its shards, has decided."""
+
+    decision: Decision
+    unmeasured: tuple[str, ...]  # node ids of cases without a time in every launch
+
+
+def _judged(
+    part: Recorded, whole: Recorded, options: JudgeOptions, *, compares_nothing: bool
+) -> _Judged:
+    """Judge the samples of a gate, or of one of its shards.
+
+    Args:
+        part: the samples.
+        whole: the samples of the gate, whose header has the names of all cases.
+        options: of the command.
+        compares_nothing: the base has none of the cases.
+    """
+    if compares_nothing or part.header.reach.is_empty:
+        return _Judged(Decision(PASSED, (), (), (), (), (), launches=0, fresh=0), ())
+    header = whole.header
+    process_name = (
+        f"{words.ALL_CASES} of shard {part.header.shard}" if whole.shards else words.ALL_CASES
+    )
+    first, second = quantities_of_stages(part.launches)
+    measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
+    decision = decide(
+        _named(first, header, process_name),
+        _named(second, header, process_name),
+        options,
+        part.header.seed,
+        options.accept,
+        _case_names(header, process_name),
+        header.shard.of,
+    )
+    unmeasured = tuple(case for case in part.header.labels if first and case not in measured)
+    return _Judged(decision, unmeasured)
+
+
+def _named(quantities: Sequence[Quantity], header: GateHeader, process_name: str) -> list[Quantity]:
+    """Return quantities with the names that reports have for their cases, in place of node ids."""
+    return [
+        replace(
+            quantity,
+            case=process_name if quantity.case == words.ALL_CASES else header.name(quantity.case),
+        )
+        for quantity in quantities
+    ]
+
+
+def _differ(case: str, builds: Sequence[raw_samples.Build], header: GateHeader) -> bool:
+    """Return whether the sides compute different numbers, or results of other types."""
+    sides = header.sides
+    if case in sides.returned:
+        return True
+    is_exact = sides.is_exact(case)
+    return case not in sides.uncompared and any(
+        _numbers_differ(build, is_exact=is_exact) for build in builds
+    )
+
+
+def _numbers_differ(build: raw_samples.Build, *, is_exact: bool) -> bool:
+    base_bits, base_number = build[BASE].outcome
+    head_bits, head_number = build[HEAD].outcome
+    # One side had no time to read its result.
+    if base_bits == head_bits or not base_bits or not head_bits:
+        return False
+    if is_exact or base_number is None or head_number is None:
+        return True
+    return abs(head_number - base_number) > TOLERANCE * max(abs(base_number), abs(head_number))
+
+
+def _not_finite_sides(builds: Sequence[raw_samples.Build]) -> tuple[str, ...]:
+    """Return the sides that compute NaN or infinity."""
+    return tuple(
+        side for side in (BASE, HEAD) if any(build[side].outcome[1] is None for build in builds)
+    )
+
+
+def _is_profiled_at_times(case: str, launches: Sequence[raw_samples.Launch]) -> bool:
+    """Return whether some builds of a case have operations, and others none."""
+    has_operations = {
+        bool(side.operations)
+        for launch in launches
+        for build in launch.cases.get(case, ())
+        for side in build.values()
+    }
+    return len(has_operations) > 1
 
 
 def gap_text(reach: Reach) -> str:
@@ -281,14 +312,3 @@ def _case_names(header: GateHeader, process_name: str) -> dict[str, tuple[str, .
         for node_id, label in header.labels.items()
     }
     return {**names, process_name: (process_name, words.ALL_CASES)}
-
-
-def _differs(build: Mapping[str, SideSample], exact: bool) -> bool:
-    (base_bits, base_number) = build[BASE].outcome
-    (new_bits, new_number) = build[HEAD].outcome
-    # One side had no time to read its result.
-    if base_bits == new_bits or not base_bits or not new_bits:
-        return False
-    if exact or base_number is None or new_number is None:
-        return True
-    return abs(new_number - base_number) > TOLERANCE * max(abs(base_number), abs(new_number))

@@ -4,9 +4,9 @@ import pytest
 from gate_builders import CASE, LABEL, case_profile
 from gate_scenes import OTHER_CASE
 
+from mnistbench.gate.causes.case_profile import CaseProfile
 from mnistbench.gate.page import icicles
 from mnistbench.gate.page.icicles import Icicles
-from mnistbench.gate.statistics.case_profile import CaseProfile
 
 PROFILE = case_profile(
     [

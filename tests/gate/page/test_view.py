@@ -11,12 +11,12 @@ from hostile_builders import NAMES, is_clean
 from html_tree import check_one_file, check_references, data_of, read, skeleton
 
 from mnistbench.core import units
+from mnistbench.gate.causes.case_profile import CaseProfile
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.page.operations import NAMED
 from mnistbench.gate.page.view import FEW_CASES, NOT_DECIDED, OPEN_LINES, gate_page
-from mnistbench.gate.report.sentence import last_line
-from mnistbench.gate.statistics.case_profile import CaseProfile
+from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.statistics.raw_samples import End, Reproducer
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES

@@ -48,7 +48,7 @@ from shown_numbers import agree
 from mnistbench.gate.commands.delivery import deliver_verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.tables import WIDTH, forest
 from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.verdict.decision import Decision

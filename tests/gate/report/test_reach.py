@@ -10,7 +10,7 @@ from gate_builders import CASE, LABEL
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED
 from mnistbench.showing.output import render

@@ -16,10 +16,10 @@ import pytest
 import reproducer_builders
 
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.gate.launcher import LaunchError, capture
+from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.reproducers.script import VALUES, read
-from mnistbench.gate.reproducers.write import slower_operations, write
+from mnistbench.gate.reproducers.write import capture_on_sides, slower_operations, write
 from mnistbench.gate.statistics.quantities import Replaced, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import End, append, load
 from mnistbench.gate.verdict.decision import decide
@@ -361,7 +361,7 @@ def test_both_sides_describe_the_calls_of_their_own_code(plan, tmp_path):
             for name, iterations in (("few", 4), ("many", 9))
         ),
     ]
-    captured = capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
+    captured = capture_on_sides(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
     for side, size in ((BASE, 4), (HEAD, 5)):
         [mm] = captured[side]["mm"]["rows"]
         assert [arg["tensor"]["shape"] for arg in mm["calls"][0]["args"]] == [[size, 4], [4, 8]]
@@ -399,6 +399,6 @@ def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
             LaunchError,
             match=r"^head: test_own.py::test_plain fails: ZeroDivisionError: division by zero",
         ):
-            capture(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
+            capture_on_sides(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")
     finally:
         broken.write_text(text)

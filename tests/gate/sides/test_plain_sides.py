@@ -21,8 +21,7 @@ from bare_environments import linked_environment
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
 from mnistbench.gate.launcher import LaunchError, collect_again, launching, survey
-from mnistbench.gate.listing import ListedCase
-from mnistbench.gate.statistics.ids_of_tests import OTHER_ID, OTHER_PARAMETERS
+from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.words import BASE, HEAD
 
@@ -860,7 +859,7 @@ def test_the_side_that_loads_first_is_drawn(plan, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(
         launcher,
-        "_SideProcess",
+        "SideProcess",
         lambda plan, side, *_: started.append(side) or pytest.fail("enough"),
     )
     for seed in range(12):

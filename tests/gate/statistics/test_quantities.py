@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.gate.sides import steps
-from mnistbench.gate.statistics.groups import OperationGroup, groups
+from mnistbench.gate.statistics.operations import OperationGroup, groups
 from mnistbench.gate.statistics.quantities import Replaced, quantities
 from mnistbench.gate.words import ALL_CASES
 

@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.statistics.permutation import MANY, simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.decision import decide
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.findings import is_confirmed
-from mnistbench.gate.verdict.levels import (
+from mnistbench.gate.verdict.findings import (
     CONFIRMING,
     LOOKS,
     PRODUCT,
     SCREENING,
+    is_confirmed,
     least_fresh,
     looks,
     product,

@@ -19,13 +19,13 @@ from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MEAN_FACTOR, Thres
 from mnistbench.gate.statistics.permutation import LEVEL
 from mnistbench.gate.verdict.decision import decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, kinds_of
-from mnistbench.gate.verdict.findings import is_confirmed
-from mnistbench.gate.verdict.levels import (
+from mnistbench.gate.verdict.findings import (
     CONFIRMING,
     LEAST_FRESH_OF_IMPROVEMENT,
     LOOKS,
     PRODUCT,
     SCREENING,
+    is_confirmed,
     least_fresh,
 )
 from mnistbench.judging import verdicts

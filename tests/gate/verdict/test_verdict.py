@@ -40,7 +40,7 @@ from hypothesis import given, settings
 from mnistbench.core.errors import RecordError
 from mnistbench.gate import flow
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.sentence import last_line
+from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.statistics.raw_samples import COMPLETE, End, load
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD

@@ -1,7 +1,7 @@
 """Which rows of a group of operations a script has."""
 
 from mnistbench.gate.reproducers.capture import CapturedCall, CapturedRow
-from mnistbench.gate.sides.survey import MOST_ROWS, _largest
+from mnistbench.gate.reproducers.side_calls import MOST_ROWS, _largest
 
 
 def row(**elements):

@@ -1,15 +1,19 @@
-"""The line of a finding that says what probably caused it."""
+"""What a report says of the functions of profiled cases.
+
+The line of a finding with its probable cause, and which functions are called more or less often.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
 from mnistbench.core import units
-from mnistbench.gate.statistics.case_profile import CaseProfile, ProfiledFunction
-from mnistbench.gate.verdict.causes import CallCounts, Cause, Causes, causes
+from mnistbench.core.operation import NO_MODULE, OpKey
+from mnistbench.gate.causes.attribution import CallCounts, Cause, Causes, causes
+from mnistbench.gate.causes.case_profile import CaseProfile, ProfiledFunction
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.judging.exact import arrow
+from mnistbench.judging.exact import BothCounts, Counts, arrow, operation_differences
 from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 
 #: Beginning of a line that names a cause.
@@ -115,3 +119,37 @@ def _described(cause: Cause, change: str) -> str:
 
 def _calls(calls: CallCounts) -> str:
     return arrow(calls.base, calls.head, units.count)
+
+
+# ---- Numbers of calls ----------------------------------------------------------------------------
+
+
+def function_differences(verdict: Verdict) -> dict[str, tuple[str, ...]]:
+    """Return the profiled cases whose numbers of calls differ, with a text for each function."""
+    differences = {
+        verdict.header.name(case): _changed_calls(profile)
+        for case, profile in verdict.end.profiles.items()
+    }
+    return {case: texts for case, texts in differences.items() if texts}
+
+
+def _changed_calls(profile: CaseProfile) -> tuple[str, ...]:
+    """Return which functions a case calls more or less often, those of the largest change first."""
+    calls: dict[int, tuple[float, float]] = {}
+    changes_ns: dict[int, int] = defaultdict(int)
+    for path in profile.paths:
+        base_calls, head_calls = calls.get(path.function, (0.0, 0.0))
+        calls[path.function] = (base_calls + path.base_calls, head_calls + path.head_calls)
+        changes_ns[path.function] += path.head_self_ns - path.base_self_ns
+    names = [function.name for function in profile.functions]
+    ranked = sorted(calls, key=lambda function: (-abs(changes_ns[function]), names[function]))
+    functions: dict[OpKey, BothCounts] = {
+        (names[function], "", NO_MODULE): (_counts(base_calls), _counts(head_calls))
+        for function in ranked
+        for base_calls, head_calls in [calls[function]]
+    }
+    return tuple(operation_differences(functions))
+
+
+def _counts(calls: float) -> Counts | None:
+    return Counts(calls, 0) if calls else None

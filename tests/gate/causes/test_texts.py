@@ -8,7 +8,7 @@ import pytest
 from gate_builders import CASE, LABEL, MM, Measured, rendered
 from gate_scenes import concluded, slower
 
-from mnistbench.gate.statistics.case_profile import (
+from mnistbench.gate.causes.case_profile import (
     CalledBy,
     CallPath,
     CaseProfile,

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
-from mnistbench.gate.statistics.case_profile import (
+from mnistbench.gate.causes.attribution import ENGINE, LEAST_SHARE, CallCounts, causes
+from mnistbench.gate.causes.case_profile import (
     CalledBy,
     CallPath,
     CaseProfile,
     ProfiledFunction,
 )
-from mnistbench.gate.verdict.causes import ENGINE, LEAST_SHARE, CallCounts, causes
 
 SAME = ("", False)
 CHANGED = ("changed", True)

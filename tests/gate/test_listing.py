@@ -5,7 +5,7 @@ Or that belong to other parameters there.
 
 import pytest
 
-from mnistbench.gate.statistics.ids_of_tests import (
+from mnistbench.gate.listing import (
     OTHER_ID,
     OTHER_PARAMETERS,
     moved,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mnistbench.core.operation import BACKWARD
-from mnistbench.gate.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 
 #: The function that runs the backward pass. Those whose operations it differentiates are not around
 #: it.

@@ -1,18 +1,54 @@
-"""The call paths of a case on both sides, as the file of raw samples has them.
+"""The call paths of a case: of one side as its process sends them, of both as the file has them.
 
 They say which function made a case slower or faster, and are measured for such cases alone. Times
 are those of iterations with a profiler, and are not tested.
+
+The process of a side loads this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from mnistbench.core.operation import OpKey
 
 _Time = TypeVar("_Time", int, float)
+
+
+# ---- Of one side ---------------------------------------------------------------------------------
+
+
+class SideFunction(NamedTuple):
+    """A function that a side has called."""
+
+    path: str  # of its file, relative to the tree; empty if it is of another one
+    name: str  # qualified; with the module if it is of another file: json.loads
+    line: int  # its first one; 0 if it is of another file
+
+
+class CalledOperation(NamedTuple):
+    """An operation of torch that the same functions call."""
+
+    operation: OpKey
+    callers: Sequence[int]  # positions in ``functions``, of the tree, the innermost first
+    self_ns: int  # of all its calls in one iteration
+
+
+@dataclass(frozen=True)
+class SidePaths:
+    """The call paths of a case, in columns; a path follows the one that it continues."""
+
+    functions: Sequence[SideFunction]
+    parents: Sequence[int]  # positions of the paths that they continue; -1 of the first one
+    last_functions: Sequence[int]  # positions in ``functions``
+    calls: Sequence[float]  # in one iteration
+    self_ns: Sequence[float]  # in one iteration
+    operations: Sequence[CalledOperation] = ()
+
+
+# ---- Of both sides -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -66,6 +102,9 @@ class CaseProfile:
     paths: tuple[CallPath, ...] = ()
     operations: tuple[CalledBy, ...] = ()
     why_not: str = ""  # why nothing is known
+
+
+# ---- Times of paths ------------------------------------------------------------------------------
 
 
 def total_times(self_ns: Sequence[_Time], parents: Sequence[int]) -> list[_Time]:
