@@ -147,14 +147,24 @@ def are_enough(quantities: Sequence[Quantity], limits: Thresholds, shards: int =
     """Return whether the launches so far bound all quantities by their limits, if none has changed.
 
     The estimates themselves must not decide that: who stops when they are small gets bounds that
-    are too small. ROOM stands for them.
+    are too small. ROOM stands for them, or FOUND_ROOM, so that a slowdown of the limit is found.
     """
     launches = len(quantities[0].logs) if quantities else 0
     return all(
-        (half_width + ROOM / math.sqrt(launches)) * _spread(quantity)
+        (half_width + _room(quantity, limits) / math.sqrt(launches)) * _spread(quantity)
         <= math.log1p(limits.of(quantity))
         for quantity, half_width in _bounded(quantities, shards, launches)
     )
+
+
+def _room(quantity: Quantity, limits: Thresholds) -> float:
+    """Return the standard errors for which fewer launches than usual leave room."""
+    return FOUND_ROOM if _is_below_full(quantity, limits) else ROOM
+
+
+def _is_below_full(quantity: Quantity, limits: Thresholds) -> bool:
+    """Whether more launches have to find a slowdown of the limit, because longer ones cannot."""
+    return quantity.kind == ITERATION and limits.is_below_full
 
 
 def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> int:
@@ -171,7 +181,7 @@ def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards:
         if _differs_by_more(quantity, half_width, limit):
             continue
         errors = _spread(quantity) / math.log1p(limit)
-        is_below_full = quantity.kind == ITERATION and limit < FULL_CASE
+        is_below_full = _is_below_full(quantity, limits)
         most = MOST_LAUNCHES_BELOW_FULL if is_below_full else MOST_LAUNCHES
         room = FOUND_ROOM / math.sqrt(LAUNCHES) if is_below_full else 0.0
         if LAUNCHES * (half_width * errors) ** 2 <= most:  # not if it is not finite

@@ -167,6 +167,12 @@ def test_the_fewest_launches_are_enough_where_all_bounds_are_far_below_the_limit
     assert enough(measured, limits) == is_enough
 
 
+def test_fewer_launches_are_not_enough_to_find_a_slowdown_of_a_small_limit():
+    measured = launches(LEAST_LAUNCHES, within=0.001, between=0.006)
+    assert enough(measured, Thresholds(case=0.01))
+    assert not enough(measured, Thresholds(case=0.0099))
+
+
 def test_more_cases_need_more_launches():
     limits = Thresholds(case=0.02, operation=0.05, once=0.2)
     few = launches(LEAST_LAUNCHES, within=0.001, between=0.008)
