@@ -179,7 +179,7 @@ class Sheet(Table):
 class Sheets:
     """All tables of one machine, in the order of the report."""
 
-    predictions: Sheet  # no rows but those of course.classroom
+    predictions: Sheet  # without rows and columns until predict.questions fills it
     environment: Sheet
     layers: Sheet
     ceilings: Sheet

@@ -201,7 +201,7 @@ class Measured:
     """What the measurement of a build has given and taken."""
 
     columns: dict[str, Any]  # samples of this side, as JSON
-    efforts: Efforts  # that the numbers of iterations amount to
+    efforts: Efforts  # numbers of iterations that it made / those of ALL_ITERATIONS
     timed_s: float  # what the timed iterations of both sides took
     profiled_s: float
 

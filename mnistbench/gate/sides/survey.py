@@ -359,8 +359,7 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
 # ---- Calls of slower operations ------------------------------------------------------------------
 
 #: Most rows of a script: an operation is one row, a group of operations may be many. Those with the
-#: most elements are taken, as times in one iteration are too noisy: the rows of the two sides would
-#: often be others.
+#: most elements are taken, for the reason in ``reproducers.capture.ENOUGH``.
 MOST_ROWS = 6
 
 
