@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-import resource
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -26,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mnistbench.core.machine import gc_paused
+from mnistbench.core.machine import ended_children_s, gc_paused
 from mnistbench.gate.causes.side_paths import side_paths
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
@@ -483,9 +482,9 @@ def child_processes() -> tuple[bool, float]:
 
     And the CPU time of ended ones, seconds.
     """
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended_s = ended_children_s()
     has_children = True
     with contextlib.suppress(OSError):  # no such files, or a thread has ended meanwhile
         Path("/proc/thread-self/children").read_bytes()
         has_children = any(path.read_bytes() for path in Path("/proc/self/task").glob("*/children"))
-    return has_children, ended.ru_utime + ended.ru_stime
+    return has_children, ended_s
