@@ -776,7 +776,7 @@ def limit_of(name, *options, mark=(), case_mark="", iteration=""):
     finding = named(
         judged(run(*rows), builders.summary(record), limits(*options, iteration=iteration)), name
     )
-    return finding.threshold if finding.given else None
+    return finding.threshold if finding.has_limit else None
 
 
 @pytest.mark.parametrize(
