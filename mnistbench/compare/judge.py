@@ -511,9 +511,9 @@ def _judge(finding: RunFinding, family: int, criteria: Criteria) -> RunFinding:
     # 0 has no logarithm.
     has_logarithms = min(finding.base_runs, default=0) > 0 and finding.head_ns > 0
     if len(finding.base_runs) >= RUNS_NEEDED and has_logarithms:
-        ruling = _by_runs(finding, FALSE_ALARM / family)
+        ruling = rule_of_runs(finding, FALSE_ALARM / family)
     else:
-        ruling = _by_threshold(finding)
+        ruling = _rule_of_threshold(finding)
     finding = replace(finding, **ruling._asdict())
 
     is_open = _is_open(finding)
@@ -542,7 +542,11 @@ def _depends_on_iterations(finding: RunFinding) -> bool:
     return has_time_between or not names.isdisjoint((OUTSIDE, RUNTIME))
 
 
-def _by_runs(finding: RunFinding, risk: float) -> Ruling:
+def rule_of_runs(finding: RunFinding, risk: float) -> Ruling:
+    """Return what the spread of the base runs says of a quantity.
+
+    ``risk`` is the probability of a false alarm.
+    """
     low, high = prediction_interval(finding.base_runs, risk)
     smallest = high / finding.base_ns - 1
     if finding.change > finding.threshold:
@@ -554,7 +558,7 @@ def _by_runs(finding: RunFinding, risk: float) -> Ruling:
     return Ruling(verdict, smallest=smallest)
 
 
-def _by_threshold(finding: RunFinding) -> Ruling:
+def _rule_of_threshold(finding: RunFinding) -> Ruling:
     change = finding.change
     threshold = finding.threshold
     if change > threshold:
