@@ -65,7 +65,8 @@ def test_read(benchmark, kib):
 if __name__ == "__main__":
     os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     for kib in {SIZES}:
-        read, times = reader(kib), []
+        read = reader(kib)
+        times = []
         for _ in range(60):
             began = time.process_time_ns()
             read()
@@ -92,14 +93,14 @@ def shown(logs: list[float]) -> str:
 
 
 def main() -> None:
-    factor, launches = (*sys.argv[1:], *("1.5", "10")[len(sys.argv) - 1 :])
+    factor = sys.argv[1] if len(sys.argv) > 1 else "1.5"
+    launches = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "test_read.py")
         file.write_text(TEST, encoding="utf-8")
         sides = {BASE: "1", HEAD: factor}
         pairs = [
-            {side: alone(file, value) for side, value in sides.items()}
-            for _ in range(int(launches))
+            {side: alone(file, value) for side, value in sides.items()} for _ in range(launches)
         ]
         command = [
             sys.executable,

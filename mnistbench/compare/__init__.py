@@ -3,9 +3,13 @@
 ``diff`` pairs cases and operations, ``judge`` applies thresholds to the differences.
 
 Question: what differs between saved runs, and does it matter? Input: runs
-(``saved_runs.run``) and a ``Criteria`` of thresholds and settings. Output: a ``Comparison``
-with the differences, and a ``Judgement`` of it. ``exact`` lists differences of counts. The words of
-verdicts and the acceptance of slowdowns are those of ``judging``.
+(``saved_runs.run``) and a ``Criteria`` (``criteria``) of thresholds and settings. Output: a
+``Comparison`` with the differences, and a ``Judgement`` of it, which ``report`` shows.
+
+``replacements`` finds operations that replaced others, ``iterations`` different numbers of
+iterations in traces; ``exact`` lists differences of counts. ``prediction_interval`` is the interval
+of several base runs. The words of verdicts and the acceptance of slowdowns are those of
+``judging``. ``command`` is ``mnistbench compare``.
 
 Nothing here imports torch.
 """

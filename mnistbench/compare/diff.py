@@ -649,24 +649,24 @@ def _times_of_runs(
     Runs of the same code share one ``OpCounts``; their times are transposed together, which
     takes a third of the time of a dictionary per run.
     """
-    positions: dict[int, list[int]] = defaultdict(list)
+    positions_by_counts: dict[int, list[int]] = defaultdict(list)
     for position, table in enumerate(tables):
-        positions[id(table.operations.value)].append(position)
+        positions_by_counts[id(table.operations.value)].append(position)
     runs: dict[OpKey, list[int]] = {}
     having: dict[OpKey, tuple[int, int]] = {}
-    for those in positions.values():
-        keys = [grouped(key, by) for key in tables[those[0]].keys]
-        columns = zip(*(tables[position].net_ns for position in those), strict=True)
+    for positions in positions_by_counts.values():
+        keys = [grouped(key, by) for key in tables[positions[0]].keys]
+        columns = zip(*(tables[position].net_ns for position in positions), strict=True)
         for key, column in zip(keys, columns, strict=True):
             times = runs.setdefault(key, [0] * len(tables))
-            if by == "op,module" and len(those) == len(tables):
+            if by == "op,module" and len(positions) == len(tables):
                 times[:] = column
                 continue
-            for position, ns in zip(those, column, strict=True):
+            for position, ns in zip(positions, column, strict=True):
                 times[position] = ns if by == "op,module" else times[position] + ns
         for key in dict.fromkeys(keys):
             count, newest = having.get(key, (0, 0))
-            having[key] = (count + len(those), max(newest, those[-1]))
+            having[key] = (count + len(positions), max(newest, positions[-1]))
     return runs, having
 
 

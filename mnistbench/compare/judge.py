@@ -96,7 +96,7 @@ class RunFinding(Finding):
     is_noise: bool = False  # it is open and leaves the outcome open
 
     @property
-    def given(self) -> bool:
+    def has_limit(self) -> bool:
         """Whether the threshold is the user's."""
         return self.limit is not None
 
@@ -136,7 +136,7 @@ class RunFinding(Finding):
     @property
     def is_above_given(self) -> bool:
         """Whether the change is above a threshold that the user gave."""
-        return self.given and self.change > self.threshold
+        return self.has_limit and self.change > self.threshold
 
     @property
     def spread(self) -> float:
@@ -167,7 +167,7 @@ class RunFinding(Finding):
     @property
     def fails(self) -> bool:
         """Whether it is a regression above a threshold that the user gave."""
-        return super().fails and self.given
+        return super().fails and self.has_limit
 
     @property
     def case_names(self) -> Collection[str]:
@@ -511,9 +511,9 @@ def _judge(finding: RunFinding, family: int, criteria: Criteria) -> RunFinding:
     # 0 has no logarithm.
     has_logarithms = min(finding.base_runs, default=0) > 0 and finding.head_ns > 0
     if len(finding.base_runs) >= RUNS_NEEDED and has_logarithms:
-        ruling = _by_runs(finding, FALSE_ALARM / family)
+        ruling = rule_of_runs(finding, FALSE_ALARM / family)
     else:
-        ruling = _by_threshold(finding)
+        ruling = _rule_of_threshold(finding)
     finding = replace(finding, **ruling._asdict())
 
     is_open = _is_open(finding)
@@ -542,7 +542,11 @@ def _depends_on_iterations(finding: RunFinding) -> bool:
     return has_time_between or not names.isdisjoint((OUTSIDE, RUNTIME))
 
 
-def _by_runs(finding: RunFinding, risk: float) -> Ruling:
+def rule_of_runs(finding: RunFinding, risk: float) -> Ruling:
+    """Return what the spread of the base runs says of a quantity.
+
+    ``risk`` is the probability of a false alarm.
+    """
     low, high = prediction_interval(finding.base_runs, risk)
     smallest = high / finding.base_ns - 1
     if finding.change > finding.threshold:
@@ -554,16 +558,16 @@ def _by_runs(finding: RunFinding, risk: float) -> Ruling:
     return Ruling(verdict, smallest=smallest)
 
 
-def _by_threshold(finding: RunFinding) -> Ruling:
+def _rule_of_threshold(finding: RunFinding) -> Ruling:
     change = finding.change
     threshold = finding.threshold
     if change > threshold:
-        is_clear = finding.given or change - threshold > finding.spread
+        is_clear = finding.has_limit or change - threshold > finding.spread
         return Ruling(REGRESSED if is_clear else SUSPECT)
     if change < -threshold:
         # As a slowdown: where the user gave the threshold, it decides. It also has to rule out a
         # slowdown of that size.
-        is_ruled_out = finding.given and change + finding.spread <= threshold
+        is_ruled_out = finding.has_limit and change + finding.spread <= threshold
         is_clear = is_ruled_out or -change - threshold > finding.spread
         return Ruling(IMPROVED if is_clear else INCONCLUSIVE)
     return Ruling(WITHIN, max(threshold, finding.spread))
@@ -575,7 +579,7 @@ def _is_open(finding: RunFinding) -> bool:
     Time that the base does not have is above every threshold, and is judged by its share of the
     case.
     """
-    if not finding.given or finding.verdict not in (WITHIN, INCONCLUSIVE):
+    if not finding.has_limit or finding.verdict not in (WITHIN, INCONCLUSIVE):
         return False
     is_above = finding.is_above_given and finding.base_ns > 0
     return is_above or finding.uncertainty > finding.threshold

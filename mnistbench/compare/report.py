@@ -760,7 +760,7 @@ def _outcome(judgement: judge.Judgement) -> str:
     known = [
         finding
         for finding in judgement.findings
-        if finding.given and not finding.is_open and finding.uncertainty > 0
+        if finding.has_limit and not finding.is_open and finding.uncertainty > 0
     ]
     up_to = (
         f" ({_uncertainty(max(known, key=lambda finding: finding.uncertainty), ' up to')})"
@@ -897,13 +897,10 @@ def _finding_data(finding: judge.RunFinding) -> dict[str, Any]:
             "verdict",
             "within",
             "threshold",
-            "given",
-            "fails",
-            "accepted",
-            "accept_limit",
-            "smallest",
         ),
         **({} if finding.verdict == WITHIN else {"within": None}),
+        "given": finding.has_limit,
+        **_fields(finding, "fails", "accepted", "accept_limit", "smallest"),
         "noise": finding.is_noise,
         "base_runs": len(finding.base_runs),
         "rule": "runs" if finding.by_runs else "threshold",

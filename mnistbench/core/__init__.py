@@ -1,10 +1,12 @@
 """Types and helpers that all packages share.
 
-Errors, units, the identity of a case, and its saved record.
+The identity of a case (``params``) and its saved ``record``; its operations (``operation``) and
+their ``roofline``; declared ``options``; ``reading`` of JSON; ``errors``, ``units`` and ``files``;
+the ``machine``, ``child`` processes and ``ranks``.
 
 Question: which objects do all other packages work with?
 Input: plain values and parsed JSON.
-Output: checked objects (``Params``, ``CaseRecord``, ``Run``), and numbers as text with a unit.
+Output: checked objects (``Params``, ``CaseRecord``), and numbers as text with a unit.
 
 Nothing here imports another package of mnistbench, or torch.
 """

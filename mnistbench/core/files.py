@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,6 +61,29 @@ def locked(
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
                 yield stream.fileno()
                 return
+
+
+def check_file(file: Path) -> None:
+    """Check that :func:`replace_file` could write a file, or that it is a pipe or a device.
+
+    Changes nothing on disk.
+
+    Raises:
+        OSError: says why the file cannot be written.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = file.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise _os_error(errno.EISDIR)
+        if not stat.S_ISREG(mode):
+            return
+    file.parent.stat()
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise _os_error(errno.EACCES)
+
+
+def _os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
 
 
 def why_not_writable(directory: Path) -> str:

@@ -1,4 +1,4 @@
-"""The process and its machine: the allocator, memory, cores and the garbage collector.
+"""The process and its machine: allocator, memory, cores, children and the garbage collector.
 
 The thresholds of malloc are the largest cause of differences between runs of the same code. By
 default, glibc returns large blocks to the system, and the next step page-faults them in again. With
@@ -196,6 +196,15 @@ def cpu_model() -> str:
             ]
         )
     return str(cpu_info().get("brand_raw") or platform.processor() or "unknown")
+
+
+# ---- Child processes -----------------------------------------------------------------------------
+
+
+def ended_children_s() -> float:
+    """Return the CPU time of ended children that were waited for, in seconds."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
 
 
 # ---- Garbage collector ---------------------------------------------------------------------------

@@ -18,16 +18,22 @@ PHASES = ("forward", "step", "train", "eval", "batch")
 #: own: batch size, dtype, seed and dataset have default values, which nothing shows.
 CALL = "call"
 
-#: The models that mnistbench has, and those that ``pytest bench`` measures unless ``--bench-model``
-#: names others.
-MODELS = (*SUITE_MODELS, SMALLNET) = "convnet", "lenet5", "smallnet"
+#: The models that ``pytest bench`` measures unless ``--bench-model`` names others.
+SUITE_MODELS = ("convnet", "lenet5")
+#: The model of ``mnistbench train --recipe fastest``.
+SMALLNET = "smallnet"
+#: The models that mnistbench has.
+MODELS = (*SUITE_MODELS, SMALLNET)
 
 DTYPES = ("float32", "bfloat16")
 DATASETS = ("digits", "mnist")
 
-#: How a model is computed. ``reference``: its modules and optimizer as they are. ``fast``: the
-#: workload's own rewrite of them, which computes the same function and updates.
-STEPS = REFERENCE, FAST = ("reference", "fast")
+#: Step of a model whose modules and optimizer are computed as they are.
+REFERENCE = "reference"
+#: Step of a model by the workload's own rewrite, which computes the same function and updates.
+FAST = "fast"
+#: How a model is computed.
+STEPS = (REFERENCE, FAST)
 
 #: Field of ``Params`` -> its values.
 _CHOICES = {"phase": (*PHASES, CALL), "dtype": DTYPES, "step": STEPS}

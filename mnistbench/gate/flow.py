@@ -44,6 +44,7 @@ from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
+from mnistbench.showing.output import check_directory
 from mnistbench.showing.progress import Progress
 
 
@@ -118,7 +119,7 @@ def _check(options: GateOptions, here: Path) -> None:
         )
     if options.base:
         trees.commit_of(here, options.base)
-    _new_file(options.storage)
+    check_directory(options.storage / "gate", "--storage")
 
 
 def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
@@ -346,15 +347,10 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _new_file(storage: Path, prefix: str = "") -> Path:
+def _new_file(storage: Path, prefix: str) -> Path:
     """Return the path of a file that does not exist yet."""
     folder = storage / "gate"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"--storage: {folder} cannot be written ({error.strerror}); name another folder"
-        ) from None
+    folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now(UTC).strftime("%Y%m%d_%H%M%S")
     for number in range(100):
         path = folder / f"{prefix}{stamp}{f'_{number}' if number else ''}{ENDING}"

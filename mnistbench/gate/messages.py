@@ -50,12 +50,12 @@ ALL_ITERATIONS = Efforts(1.0, 1.0)
 
 @dataclass(frozen=True)
 class Spent:
-    """What a launch spent on a case."""
+    """The time that a launch took for a case."""
 
     seconds: float
-    efforts: tuple[float, float]  # that the numbers of iterations amount to, as Efforts
-    timed_s: float
-    profiled_s: float
+    efforts: Efforts  # numbers of iterations that it made / those of ALL_ITERATIONS
+    timed_s: float  # of the timed iterations, seconds
+    profiled_s: float  # of the profiled iterations, seconds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,7 @@ LEAST_SHARE = 0.02
 MIN_COST = 20
 
 #: An operation is large from this share of its case on. A pass rules out a slowdown of every large
-#: operation. In the gate, new operations may add as much to their case as an operation of this
-#: share may grow.
+#: operation. In the gate, new operations may add this share times ``--op-threshold`` to their case.
 LARGE_SHARE = 0.10
 
 

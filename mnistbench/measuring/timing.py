@@ -69,7 +69,8 @@ def clocked(work: Callable[[], object]) -> Sample:
     """
     wall_ns = Clock.wall_ns
     cpu_ns = Clock.cpu_ns
-    # Its frame touches the page of those of the work, which is new.
+    # The frames of ``work`` will lie behind this one, on a page that is not mapped yet. A call now
+    # takes the page fault, so that it is not timed.
     (lambda: None)()  # noqa: PLC3002
     cpu_start = cpu_ns()
     start = wall_ns()
@@ -79,9 +80,11 @@ def clocked(work: Callable[[], object]) -> Sample:
     return Sample(end - start, cpu_end - cpu_start)
 
 
-# CPython keeps Python's frames in chunks of 16 KiB. A call whose frame does not fit maps a new one
-# until it returns, in some microseconds, at some depths of the stack. This frame fits into none,
-# and has 1,000 slots after it (Python/pystate.c).
+# CPython keeps Python's frames in chunks of 16 KiB. If the frame of a call does not fit into the
+# rest of a chunk, the call maps another chunk until it returns, which takes some microseconds, and
+# depends on the depth of the stack. The frame of ``clocked`` is larger than a chunk, so CPython
+# maps a chunk for it, with at least 1,000 slots behind it (MINIMUM_OVERHEAD in Python/pystate.c).
+# The frames of ``work`` lie there.
 clocked.__code__ = clocked.__code__.replace(co_stacksize=4096)
 
 

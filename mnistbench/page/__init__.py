@@ -1,1 +1,5 @@
-"""``mnistbench report``, and the page of saved runs: cases, operations, curves, comparisons."""
+"""``mnistbench report`` (``command``), and the page of saved runs.
+
+``runs_page`` is the page: cases, operations, curves, comparisons. ``run_view`` has what it shows of
+each run.
+"""

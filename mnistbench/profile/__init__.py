@@ -4,6 +4,8 @@ Question: which time, FLOPs and bytes does each operation have, and how close is
 Input: the cases to profile and the number of iterations.
 Output: ``Profiled`` (``result``), one for each case, which imports no torch.
 
-``run`` profiles, also as one of several ranks; ``costs`` counts FLOPs and bytes; ``ceilings``
-measures the machine; ``first_call`` measures first iterations in new processes.
+``run`` profiles, also as one of several ranks; ``counting`` counts FLOPs and bytes; ``ceilings``
+measures the machine; ``first_call`` measures first iterations in new processes, which are forked
+from a process that has imported ``preloaded``. ``command`` is ``mnistbench profile``, and
+``report`` is what it shows.
 """

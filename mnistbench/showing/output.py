@@ -5,10 +5,7 @@ Exit codes, the line of an error, and a report in a format, printed or in a file
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import stat
 import sys
 import time
 from collections.abc import Collection, Iterator
@@ -16,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.files import replace_file, why_not_writable
+from mnistbench.core.files import check_file, replace_file, why_not_writable
 from mnistbench.core.ranks import Rank
 from mnistbench.core.units import printable
 from mnistbench.showing.report import Report
@@ -134,22 +131,9 @@ def check(path: Path, option: str = "--output") -> None:
     Called before anything is measured.
     """
     try:
-        target = path.resolve()
-        with contextlib.suppress(FileNotFoundError):
-            mode = target.stat().st_mode
-            if stat.S_ISDIR(mode):
-                raise _os_error(errno.EISDIR)
-            if not stat.S_ISREG(mode):
-                return
-        target.parent.stat()
-        if not os.access(target.parent, os.W_OK | os.X_OK):
-            raise _os_error(errno.EACCES)
+        check_file(path.resolve())
     except OSError as error:
         raise _cannot_be_written(path, error, option) from None
-
-
-def _os_error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
 
 
 def _cannot_be_written(path: Path, error: OSError, option: str = "--output") -> UsageError:

@@ -12,10 +12,9 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare import judge as verdict
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
-from mnistbench.compare.judge import RunFinding, acceptance_for, judge
+from mnistbench.compare.judge import RunFinding, acceptance_for, judge, rule_of_runs
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
@@ -776,7 +775,7 @@ def limit_of(name, *options, mark=(), case_mark="", iteration=""):
     finding = named(
         judged(run(*rows), builders.summary(record), limits(*options, iteration=iteration)), name
     )
-    return finding.threshold if finding.given else None
+    return finding.threshold if finding.has_limit else None
 
 
 @pytest.mark.parametrize(
@@ -1219,9 +1218,7 @@ def test_the_limit_of_a_new_operation_is_a_share_of_the_iteration():
     assert accepting("*:aten::copy_", base=base, head=head, limit=0.29).outcome == "regressed"
     judgement = accepting(base=base, head=head)
     [finding] = judgement.regressions
-    assert verdict.acceptance_for(judgement, finding).endswith(
-        ":nothing -> aten::copy_, forward fc1:30%"
-    )
+    assert acceptance_for(judgement, finding).endswith(":nothing -> aten::copy_, forward fc1:30%")
 
 
 SLOWER = st.integers(1_100_001, 90_000_000)
@@ -1237,7 +1234,7 @@ def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, 
     head = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)
     judgement = judged(base, head, limits("10%"))
     [regression] = [finding for finding in judgement.regressions if finding.name != CONV]
-    suggested = verdict.acceptance_for(judgement, regression)
+    suggested = acceptance_for(judgement, regression)
     after = judged(base, head, limits("10%", accept=(suggested,), reason="x"))
     assert [finding.name for finding in after.accepted] == [regression.name]
     assert [finding.name for finding in after.regressions] == [CONV]
@@ -1251,7 +1248,7 @@ def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_mea
         )
         judgement = judged(base, head, limits("10%"))
         return [
-            verdict.acceptance_for(judgement, finding).partition(":aten")[0]
+            acceptance_for(judgement, finding).partition(":aten")[0]
             for finding in judgement.regressions
         ]
 
@@ -1427,7 +1424,7 @@ def test_a_verdict_in_a_table_and_whether_it_fails(changes, text, fails):
 
 
 def test_a_quantity_whose_limit_is_infinite_is_inconclusive():
-    finding = verdict._by_runs(run_finding([1, 2**62] * 4, 2**63), FALSE_ALARM / 10**6)
+    finding = rule_of_runs(run_finding([1, 2**62] * 4, 2**63), FALSE_ALARM / 10**6)
     assert finding.verdict == "inconclusive"
     assert finding.smallest > 1e6
 
@@ -1442,7 +1439,7 @@ def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
     alarms = sum(
         any(
             # As good as no threshold: only the runs' differences stand against an alarm.
-            verdict._by_runs(
+            rule_of_runs(
                 run_finding(base, head, limit=Threshold("", 1e-9)), FALSE_ALARM / quantities
             ).verdict
             == "regressed"

@@ -86,7 +86,7 @@ def test_without_the_options_no_environment_is_made(gate):
         ),
         (
             ["--base", "HEAD", "--storage", "file"],
-            "--storage: file/gate cannot be written (Not a directory); name another folder",
+            "--storage: {here}/file is not a directory; name another directory",
         ),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",

@@ -86,7 +86,9 @@ def test_a_run_is_written_to_report_html(report):
 
 
 def test_runs_are_compared_by_the_thresholds_of_the_project_with_the_given_base(report):
-    save(1), save(2), save(3, step(2.0), epoch())
+    save(1)
+    save(2)
+    save(3, step(2.0), epoch())
     Path("pyproject.toml").write_text('[tool.mnistbench]\nop_fail = ["10%"]\n', encoding="utf-8")
     assert report("2", "1", "latest", "--base", "1")[0] == WRITTEN
     assert "thresholds: regressed: " in page()
@@ -100,17 +102,23 @@ def test_runs_are_compared_by_the_thresholds_of_the_project_with_the_given_base(
 
 
 def test_each_run_is_compared_with_the_one_before_it():
-    save(1), save(2), save(3), save_plain(4)
+    save(1)
+    save(2)
+    save(3)
+    save_plain(4)
     assert shown(["3", "*", "1"]) == ({"1": [], "2": ["1"], "3": ["2"], "4": ["3"]}, [])
 
 
 def test_each_run_is_compared_with_the_chosen_base():
-    save(1), save(2), save(3)
+    save(1)
+    save(2)
+    save(3)
     assert shown(["1", "3"], ["1", "2"]) == ({"1": ["2"], "3": ["1", "2"]}, [])
 
 
 def test_a_run_with_an_invalid_threshold_is_passed_over():
-    save(3), save(5, step(op_fail=("5",)))
+    save(3)
+    save(5, step(op_fail=("5",)))
     runs, [line] = shown(["3", "5"])
     assert runs == {"3": []}
     assert line.startswith(f"{FOLDER}/0005_x.json: opgate of ")
@@ -118,7 +126,8 @@ def test_a_run_with_an_invalid_threshold_is_passed_over():
 
 
 def test_runs_without_operation_records_are_shown(report):
-    save_plain(1), save_plain(2)
+    save_plain(1)
+    save_plain(2)
     assert report()[:2] == (WRITTEN, "2 saved runs: report.html\n")
     assert page().count("<h2 ") == 2
 
@@ -132,7 +141,9 @@ def test_a_run_without_benchmarks_cannot_be_shown(refused):
 
 
 def test_files_without_content_are_passed_over_by_name(report):
-    save(1), save_spoiled(2), save(3)
+    save(1)
+    save_spoiled(2)
+    save(3)
     Path(f"{FOLDER}/0004_torn.json").write_text('{"benchmarks": [', encoding="utf-8")
     code, out, err = report("*")
     assert (code, out) == (WRITTEN, "2 saved runs: report.html\n")
@@ -147,7 +158,8 @@ def test_files_without_content_are_passed_over_by_name(report):
 
 
 def test_error_if_every_run_is_damaged(refused):
-    save_spoiled(1), save_spoiled(2, "rounds_ns")
+    save_spoiled(1)
+    save_spoiled(2, "rounds_ns")
     line = f"none of 2 saved runs can be shown, the first of them: {FOLDER}/0001_x.json:"
     assert refused("report", "*").startswith(line)
     assert not Path("report.html").exists()
@@ -172,7 +184,8 @@ def test_error_if_every_run_is_damaged(refused):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_errors_are_one_line_and_leave_the_earlier_page(refused, arguments, complaint):
-    save(1), save_spoiled(3, "rounds_ns")
+    save(1)
+    save_spoiled(3, "rounds_ns")
     Path("report.html").write_text("before", encoding="utf-8")
     assert refused("report", *arguments).startswith(complaint)
     assert page() == "before"

@@ -54,7 +54,8 @@ def save(number, scale=1.0, *, name="base", directory="", documents=None, **chan
     ],
 )
 def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code, line):
-    save(1), save(2, **head)
+    save(1)
+    save(2, **head)
     exit_code, out, err = run("compare", "1", "2", *options)
     assert (exit_code, err) == (code, "")
     assert out.endswith(f"\nthresholds: {line}\n")
@@ -93,7 +94,8 @@ def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 def test_wrong_usage_exits_with_2_and_says_in_one_line_what_to_do(refused, arguments, complaint):
-    save(1), save(2)
+    save(1)
+    save(2)
     assert refused(*arguments).startswith(complaint)
 
 
@@ -172,7 +174,9 @@ def test_what_cannot_be_compared_between_is_one_line(refused, between, complaint
 
 
 def test_the_head_is_no_base_run_of_itself_and_the_report_is_written(run):
-    save(1), save(2), save(3, 2.0)
+    save(1)
+    save(2)
+    save(3, 2.0)
     arguments = (
         "compare",
         "*_base",
@@ -188,7 +192,8 @@ def test_the_head_is_no_base_run_of_itself_and_the_report_is_written(run):
 
 
 def test_a_regression_is_accepted_up_to_the_limit_that_an_accept_needs(run):
-    save(1), save(2, 2.0)
+    save(1)
+    save(2, 2.0)
     compare = ("compare", "1", "2", "--op-fail=10%", "--reason=a new kernel")
     code, _, error = run(*compare, f"--accept={CASE}:aten::mm")
     assert code == EXIT_UNJUDGED
@@ -223,7 +228,8 @@ def test_base_runs_of_other_commits_are_samples_only_where_that_is_asked_for(run
 
 
 def test_the_step_summary_of_a_job_gets_the_markdown(run, monkeypatch):
-    save(1), save(2, 2.0)
+    save(1)
+    save(2, 2.0)
     markdown = run("compare", "1", "2", "--op-fail=10%", "--format=markdown")[1]
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     code, out, err = run("compare", "1", "2", "--op-fail=10%")
@@ -249,7 +255,8 @@ def process(*arguments, **options):
 
 
 def test_a_terminal_that_cannot_show_every_sign_gets_its_number():
-    save(1), save(2, 2.0)
+    save(1)
+    save(2, 2.0)
     done = process(
         "history", CASE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONIOENCODING": "ascii"}
     )
@@ -281,7 +288,8 @@ def test_a_full_disk_is_no_regression(unbuffered):
 
 
 def test_thresholds_of_the_project_apply_unless_the_command_line_has_others(run, refused):
-    save(1), save(2, 2.0)
+    save(1)
+    save(2, 2.0)
     project = Path("pyproject.toml")
     project.write_text('[tool.mnistbench]\nop_fail = ["10%"]\n', encoding="utf-8")
     assert run("compare", "1", "2")[0] == EXIT_REGRESSED
@@ -317,7 +325,8 @@ def test_a_project_file_that_cannot_be_parsed_is_one_line(refused, content):
     ids=lambda arguments: arguments[0],
 )
 def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(run, arguments):
-    save(1), save(2)
+    save(1)
+    save(2)
     torn = save(3)
     torn.write_text('{"benchmarks": [')
     code, out, err = run(*arguments)
@@ -329,7 +338,8 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(run, arg
 
 
 def test_a_damaged_operation_table_concerns_only_commands_that_show_operations(run):
-    save(1), save(2)
+    save(1)
+    save(2)
     spoiled = save(3)
     document = json.loads(spoiled.read_text(encoding="utf-8"))
     document["benchmarks"][0]["extra_info"]["mnistbench"]["tables"][0]["times"] = "{"
@@ -395,7 +405,8 @@ def test_a_file_name_with_an_escape_is_spelt_out(run, tmp_path):
 
 
 def test_the_history_of_an_operation_of_a_case(run):
-    save(1), save(2, 2.0)
+    save(1)
+    save(2, 2.0)
     lines = run("history", CASE, "--op=aten::mm", "--module=fc1")[1].splitlines()
     assert lines[:2] == [
         "step convnet-b16-cpu on digits: aten::mm in fc1",
@@ -414,7 +425,8 @@ def test_the_history_of_an_operation_of_a_case(run):
 
 
 def test_an_export_can_be_written_and_takes_any_reference(run):
-    save(1), save(2, 2.0)
+    save(1)
+    save(2, 2.0)
     assert run("export", "1", "--output=run.csv") == (EXIT_PASSED, "", "")
     assert Path("run.csv").read_text(encoding="utf-8").splitlines()[1:] == [
         "step convnet-b16-cpu on digits,(iteration),,,,1000000.0,0.0,",
@@ -463,7 +475,9 @@ def test_prune_shows_what_would_go_and_then_removes_it(run):
 def test_a_page_without_references_shows_the_newest_run_with_operations_and_the_one_before_it(
     run, newest, minutes
 ):
-    save(1), save(2), save(3, documents=newest)
+    save(1)
+    save(2)
+    save(3, documents=newest)
     assert run("report") == (EXIT_PASSED, "2 saved runs: report.html\n", "")
     assert (
         set(

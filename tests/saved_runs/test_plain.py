@@ -173,7 +173,8 @@ def test_a_benchmark_that_is_left_out_is_missing(run):
 
 @pytest.mark.parametrize("which", ["base", "head"])
 def test_a_run_without_benchmarks_is_compared_with_one_that_has_some(run, which):
-    write("base.json", run_file()), write("head.json", run_file(datetime="2026-01-02T00:00:00"))
+    write("base.json", run_file())
+    write("head.json", run_file(datetime="2026-01-02T00:00:00"))
     write(f"{which}.json", {"benchmarks": []})
     code, out, err = run("compare", "base.json", "head.json", "--case-fail", "10%")
     assert (code, err) == (EXIT_UNJUDGED, "")
@@ -378,7 +379,8 @@ def test_a_folder_of_files_that_benchmark_json_wrote_is_listed_compared_by_name_
 ):
     write("results/after.json", run_file(benchmark(median=2e-3), datetime="2026-01-02T00:00:00"))
     write("results/before.json.gz", run_file(), lambda text: gzip.compress(text.encode()))
-    write("results/other.json", {"rows": []}), write("results/trace.json", {"traceEvents": []})
+    write("results/other.json", {"rows": []})
+    write("results/trace.json", {"traceEvents": []})
     Path("results/notes.txt").touch()
     code, out, err = run("list", "--storage", "results")
     assert (code, err) == (EXIT_PASSED, "")
@@ -417,10 +419,8 @@ def test_a_numbered_file_may_be_compressed(run):
 
 
 def test_numbered_files_hide_the_copies_beside_them():
-    (
-        write(".benchmarks/machine/0001_base.json", run_file()),
-        write(".benchmarks/copy.json", run_file()),
-    )
+    write(".benchmarks/machine/0001_base.json", run_file())
+    write(".benchmarks/copy.json", run_file())
     assert [saved.name for saved in Storage(Path(".benchmarks")).all()] == ["0001"]
 
 

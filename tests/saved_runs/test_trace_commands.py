@@ -103,7 +103,8 @@ def test_operations_that_were_fused_are_compared_with_what_replaced_them_whateve
 
 
 def test_traces_of_different_numbers_of_steps_are_compared_by_step(run):
-    trace("few.json", steps=2), trace("many.json", steps=7)
+    trace("few.json", steps=2)
+    trace("many.json", steps=7)
     code, text, _ = run("compare", "few.json", "many.json", "--op-fail", "50%")
     assert code == EXIT_PASSED
     assert "different numbers of" not in text
@@ -127,11 +128,9 @@ def iterations(count, name, mm_us=80):
 
 @pytest.mark.parametrize(("base", "head"), [(10, 1), (1, 10), (3, 2)])
 def test_traces_without_steps_are_compared_per_call(run, base, head):
-    (
-        iterations(base, "base.json"),
-        iterations(head, "head.json"),
-        iterations(head, "slow.json", mm_us=400),
-    )
+    iterations(base, "base.json")
+    iterations(head, "head.json")
+    iterations(head, "slow.json", mm_us=400)
     code, text, _ = run("compare", "base.json", "head.json", "--op-fail", "10%")
     assert code == EXIT_PASSED
     assert "different numbers of iterations (host): every operation has " in text
@@ -152,7 +151,8 @@ def test_two_machines_are_incomparable_without_the_option(run):
 
 
 def test_thresholds_judge_two_traces(run):
-    trace("a.json"), trace("b.json", scale=1.2)
+    trace("a.json")
+    trace("b.json", scale=1.2)
     assert run("compare", "a.json", "b.json", "--op-fail", "25%")[0] == EXIT_PASSED
     code, text, _ = run("compare", "a.json", "b.json", "--op-fail", "Linear_0:10%")
     assert code == EXIT_REGRESSED
@@ -179,7 +179,8 @@ def test_many_small_operations_have_a_hint(run):
             build.module(f"Linear_{number}", 10 * number, 9),
             build.op("aten::addmm", 10 * number, 8),
         ]
-    build.trace_file(Path(), events, name="a.json"), build.trace_file(Path(), events, name="b.json")
+    build.trace_file(Path(), events, name="a.json")
+    build.trace_file(Path(), events, name="b.json")
     hint = "no operation is large enough to be judged by itself; --by op sums over modules"
     assert hint in run("compare", "a.json", "b.json")[1]
     assert hint not in run("compare", "a.json", "b.json", "--by", "op")[1]
@@ -220,7 +221,8 @@ def test_the_page_shows_a_trace(run):
 
 
 def test_the_page_compares_each_trace_with_the_one_before_it_in_the_order_given(run):
-    trace("b.json"), trace("a.json", devices=(build.MI300X,), scale=2.0)
+    trace("b.json")
+    trace("a.json", devices=(build.MI300X,), scale=2.0)
     code, out, _ = run("report", "b.json", "a.json", "--across-machines")
     assert (code, out) == (EXIT_PASSED, "2 traces: report.html\n")
     text = Path("report.html").read_text(encoding="utf-8")
@@ -279,7 +281,8 @@ def test_one_trace_twice(refused):
 
 
 def test_a_trace_has_no_parameters(refused):
-    trace("a.json"), trace("b.json")
+    trace("a.json")
+    trace("b.json")
     problem = refused("compare", "a.json", "b.json", "--between", "step=reference,fast")
     assert problem == "--between: traces have no parameters; leave it out"
 

@@ -227,9 +227,8 @@ def test_a_document_has_numbered_sections_figures_and_sources():
 
 
 def test_cited_numbers_are_numbered_as_a_reader_meets_them_and_equal_ones_once():
-    first, second = (
-        Section("s", "S", (Text([Number("b"), Number("a")]), [Text([Number("b")])])),
-        Section("t", "T", (text_table("", ["n"], [[Text([Number("c")])]]), Text([Number("a")]))),
-    )
+    first = Section("s", "S", (Text([Number("b"), Number("a")]), [Text([Number("b")])]))
+    table_of_c = text_table("", ["n"], [[Text([Number("c")])]])
+    second = Section("t", "T", (table_of_c, Text([Number("a")])))
     document = Document("", "en", "", (first, second))
     assert document.entries == {Number("b"): 1, Number("a"): 2, Number("c"): 3}

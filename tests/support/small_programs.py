@@ -1025,17 +1025,18 @@ def _import(random: Random, module: str, callee: Part) -> tuple[str, str]:
         [
             (f"from pkg.{callee.module} import {callee.name}\n", callee.name),
             (f"from .{callee.module} import {callee.name}\n", callee.name),
-            (f"from pkg.{callee.module} import {callee.name} as g_{callee.name}\n",
-             f"g_{callee.name}"),
+            (
+                f"from pkg.{callee.module} import {callee.name} as g_{callee.name}\n",
+                f"g_{callee.name}",
+            ),
             (f"from pkg import {callee.module}\n", f"{callee.module}.{callee.name}"),
             (f"from . import {callee.module} as mod\n", f"mod.{callee.name}"),
             (f"import pkg.{callee.module}\n", f"pkg.{callee.module}.{callee.name}"),
             (f"from pkg.{callee.module} import *\n", callee.name),
             (f"from .{callee.module} import *\n", callee.name),
-            (f"from pkg import {callee.module}\n",
-             f'getattr({callee.module}, "{callee.name}")'),
+            (f"from pkg import {callee.module}\n", f'getattr({callee.module}, "{callee.name}")'),
         ]
-    )  # fmt: skip
+    )
 
 
 def _tests(random: Random, written: list[Part], cases: int) -> str:

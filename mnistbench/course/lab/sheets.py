@@ -12,7 +12,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -120,6 +120,13 @@ def share(part: CitedNumber | None, whole: CitedNumber | None) -> CitedNumber | 
     return ratio(part, whole, kind="share")
 
 
+@dataclass(frozen=True)
+class NumberColumn(Column[Any]):
+    """A column of numbers of one kind, which a report may sum."""
+
+    kind: str = field(kw_only=True)  # one of KINDS
+
+
 class Sheet(Table):
     """A table of raw numbers; its title is the file.
 
@@ -141,12 +148,12 @@ class Sheet(Table):
 
         None if there is no number.
         """
-        shown = {
-            column_of_file.key: column_of_file.shown
+        columns = {
+            column_of_file.key: column_of_file
             for column_of_file in self.columns
             if column_of_file.key
         }
-        assert where.keys() <= shown.keys(), f"{self.file}: {', '.join(where)}"
+        assert where.keys() <= columns.keys(), f"{self.file}: {', '.join(where)}"
         conditions = tuple(  # in the order of the columns, so that the same number is cited once
             (
                 name,
@@ -154,7 +161,7 @@ class Sheet(Table):
                 if isinstance(value, Collection) and not isinstance(value, str)
                 else (value,),
             )
-            for name, value in sorted(where.items(), key=lambda item: list(shown).index(item[0]))
+            for name, value in sorted(where.items(), key=lambda item: list(columns).index(item[0]))
         )
         matching = [
             row[column]
@@ -164,8 +171,9 @@ class Sheet(Table):
         numbers = [number for number in matching if isinstance(number, int | float)]
         if not numbers:
             return None
-        kind = next(kind for kind, written in KINDS.items() if written == shown[column])
-        return CitedNumber(sum(numbers), kind, Cells(self.file, column, conditions))
+        summed = columns[column]
+        assert isinstance(summed, NumberColumn), f"{self.file}: {column}"
+        return CitedNumber(sum(numbers), summed.kind, Cells(self.file, column, conditions))
 
     def values(self, column: str, **where: Cell) -> list[Cell]:
         """Return the cells of a column, in row order, in the rows with these values.
@@ -179,7 +187,7 @@ class Sheet(Table):
 class Sheets:
     """All tables of one machine, in the order of the report."""
 
-    predictions: Sheet  # no rows but those of course.classroom
+    predictions: Sheet  # without rows and columns until predict.questions fills it
     environment: Sheet
     layers: Sheet
     ceilings: Sheet
@@ -297,10 +305,11 @@ def samples_seen(curve: Iterable[Any]) -> list[int]:
     return list(itertools.accumulate(point.samples for point in curve))
 
 
-def _number(
+def number_column(
     kind: str, key: str, value: Callable[[Any], float | None], heading: str | None = None
-) -> Column[Any]:
-    return Column(heading, value, KINDS[kind], key)
+) -> NumberColumn:
+    """Return a column of numbers of one of KINDS; without a heading in the file only."""
+    return NumberColumn(heading, value, KINDS[kind], key, kind=kind)
 
 
 def _word(key: str, value: Callable[[Any], str | None], heading: str | None = None) -> Column[Any]:
@@ -313,62 +322,64 @@ LAYERS = (
     _word("module", lambda layer: layer.name, "module"),
     _word("kind", lambda layer: layer.kind, "kind"),
     _word("output_shape", lambda layer: shape(layer.output_shape), "output_shape"),
-    _number("count", "parameters", lambda layer: layer.parameters, "parameters"),
-    _number("flops", "flops", lambda layer: layer.flops, "flops"),
-    _number("bytes", "output_bytes", lambda layer: layer.output_bytes, "output_bytes"),
+    number_column("count", "parameters", lambda layer: layer.parameters, "parameters"),
+    number_column("flops", "flops", lambda layer: layer.flops, "flops"),
+    number_column("bytes", "output_bytes", lambda layer: layer.output_bytes, "output_bytes"),
 )
 
 CEILINGS = (
     _word("device", itemgetter(0), "device"),
-    _number("flops_per_s", "flops_per_s", lambda row: row[1].flops_per_s, "flops_per_s"),
-    _number("bytes_per_s", "bytes_per_s", lambda row: row[1].bytes_per_s, "bytes_per_s"),
+    number_column("flops_per_s", "flops_per_s", lambda row: row[1].flops_per_s, "flops_per_s"),
+    number_column("bytes_per_s", "bytes_per_s", lambda row: row[1].bytes_per_s, "bytes_per_s"),
 )
 
 _CASE: tuple[Column[WarmTime], ...] = (
     _word("device", lambda time: time.device),
-    _number("count", "threads", lambda time: time.threads),
+    number_column("count", "threads", lambda time: time.threads),
     Column("place", lambda time: time.place),
     _word("phase", lambda time: Label(time.phase), "measured"),
-    _number("label", "batch_size", lambda time: time.batch_size, "batch_size"),
+    number_column("label", "batch_size", lambda time: time.batch_size, "batch_size"),
 )
 
 ITERATIONS: tuple[Column[WarmTime], ...] = (
     *_CASE,
-    _number("time", "median_ns", lambda time: time.median_ns, "per_batch"),
-    _number("time", "iqr_ns", lambda time: time.iqr_ns, "iqr"),
-    _number(
+    number_column("time", "median_ns", lambda time: time.median_ns, "per_batch"),
+    number_column("time", "iqr_ns", lambda time: time.iqr_ns, "iqr"),
+    number_column(
         "time", "sample_ns", lambda time: round(time.median_ns / time.batch_size), "per_sample"
     ),
-    _number("count", "iterations", lambda time: len(time.times_ns), "timed_iterations"),
+    number_column("count", "iterations", lambda time: len(time.times_ns), "timed_iterations"),
 )
 
 EPOCHS: tuple[Column[WarmTime], ...] = (
     *_CASE,
-    _number("time", "epoch_ns", lambda time: time.whole_ns, "per_epoch"),
-    _number("time", "epoch_iqr_ns", lambda time: time.whole_iqr_ns, "iqr"),
-    _number("share", "timed_share", lambda time: time.samples / time.whole_set, "timed"),
-    _number("count", "timed_iterations", lambda time: len(time.times_ns), "timed_iterations"),
-    _number("time", "timed_median_ns", lambda time: time.median_ns),
-    _number("time", "timed_iqr_ns", lambda time: time.iqr_ns),
-    _number("count", "timed_samples", lambda time: time.samples),
-    _number("count", "whole_set", lambda time: time.whole_set),
+    number_column("time", "epoch_ns", lambda time: time.whole_ns, "per_epoch"),
+    number_column("time", "epoch_iqr_ns", lambda time: time.whole_iqr_ns, "iqr"),
+    number_column("share", "timed_share", lambda time: time.samples / time.whole_set, "timed"),
+    number_column("count", "timed_iterations", lambda time: len(time.times_ns), "timed_iterations"),
+    number_column("time", "timed_median_ns", lambda time: time.median_ns),
+    number_column("time", "timed_iqr_ns", lambda time: time.iqr_ns),
+    number_column("count", "timed_samples", lambda time: time.samples),
+    number_column("count", "whole_set", lambda time: time.whole_set),
 )
 
 FIRST_ITERATIONS: tuple[Column[FirstIteration], ...] = (
     _word("device", lambda iteration: iteration.device, "device"),
     _word("phase", lambda iteration: Label(iteration.phase), "measured"),
     _word("weights", lambda iteration: Word(iteration.weights), "weights"),
-    _number("label", "batch_size", lambda iteration: iteration.batch_size, "batch_size"),
-    _number("time", "first_ns", lambda iteration: iteration.cold.ns, "first"),
-    _number("time", "warm_ns", lambda iteration: iteration.warm_ns, "warm"),
-    _number(
+    number_column("label", "batch_size", lambda iteration: iteration.batch_size, "batch_size"),
+    number_column("time", "first_ns", lambda iteration: iteration.cold.ns, "first"),
+    number_column("time", "warm_ns", lambda iteration: iteration.warm_ns, "warm"),
+    number_column(
         "ratio",
         "times",
         lambda iteration: iteration.cold.ns / iteration.warm_ns if iteration.warm_ns else None,
         "times",
     ),
-    _number("time", "extra_ns", lambda iteration: _less(iteration.cold.ns, iteration.warm_ns)),
-    _number(
+    number_column(
+        "time", "extra_ns", lambda iteration: _less(iteration.cold.ns, iteration.warm_ns)
+    ),
+    number_column(
         "time", "first_sample_ns", lambda iteration: round(iteration.cold.ns / iteration.batch_size)
     ),
 )
@@ -376,21 +387,23 @@ FIRST_ITERATIONS: tuple[Column[FirstIteration], ...] = (
 #: Of a run and an epoch.
 TRAINING = (
     _word("device", lambda row: row[0].device, "device"),
-    _number("label", "batch_size", lambda row: row[0].batch_size, "batch_size"),
-    _number("label", "epoch", lambda row: row[1].number, "epoch"),
-    _number("count", "updates", lambda row: row[1].step),
-    _number("loss", "train_loss", lambda row: row[1].train_loss, "train_loss"),
-    _number("percentage", "train_accuracy", lambda row: row[1].train_accuracy, "train_accuracy"),
-    _number("loss", "test_loss", lambda row: row[1].test_loss, "test_loss"),
-    _number("percentage", "test_accuracy", lambda row: row[1].test_accuracy, "test_accuracy"),
+    number_column("label", "batch_size", lambda row: row[0].batch_size, "batch_size"),
+    number_column("label", "epoch", lambda row: row[1].number, "epoch"),
+    number_column("count", "updates", lambda row: row[1].step),
+    number_column("loss", "train_loss", lambda row: row[1].train_loss, "train_loss"),
+    number_column(
+        "percentage", "train_accuracy", lambda row: row[1].train_accuracy, "train_accuracy"
+    ),
+    number_column("loss", "test_loss", lambda row: row[1].test_loss, "test_loss"),
+    number_column("percentage", "test_accuracy", lambda row: row[1].test_accuracy, "test_accuracy"),
 )
 
 #: Of a run, a point of its curve, and the samples up to there.
 CURVES = (
     *TRAINING[:2],
-    _number("count", "samples", itemgetter(2)),
-    _number("loss", "loss", lambda row: row[1].loss),
-    _number("percentage", "accuracy", lambda row: row[1].accuracy),
+    number_column("count", "samples", itemgetter(2)),
+    number_column("loss", "loss", lambda row: row[1].loss),
+    number_column("percentage", "accuracy", lambda row: row[1].accuracy),
 )
 
 
@@ -421,18 +434,18 @@ def _operations(case: Profiled, table: OpTable) -> Sheet:
         _word("operation", attrgetter("name")),
         _word("phase", attrgetter("phase")),
         _word("module", attrgetter("module")),
-        _number("count", "calls", lambda row: row.calls if row.is_operation else 0.0),
-        _number("time", "self_ns", lambda row: row.self_ns(clock)),
-        _number("time", "iqr_ns", lambda row: row.spread_ns(clock)),
-        _number("time", "total_ns", lambda row: median_ns(row.total_cpu_ns)),
-        _number(
+        number_column("count", "calls", lambda row: row.calls if row.is_operation else 0.0),
+        number_column("time", "self_ns", lambda row: row.self_ns(clock)),
+        number_column("time", "iqr_ns", lambda row: row.spread_ns(clock)),
+        number_column("time", "total_ns", lambda row: median_ns(row.total_cpu_ns)),
+        number_column(
             "share", "share", lambda row: round(row.self_ns(clock) / whole, 6) if whole else None
         ),
-        _number("bytes", "memory_bytes", attrgetter("memory_bytes")),
-        _number("flops", "flops", lambda row: amounts[row.key][0]),
-        _number("bytes", "moved_bytes", lambda row: amounts[row.key][1]),
-        _number("flops_per_s", "flops_per_s", lambda row: per_s(row, amounts[row.key][0])),
-        _number("bytes_per_s", "bytes_per_s", lambda row: per_s(row, amounts[row.key][1])),
+        number_column("bytes", "memory_bytes", attrgetter("memory_bytes")),
+        number_column("flops", "flops", lambda row: amounts[row.key][0]),
+        number_column("bytes", "moved_bytes", lambda row: amounts[row.key][1]),
+        number_column("flops_per_s", "flops_per_s", lambda row: per_s(row, amounts[row.key][0])),
+        number_column("bytes_per_s", "bytes_per_s", lambda row: per_s(row, amounts[row.key][1])),
     )
     rows = sorted(table.rows, key=lambda row: (-row.self_ns(clock), *row.key))
     return Sheet(
@@ -457,9 +470,11 @@ def _first_operations(iteration: FirstIteration) -> Sheet:
         _word("operation", lambda row: Code(row.name), "operation"),
         _word("phase", attrgetter("phase")),
         _word("module", attrgetter("module"), "module"),
-        _number("time", "first_self_ns", lambda row: row.self_ns("cpu"), "first"),
-        _number("time", "warm_self_ns", warm, "warm"),
-        _number("time", "extra_ns", lambda row: _less(row.self_ns("cpu"), warm(row)), "extra"),
+        number_column("time", "first_self_ns", lambda row: row.self_ns("cpu"), "first"),
+        number_column("time", "warm_self_ns", warm, "warm"),
+        number_column(
+            "time", "extra_ns", lambda row: _less(row.self_ns("cpu"), warm(row)), "extra"
+        ),
     )
     device = in_a_name(iteration.device)
     case = f"{iteration.phase}-{device}-b{iteration.batch_size}-{iteration.weights}"
@@ -488,25 +503,25 @@ def _profiler(findings: Findings) -> Sheet:
         _word("device", lambda row: row[0].params.device, "device"),
         _word("phase", lambda row: Label(row[0].params.phase), "measured"),
         _word("view", lambda row: Word(row[1].view), "view"),
-        _number("label", "batch_size", lambda row: row[0].params.batch_size, "batch_size"),
-        _number("count", "iterations", lambda row: len(row[1].iteration_ns)),
-        _number("time", "profiled_ns", profiled, "profiled"),
-        _number("time", "untraced_ns", plain, "untraced"),
-        _number(
+        number_column("label", "batch_size", lambda row: row[0].params.batch_size, "batch_size"),
+        number_column("count", "iterations", lambda row: len(row[1].iteration_ns)),
+        number_column("time", "profiled_ns", profiled, "profiled"),
+        number_column("time", "untraced_ns", plain, "untraced"),
+        number_column(
             "ratio",
             "times",
             lambda row: profiled(row) / ns if (ns := plain(row)) else None,
             "times",
         ),
-        _number("count", "operation_calls", calls, "operation_calls"),
-        _number(
+        number_column("count", "operation_calls", calls, "operation_calls"),
+        number_column(
             "time", "added_per_call_ns", lambda row: row[1].profiler_ns or None, "added_per_call"
         ),
-        _number("time", "added_ns", lambda row: _less(profiled(row), plain(row))),
-        _number(
+        number_column("time", "added_ns", lambda row: _less(profiled(row), plain(row))),
+        number_column(
             "time", "added_to_calls_ns", lambda row: round(calls(row) * row[1].profiler_ns) or None
         ),
-        _number("time", "busy_ns", lambda row: median_ns(row[1].busy_ns) or None),
+        number_column("time", "busy_ns", lambda row: median_ns(row[1].busy_ns) or None),
     )
     return Sheet("tables/profiler.csv", columns, findings.tables)
 
@@ -544,7 +559,7 @@ def _study_column(key: str) -> Column[Any]:
     """Return a column of a study's CSV, with a heading if the report shows it."""
     kind: Any = next((kind for kind, names in STUDY_COLUMNS.items() if key in names), None)
     if kind in KINDS:
-        return _number(kind, key, itemgetter(key), key)
+        return number_column(kind, key, itemgetter(key), key)
     if kind:
         return _word(
             key, lambda row: row[key] and kind(row[key]), "measured" if key == "phase" else key

@@ -1,1 +1,4 @@
-"""The commands ``gate``, ``judge`` and ``bisect``."""
+"""The commands ``gate``, ``judge`` and ``bisect``.
+
+``bisection`` is the search of ``bisect``; ``delivery`` shows the report of each.
+"""

@@ -2,13 +2,13 @@
 
 How they are made, listed and removed, and which releases of a package exist.
 
-``sides`` declares the options that name what differs between two sides; ``packages`` lists what a
-new environment gets; ``store`` makes, lists and removes environments; ``uv`` starts uv and asks it
-for the releases of a package.
+``interpreters`` returns the interpreter of each side; ``packages`` lists what a new environment
+gets; ``store`` makes, lists and removes environments; ``uv`` starts uv and asks it for the releases
+of a package; ``command`` is ``mnistbench environments``.
 
-Question: which two environments are compared, and how are they made?
+Question: which interpreter runs each side, and how is its environment made?
 Input: the installed packages, and requirements such as ``torch==2.13.0``.
-Output: a folder with an interpreter, in the user's cache.
+Output: an interpreter for each side; that of a made environment is in the user's cache.
 
 Nothing here imports torch.
 """

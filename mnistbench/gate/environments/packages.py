@@ -178,7 +178,13 @@ def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wan
 
 
 class _Resolution:
-    """Finds which packages have to change with others."""
+    """Finds which packages have to change with others, from the metadata of installed ones.
+
+    ``uv pip compile`` could choose all versions, but it needs the network, and its answer changes
+    when a package has a new release. The key of an environment is a hash of its requirements, and a
+    gate has to know it without the network: it may have the environment already. uv resolves what
+    is left open here when it makes an environment.
+    """
 
     def __init__(self, changes: Iterable[Requirement], packages: Iterable[Installed]) -> None:
         self._packages = {package.key: package for package in packages}

@@ -138,8 +138,8 @@ class Part:
         """Return what a function acts on, without attributes of an object that it makes."""
         acted_on = frozenset(self.acted_on | self.arguments | self.declared_global)
         names = [argument.arg for argument in parameters(node.args)]
-        made = {*names[:1]} if node.name in CONSTRUCTORS else set[str]()
-        made |= {
+        new_objects = {*names[:1]} if node.name in CONSTRUCTORS else set[str]()
+        new_objects |= {
             name
             for name, count in self.stored_new.items()
             if count == self.stored[name] and name not in names
@@ -147,7 +147,7 @@ class Part:
         return frozenset(
             effect
             for effect in acted_on
-            if effect.partition(".")[0] not in made or effect.count(".") != 1
+            if effect.partition(".")[0] not in new_objects or effect.count(".") != 1
         )
 
     def kept(self, effects: Iterable[str], local: frozenset[str]) -> frozenset[str]:
@@ -231,7 +231,8 @@ class Part:
     def _visit_class(self, node: ast.ClassDef) -> None:
         """Add a class whose body belongs to this part: one in a function, a loop or a with."""
         self.add_class_head(node)
-        outer, bound = self.prefix, {*self.bound}
+        outer = self.prefix
+        bound = {*self.bound}
         self.prefix = f"{outer}{node.name}."
         self._visit_all(node.body)
         self.prefix = outer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from mnistbench.core.record import finite
 from mnistbench.gate.causes.texts import cause_text, causes_of
 from mnistbench.gate.report.notes import far_launches, united_differences
 from mnistbench.gate.report.outcome import last_line
@@ -35,8 +35,8 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "outcome": verdict.outcome,
         "sentence": last_line(verdict),
         "reasons": [{"kind": reason.kind, "text": reason.text} for reason in verdict.reasons],
-        "no_regression_of": _finite(decision.bound),
-        "no_regression_of_means": _finite(decision.bound_of_means),
+        "no_regression_of": finite(decision.bound),
+        "no_regression_of_means": finite(decision.bound_of_means),
         "base": header.base,
         "head": header.head,
         "torch": header.sides.torch,
@@ -88,7 +88,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
                 "accepted": options.reason if finding.accepted else None,
                 "screened": _estimate(finding.screened),
                 "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
-                "least": _finite(finding.least),
+                "least": finite(finding.least),
                 **_causes(finding, verdict),
             }
             for finding in decision.findings
@@ -163,11 +163,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
             for side, amount in ((BASE, quantity.base_ns), (HEAD, quantity.head_ns))
         },
         "share": quantity.share,
-        **{name: _finite(getattr(estimate, name)) for name in ("change", "low", "high")},
+        **{name: finite(getattr(estimate, name)) for name in ("change", "low", "high")},
         "p": estimate.p,
         "launches": estimate.launches,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

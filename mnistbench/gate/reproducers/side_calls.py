@@ -17,8 +17,7 @@ from mnistbench.gate.sides.session import Side, TakenCase
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 
 #: Most rows of a script: an operation is one row, a group of operations may be many. Those with the
-#: most elements are taken, as times in one iteration are too noisy: the rows of the two sides would
-#: often be others.
+#: most elements are taken, for the reason in ``capture.ENOUGH``.
 MOST_ROWS = 6
 
 

@@ -15,7 +15,6 @@ import inspect
 import io
 import json
 import os
-import resource
 import sys
 import traceback
 import warnings
@@ -32,7 +31,7 @@ from typing import Any
 import pytest
 
 from mnistbench.core.errors import MnistbenchError, first_line
-from mnistbench.core.machine import gc_paused
+from mnistbench.core.machine import ended_children_s, gc_paused
 from mnistbench.core.params import CALL
 from mnistbench.gate.messages import Job
 from mnistbench.gate.sides import failures
@@ -336,12 +335,8 @@ class Side:
 
 
 def _spent_ns() -> int:
-    """Return the CPU time of this process and of its ended children, in nanoseconds.
-
-    It has waited for them.
-    """
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Clock.cpu_ns() + round(1e9 * (ended.ru_utime + ended.ru_stime))
+    """Return the CPU time of this process and of its ended children, in nanoseconds."""
+    return Clock.cpu_ns() + round(1e9 * ended_children_s())
 
 
 def _count_imports(side: Side) -> None:

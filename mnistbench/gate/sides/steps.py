@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-import resource
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core.machine import ended_children_s
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
 from mnistbench.gate.sides.session import Side
@@ -164,7 +164,7 @@ class Measured:
     """What the measurement of a build has given and taken."""
 
     columns: dict[str, Any]  # samples of this side, as JSON
-    efforts: Efforts  # that the numbers of iterations amount to
+    efforts: Efforts  # numbers of iterations that it made / those of ALL_ITERATIONS
     timed_s: float  # what the timed iterations of both sides took
     profiled_s: float
 
@@ -403,9 +403,9 @@ def child_processes() -> tuple[bool, float]:
 
     And the CPU time of ended ones, seconds.
     """
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended_s = ended_children_s()
     has_children = True
     with contextlib.suppress(OSError):  # no such files, or a thread has ended meanwhile
         Path("/proc/thread-self/children").read_bytes()
         has_children = any(path.read_bytes() for path in Path("/proc/self/task").glob("*/children"))
-    return has_children, ended.ru_utime + ended.ru_stime
+    return has_children, ended_s

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import importlib.metadata
 import json
-import resource
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -16,7 +15,7 @@ from typing import IO, Any
 
 from mnistbench import __version__
 from mnistbench.core import units
-from mnistbench.core.machine import peak_resident_bytes
+from mnistbench.core.machine import ended_children_s, peak_resident_bytes
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import Job, Selected, Surveyed
 from mnistbench.gate.reach.following import Follower
@@ -341,7 +340,7 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
     Source: proc_pid_stat(5), fields 14 and 15. Of a system without /proc only ended processes are
     known.
     """
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended_s = ended_children_s()
     running = dict[str, list[str]]()
     for task in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # a thread or a child has ended meanwhile
@@ -349,4 +348,4 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
                 running[child] = (
                     Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
                 )
-    return ended.ru_utime + ended.ru_stime, running
+    return ended_s, running

@@ -176,7 +176,7 @@ Build = Mapping[str, SideSample]
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch with both sides, or one pair of launches with a side each."""
+    """One launch: a process for each side, which take turns."""
 
     # 1: all cases. 2: candidates measured again. 3, LONGER: of a qualification, with time added to
     # the head

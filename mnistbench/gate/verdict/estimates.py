@@ -195,8 +195,8 @@ def with_fresh(
 
     Their bounds are from the launches of both stages.
 
-    Effects that were measured once and those measured again are two groups; each takes half of the
-    risk of a wrong bound.
+    Quantities that were measured once and those measured again are two groups; each takes half of
+    the risk of a wrong bound.
     """
     if not second:
         return list(estimates)

@@ -1,1 +1,5 @@
-"""An HTML page that loads nothing: its frame, style sheet and script, and the charts in it."""
+"""An HTML page that loads nothing.
+
+``html_page`` has its frame, with the style sheets and scripts of ``web``; ``charts`` computes the
+geometry of the charts in it.
+"""

@@ -307,7 +307,8 @@ class ForestAxis:
 
     def drawn(self, interval: Interval) -> DrawnInterval:
         """Return the row of an interval."""
-        left, right = self.x(interval.low), self.x(interval.high)
+        left = self.x(interval.low)
+        right = self.x(interval.high)
         middle = FOREST_HEIGHT / 2
         start = "m4-4-4 4 4 4-4-4" if interval.low < self.low else ""
         end = "m-4-4 4 4-4 4" if interval.high > self.high else ""

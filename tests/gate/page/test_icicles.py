@@ -28,7 +28,8 @@ def paths_of(data, names):
     columns = ("depths", "functions", "base_calls", "head_calls", "base_self", "head_self")
     for depth, function, *numbers in zip(*(data[name] for name in columns), strict=True):
         here[depth:] = [names[function][0]]
-        calls, times = numbers[:2], [ns * data["unit_ns"] for ns in numbers[2:]]
+        calls = numbers[:2]
+        times = [ns * data["unit_ns"] for ns in numbers[2:]]
         paths[tuple(here)] = (*calls, *times)
     return paths
 

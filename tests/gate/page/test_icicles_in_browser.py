@@ -107,7 +107,8 @@ def test_it_is_drawn_when_its_case_is_opened(opened):
 
 
 def test_a_path_is_below_the_one_that_it_continues(panel):
-    caller, called = place(panel, READ), place(panel, SPLIT)
+    caller = place(panel, READ)
+    called = place(panel, SPLIT)
     assert called["y"] >= caller["y"] + caller["height"]
     assert caller["x"] <= called["x"]
     assert called["x"] + called["width"] <= caller["x"] + caller["width"] + 1
@@ -280,7 +281,8 @@ def test_a_search_marks_boxes_tells_their_time_and_filters_the_table(panel):
     ]
     assert opacity[0] == 1 > opacity[1]
     # The inner call is a part of the outer one.
-    base, head = 1_020_000 / 2_320_000, 2_040_000 / HEAD_NS
+    base = 1_020_000 / 2_320_000
+    head = 2_040_000 / HEAD_NS
     assert panel.locator("p[role=status]").text_content() == (
         f"1 of 8 rows; 2 paths have {units.percent(base)} of the time of the base "
         f"and {units.percent(head)} of the time of the head"

@@ -150,7 +150,8 @@ def test_an_address_with_a_case_opens_it(browser, address, tmp_path):
 def test_each_interval_is_drawn_around_its_change_and_right_of_no_change_if_slower(opened):
     row = opened.locator("tr.case").first
     boxes = [row.locator(part).bounding_box() for part in ("svg > path", "circle", "use")]
-    left, right = boxes[0]["x"], boxes[0]["x"] + boxes[0]["width"]
+    left = boxes[0]["x"]
+    right = left + boxes[0]["width"]
     middle, zero = (box["x"] + box["width"] / 2 for box in boxes[1:])
     assert zero < left <= middle <= right
 

@@ -85,7 +85,8 @@ def test_the_page(golden, scenes, scene):
 @pytest.mark.parametrize("scene", SCENES)
 def test_the_outcome_and_its_limitations_are_those_of_every_report(scenes, scene):
     root = page_of(scenes[scene])
-    sentence, lines = last_line(scenes[scene]), lines_of(root)
+    sentence = last_line(scenes[scene])
+    lines = lines_of(root)
     [outcome] = root.all("h2")
     assert sentence.startswith(outcome.text)
     limitations = sentence.removeprefix(outcome.text).removeprefix("; ")

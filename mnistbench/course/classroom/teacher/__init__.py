@@ -1,4 +1,5 @@
 """What a teacher does with the submissions of a class.
 
-Read, rank and compare them, measure the best again.
+``cohort`` reads, ranks and compares them, which ``merge_command`` shows; ``rerun_command`` measures
+the best again; ``demo_command`` generates a class.
 """

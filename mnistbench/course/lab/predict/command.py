@@ -132,7 +132,7 @@ def answered(
 
     They have the kept ones that they lack.
     """
-    known = {name: getattr(empty, name) for name in ("student", "made", "dataset", "cores")}
+    known = {name: getattr(empty, name) for name in ("student", "made_at", "dataset", "cores")}
     if file and not file.exists():
         replace_file(file, toml(empty, to_ask).encode())
         raise UsageError(

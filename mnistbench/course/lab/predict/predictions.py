@@ -103,7 +103,7 @@ class Predictions:
     """The answers of a student: question -> answer. Unanswered questions are left out."""
 
     student: str
-    made: str  # time in UTC, ISO 8601
+    made_at: str  # time in UTC, ISO 8601
     dataset: str
     cores: int  # of the machine
     answers: Mapping[str, Answer]
@@ -248,7 +248,7 @@ def toml(predictions: Predictions, questions: Mapping[str, str]) -> str:
 
     So is a question without an answer.
     """
-    head = {name: getattr(predictions, name) for name in ("student", "made", "dataset", "cores")}
+    head = {name: getattr(predictions, name) for name in ("student", "made_at", "dataset", "cores")}
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()
     ] + ["", "[answers]"]

@@ -19,7 +19,16 @@ from mnistbench.course.lab.sentences import (
     main_place,
     ranked_operations,
 )
-from mnistbench.course.lab.sheets import KINDS, Cell, CitedNumber, Sheet, Sheets, Word, ratio, share
+from mnistbench.course.lab.sheets import (
+    Cell,
+    CitedNumber,
+    Sheet,
+    Sheets,
+    Word,
+    number_column,
+    ratio,
+    share,
+)
 from mnistbench.showing.table import Column
 from mnistbench.showing.text import Code
 
@@ -169,12 +178,10 @@ _COLUMNS: tuple[Column[Outcome], ...] = (
     Column(None, lambda row: row.question.key, key="question"),
     Column(None, lambda row: " ".join(map(str, row.predicted)), key="predicted"),
     Column(None, lambda row: row.measured if row.number is None else row.number, key="measured"),
-    Column(None, lambda row: int(row.inside is not None), KINDS["count"], "judged"),
-    Column(
-        None, lambda row: None if row.inside is None else int(row.inside), KINDS["count"], "inside"
-    ),
-    Column(None, lambda row: int(row.relative_width is not None), KINDS["count"], "with_width"),
-    Column(None, lambda row: row.relative_width, KINDS["ratio"], "relative_width"),
+    number_column("count", "judged", lambda row: int(row.inside is not None)),
+    number_column("count", "inside", lambda row: None if row.inside is None else int(row.inside)),
+    number_column("count", "with_width", lambda row: int(row.relative_width is not None)),
+    number_column("ratio", "relative_width", lambda row: row.relative_width),
 )
 
 

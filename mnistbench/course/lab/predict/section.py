@@ -73,7 +73,7 @@ def predictions_section(
     ]
     rows = [_row(outcome, texts) for outcome in sheet.rows]
     parts: list[Part] = [
-        texts.text("predictions", "made", student=predictions.student, time=predictions.made),
+        texts.text("predictions", "made", student=predictions.student, time=predictions.made_at),
         texts.rows(texts.plain("caption", "predictions"), headings, rows, (sheet.file,)),
         *_calibrated(sheet, texts),
     ]

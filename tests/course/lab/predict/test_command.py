@@ -74,7 +74,7 @@ def test_every_question_is_asked_and_the_answers_are_kept(typed, tmp_path, capsy
     )
     predictions = read(tmp_path / "mnistbench-lab" / PREDICTIONS)
     assert (predictions.student, predictions.dataset, predictions.cores) == ("s1", "digits", 2)
-    assert dt.datetime.fromisoformat(predictions.made) >= before
+    assert dt.datetime.fromisoformat(predictions.made_at) >= before
     assert predictions.answers["image"] == (2, 5, 12)
     assert predictions.answers["operation_drawn"] == ("convolution", "addmm")
     assert list(predictions.answers) == list(ASKED)
@@ -239,12 +239,12 @@ def test_a_name_that_no_submission_may_have_is_refused_before_the_lab(run_predic
 
 def test_the_time_is_that_of_the_command_not_of_the_file(run_predict, tmp_path):
     (tmp_path / "mine.toml").write_text(
-        'made = "1999-01-01"\n[answers]\nimage = [2, 5, 12]\n', encoding="utf-8"
+        'made_at = "1999-01-01"\n[answers]\nimage = [2, 5, 12]\n', encoding="utf-8"
     )
     assert run_predict("--student", "s1", "--from", "mine.toml")[0] == 0
     time_of_file = tomllib.loads(
         (tmp_path / "mnistbench-lab" / PREDICTIONS).read_text(encoding="utf-8")
-    )["made"]
+    )["made_at"]
     assert time_of_file > "2026"
 
 

@@ -24,7 +24,7 @@ from mnistbench.course.lab.predict.predictions import (
     toml,
 )
 
-HEAD = {"student": "s1", "made": "2026-11-25T07:00:00+00:00", "dataset": "digits", "cores": 2}
+HEAD = {"student": "s1", "made_at": "2026-11-25T07:00:00+00:00", "dataset": "digits", "cores": 2}
 NEEDED = "needs [low, best guess, high], from 0 to 1000000, ascending"
 NONE = Predictions(**HEAD, answers={})
 TEXTS = {key: f"What about {key}?" for key in ASKED}
