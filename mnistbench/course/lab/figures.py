@@ -40,6 +40,9 @@ STACKED = 6
 _GREY = "#B8BEC5"
 #: Axes whose lines have a colour and a marker each.
 _LINES = {"prop_cycle": cycler(color=COLOURS, marker=[*"osD^vPX"])}
+#: Where a legend hides least. If it is not given, matplotlib warns where it takes a second to find
+#: it, as on a busy machine.
+_FREE_PLACE = "best"
 
 #: matplotlib's own font, which has Latin, Greek and Cyrillic letters.
 _DEFAULT_FONT = "DejaVu Sans"
@@ -314,7 +317,7 @@ class Figures:
             axes.set(xlabel=self._label("batch_size"), ylabel=self._label("per_epoch"))
             axes.set_title(self._label(phase), fontsize=10, loc="left")
             if phase == "train":
-                axes.legend()
+                axes.legend(loc=_FREE_PLACE)
 
     def _first_iterations(self, figure: Figure, findings: Findings) -> None:
         calls = [call for call in findings.first_iterations if call.weights == UNTRAINED]
@@ -331,7 +334,7 @@ class Figures:
         axes.set_xticks(range(len(calls)), names, fontsize=8)
         _logarithmic_values(axes)
         axes.set_ylabel(self._label("time"))
-        axes.legend()
+        axes.legend(loc=_FREE_PLACE)
 
     def machines(self, machines: Mapping[str, Findings]) -> None:
         """Draw the time per sample of a training step, with a line per machine and place."""

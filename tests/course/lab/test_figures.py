@@ -1,8 +1,11 @@
 """Figures: drawn from any findings, in Chinese only where a font is installed."""
 
 import dataclasses
+import itertools
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 
+import matplotlib.legend
 import pytest
 from lab_builders import cluster, laptop, without_device_view, without_numbers
 from matplotlib import font_manager
@@ -34,6 +37,13 @@ def test_every_figure_is_drawn_as_svg_and_png(tmp_path):
     for name in drawing.drawn:
         assert ET.parse(tmp_path / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_machine_that_takes_seconds_for_a_legend_draws_without_a_warning(tmp_path, monkeypatch):
+    clock = SimpleNamespace(perf_counter=itertools.count(0, 10).__next__)
+    monkeypatch.setattr(matplotlib.legend, "time", clock)
+    findings = laptop()
+    Figures(tmp_path, Texts("en")).draw(findings, sheets_of(findings))
 
 
 @pytest.mark.versions
