@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ from mnistbench.gate.budget import (
 from mnistbench.gate.causes.profiles import measure_profiles
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, capture, stage_home
+from mnistbench.gate.listing import Listings
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, PREFIX, SIZE, newest, qualify
 from mnistbench.gate.reach.compared import ComparedCode
@@ -45,9 +46,12 @@ from mnistbench.gate.statistics.raw_samples import (
     INTERRUPTED,
     LONGER,
     End,
+    GateHeader,
+    NotSavedError,
     Recorded,
     Reproducer,
     append,
+    create,
 )
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import is_settled
@@ -123,9 +127,8 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
                 qualified = newest(files, header.machine, header.sides.common)
                 header = replace(header, qualified=qualified)
             prefix = PREFIX * options.qualify + options.shard.prefix
-            measured = Recorded(_new_file(options.storage, prefix), header, [])
-            plan = _with_efforts(options, plan, budget, measured)
-            append(measured.path, header.line())
+            plan = _with_efforts(options, plan, budget, header.sides)
+            measured = Recorded(_new_file(options.storage, prefix, header), header, [])
             rounds = Rounds(plan, budget, measured, log, progress, seed)
             yield _Gate(options, rounds, budget, measured, code, progress, seed)
 
@@ -142,7 +145,7 @@ def _check(options: GateOptions, here: Path) -> None:
         )
     if options.base:
         trees.commit_of(here, options.base)
-    _new_file(options.storage)
+    _make_folder(options.storage)
 
 
 def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
@@ -169,7 +172,7 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
     )
 
 
-def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, measured: Recorded) -> Plan:
+def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listings) -> Plan:
     """Choose how much a launch measures; check that the fewest launches fit into the budget.
 
     By the time of each case's calls in the survey.
@@ -177,7 +180,6 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, measured: Re
     Raises:
         LaunchError: they do not.
     """
-    sides = measured.header.sides
     if not sides.common:
         return plan
     budget.at_once = launches_at_once(plan, sides)
@@ -233,14 +235,17 @@ class _Gate:
             end = measure_cases(cases) if cases else self._without_cases()
         except KeyboardInterrupt:
             end = INTERRUPTED
-        except LaunchError as error:
+        except (LaunchError, NotSavedError) as error:
             if cases and not self._measured.launches:
                 raise
             end = End(str(error), broken_off=True)
         elapsed_s = round(monotonic() - self._budget.began, 3)
         end = replace(end, elapsed_s=elapsed_s, parts_s=self._budget.parts_s())
+        try:
+            append(self._measured.path, end.line())
+        except NotSavedError as error:  # what was measured is reported nevertheless
+            end = replace(end, cut_short=str(error), broken_off=True)
         self._measured.end = end
-        append(self._measured.path, end.line())
         return end
 
     def _verdict(self) -> Verdict:
@@ -469,8 +474,8 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _new_file(storage: Path, prefix: str = "") -> Path:
-    """Return the path of a file that does not exist yet."""
+def _make_folder(storage: Path) -> Path:
+    """Make the folder of the files of gates, and return it."""
     folder = storage / "gate"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -478,9 +483,16 @@ def _new_file(storage: Path, prefix: str = "") -> Path:
         raise UsageError(
             f"--storage: {folder} cannot be written ({error.strerror}); name another folder"
         ) from None
+    return folder
+
+
+def _new_file(storage: Path, prefix: str, header: GateHeader) -> Path:
+    """Create a file with this header, which no other gate has, and return its path."""
+    folder = _make_folder(storage)
     stamp = datetime.now(UTC).strftime("%Y%m%d_%H%M%S")
     for number in range(100):
         path = folder / f"{prefix}{stamp}{f'_{number}' if number else ''}{ENDING}"
-        if not path.exists():
+        with suppress(FileExistsError):
+            create(path, header.line())
             return path
     raise UsageError(f"{folder}: has 100 files of this second; run the gate again")
