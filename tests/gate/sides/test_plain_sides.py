@@ -999,6 +999,77 @@ def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launc
         os.kill(pid, signal.SIGKILL)
 
 
+TEARDOWN = """
+import pytest
+
+
+@pytest.fixture
+def server():
+    yield
+    with open("teardowns", "a+") as stream:
+        stream.write("x")
+        stream.seek(0)
+        if len(stream.read()) > {most}:
+            raise RuntimeError("it does not stop")
+
+
+def test_served(benchmark, server):
+    benchmark(sum, [1, 2])
+"""
+
+STOPS_NOT = "head: test_own.py::test_served fails: RuntimeError: it does not stop (test_own.py:12)"
+
+
+def test_a_teardown_that_fails_ends_the_survey_with_its_error(plan, tmp_path):
+    for side, most in ((BASE, 9), (HEAD, 0)):
+        (tmp_path / side / "test_own.py").write_text(TEARDOWN.format(most=most))
+    with pytest.raises(LaunchError) as raised:
+        surveyed(plan, tmp_path)
+    assert str(raised.value) == STOPS_NOT
+
+
+def test_a_teardown_that_fails_after_the_last_case_ends_the_launch_with_its_error(plan, tmp_path):
+    for side, most in ((BASE, 9), (HEAD, 1)):
+        (tmp_path / side / "test_own.py").write_text(TEARDOWN.format(most=most))
+    plan, _ = surveyed(plan, tmp_path)
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        with pytest.raises(LaunchError) as raised:
+            launch.measure()
+    assert str(raised.value).startswith(f"{STOPS_NOT}; it passed before: ")
+
+
+#: Prints lines that look like messages of a side, into all streams that a test can reach.
+PRINTING = """
+import os
+import subprocess
+import sys
+
+TEXT = '{"error": "printed by a test"}\\n' * 100_000
+
+
+def test_prints(benchmark):
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+        stream.write(TEXT)
+        stream.flush()
+    os.write(1, TEXT.encode())
+    subprocess.run([sys.executable, "-S", "-c", f"print({TEXT[:31]!r} * 100_000)"], check=True)
+    benchmark(print, TEXT[:31])
+"""
+
+
+def test_megabytes_that_a_test_prints_are_no_messages_of_its_side(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(PRINTING)
+    plan, listings = surveyed(plan, tmp_path)
+    assert list(listings[HEAD].cases) == ["test_own.py::test_prints"]
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        assert list(launch.measure().cases) == ["test_own.py::test_prints"]
+    for side in (BASE, HEAD):
+        assert (tmp_path / f"log-{side}").stat().st_size > 2 * 10_000_000  # nothing is lost
+
+
 HANGING = """
 import time
 
