@@ -4,10 +4,12 @@ None of these projects has torch.
 """
 
 import contextlib
+import importlib.util
 import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -822,8 +824,39 @@ def test_setup(benchmark):
 """
 
 
+#: Imports while no other module is executed: of a module outside of the tree, of a compiled module,
+#: and by Python's own loader.
+PLUGINS = """
+pytest_plugins = ["outside", "_zoneinfo"]
+
+
+def pytest_configure():
+    import late
+"""
+
+#: A package outside of the tree in place of the standard library's, whose compiled part imports it.
+ZONEINFO = {
+    "__init__.py": "",
+    "_common.py": "from spinning_clock import spin\n\nspin(40)\n",
+    "_tzpath.py": "def find_tzfile(key): ...\n",
+}
+
+
 def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
+    compiled = Path(importlib.util.find_spec("_zoneinfo").origin)
+    is_built_in = not compiled.is_file()  # as in a Python that is one file
+    package = tmp_path / "packages" / "zoneinfo"
+    package.mkdir(parents=True)
+    for name, text in ZONEINFO.items():
+        (package / name).write_text(text)
+    (package.parent / "outside.py").write_text("from spinning_clock import spin\n\nspin(1_000)\n")
+    paths = {"PYTHONPATH": str(package.parent)}
+    plan = replace(plan, variables={BASE: paths, HEAD: paths})
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
+        if not is_built_in:
+            shutil.copy(compiled, tmp_path / side)
+        (tmp_path / side / "conftest.py").write_text(PLUGINS)
+        (tmp_path / side / "late.py").write_text("from spinning_clock import spin\n\nspin(5)\n")
         (tmp_path / side / "spinning_clock.py").write_text(CLOCK)
         (tmp_path / side / "own.py").write_text(
             f"from spinning_clock import spin\n\nspin({import_ms})\n"
@@ -845,7 +878,7 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
             "first iteration": {body, setup},
         }
         expected = {
-            ("import", "all cases"): import_ms + 15,
+            ("import", "all cases"): import_ms + 15 + (0 if is_built_in else 40) + 5,
             ("shared fixtures", "all cases"): 20,
             ("setup", body): 25,
             ("setup", setup): 30,
