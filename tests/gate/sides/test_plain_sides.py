@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -1298,14 +1297,3 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
             if "keys" in base:
                 assert json.dumps(base["calls"]) == json.dumps(head["calls"])
                 assert all(calls == round(calls) for calls in base["calls"])
-
-
-def test_the_code_of_the_gate_that_a_plain_suite_loads_has_no_torch(tmp_path):
-    program = (
-        "import sys; from mnistbench.gate import launcher, flow; from mnistbench.gate.sides import "
-        "worker; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd()
-    )
-    assert "torch" not in done.stdout
