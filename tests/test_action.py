@@ -166,7 +166,7 @@ def _run(contexts, variables, seen, artifact):
     outputs = {}
     upload = None
     for step in STEPS:
-        if not _holds(step.get("if", "success()"), contexts, failed):
+        if not _runs(step, contexts, failed):
             continue
         if "uses" in step:
             upload = {name: _filled(value, contexts) for name, value in step["with"].items()}
@@ -213,33 +213,28 @@ def _run(contexts, variables, seen, artifact):
 
 
 def _filled(value, contexts):
-    return re.sub(r"\$\{\{ ([a-z_.-]+) \}\}", lambda found: contexts.get(found[1], ""), str(value))
+    return re.sub(r"\$\{\{ ([a-z_.-]+) \}\}", lambda name: contexts.get(name[1], ""), str(value))
 
 
-def _holds(condition, contexts, failed):
-    """Evaluate a condition of a step.
+#: A condition of a step, which GitHub alone can evaluate -> what it means, by hand. All of them
+#: hold after a failure, too.
+CONDITIONS = {
+    "${{ !cancelled() && steps.gate.outputs.folder != '' }}": lambda contexts: (
+        contexts.get("steps.gate.outputs.folder", "") != ""
+    ),
+    "${{ !cancelled() && inputs.comment == 'true' && inputs.shard == '' && "
+    "github.event_name == 'pull_request' && steps.gate.outputs.report != '' }}": lambda contexts: (
+        contexts["inputs.comment"] == "true"
+        and contexts["inputs.shard"] == ""
+        and contexts["github.event_name"] == "pull_request"
+        and contexts.get("steps.gate.outputs.report", "") != ""
+    ),
+}
 
-    Names, texts, ``==``, ``!=``, ``&&`` and functions of the state of the job.
 
-    Without such a function, a step is skipped after a failure.
-    """
-    if failed and "()" not in condition:
-        return False
-    words = re.findall(
-        r"'[^']*'|&&|[!=]=|!?[a-z_.]+(?:\(\))?", condition.removeprefix("${{").removesuffix("}}")
-    )
-    known = {
-        "&&": "and",
-        "==": "==",
-        "!=": "!=",
-        "!cancelled()": "True",
-        "success()": str(not failed),
-    }
-    evaluated = [
-        known[word] if word in known else word if word[0] == "'" else repr(contexts.get(word, ""))
-        for word in words
-    ]
-    return eval(" ".join(evaluated))
+def _runs(step, contexts, failed):
+    """Whether a step runs; one without a condition runs unless another one has failed."""
+    return CONDITIONS[step["if"]](contexts) if "if" in step else not failed
 
 
 # ---- Steps ---------------------------------------------------------------------------------------

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
 
+import builders
 import forks
+import gate_builders
 import pytest
+import trace_builders
 
 import mnistbench
 from mnistbench import cli
@@ -116,3 +123,54 @@ def test_fields_of_settings_are_options_with_help():
         for name, option in options.items():
             assert option.help, (module, name)
             assert not option.help.endswith("."), (module, name)
+
+
+# ---- What does not import torch ------------------------------------------------------------------
+
+#: Commands that only read and show; they run one after the other.
+SHOWING = (
+    ("list",),
+    ("history", "step convnet-b16-cpu on digits"),
+    ("compare", "1", "2"),
+    ("report", "1", "--output", "page.html"),
+    ("export", "1"),
+    ("trace", "trace.json.gz"),
+    ("judge", "samples.jsonl.gz"),
+)
+
+#: Prints each command, or import, after which torch is imported.
+PROGRAM = """
+import contextlib, io, json, sys
+
+from mnistbench.cli import main
+
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = main(command)
+    print(command[0], code, "torch" in sys.modules)
+from mnistbench.gate import flow
+from mnistbench.gate.sides import worker
+print("gate", 0, "torch" in sys.modules)
+"""
+
+
+def test_commands_that_show_and_the_gate_of_plain_tests_do_not_import_torch(alone):
+    folder = Path(".benchmarks/machine")
+    folder.mkdir(parents=True)
+    for number in (1, 2):
+        saved = builders.saved_file(
+            builders.case_record(), datetime=f"2026-11-20T10:0{number}:00+00:00"
+        )
+        (folder / f"{number:04}_x.json").write_text(json.dumps(saved), encoding="utf-8")
+    trace_builders.trace_file(Path(), trace_builders.network(), name="trace.json.gz")
+    gate_builders.write(Path("samples.jsonl.gz"), gate_builders.series())
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(SHOWING)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{command[0]} 0 False" for command in (*SHOWING, ("gate",))
+    ]

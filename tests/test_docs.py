@@ -1,6 +1,6 @@
 """The documentation agrees with the code, and the commands that it shows run.
 
-Commands that measure or train run until they would begin with it, and ``pytest`` collects only.
+Commands that measure or train only run until they would begin with it, and ``pytest`` collects.
 The tests of each command and tests/integration run them in full.
 """
 
@@ -167,34 +167,97 @@ class WouldMeasureError(Exception):
     """Raised in place of a measurement of minutes."""
 
 
-#: Commands that measure or train.
-MEASURING = (
-    "bisect",
-    "class",
-    "gate",
-    "lab",
-    "profile",
-    "reproduce",
-    "scale",
-    "study",
-    "train",
-)
+def measure(*_, **__):
+    """Stand for whatever measures, as soon as a command comes to it."""
+    raise WouldMeasureError
 
+
+#: Command -> what is replaced by ``measure``: where it measures, trains, or reads what that leaves.
+MEASUREMENTS = {
+    "bisect": ("gate.commands.bisect.measure",),
+    "class": (
+        "course.classroom.submission.pack",
+        "course.classroom.teacher.merge_command.gather",
+        "course.classroom.teacher.rerun_command.gather",
+    ),
+    "gate": ("gate.commands.gate.measure", "gate.commands.gate.measure_same_code"),
+    "lab": (
+        "course.lab.command._measure",
+        "course.lab.command._merge",
+        "course.lab.predict.command.answered",
+        "course.classroom.score_command.measure",
+        "course.classroom.check_command.read",
+    ),
+    "profile": ("profile.run.profile_case",),
+    "reproduce": (
+        "gate.reproducers.command.interpreters",  # would download PyTorch
+        "gate.reproducers.command.measure",
+    ),
+    "scale": ("train.scale.command.measured",),
+    "study": tuple(
+        f"course.studies.{name}.measurement.study"
+        for name in ("convolution", "graph", "locality", "memory")
+    ),
+    "train": ("train.run.run",),
+}
+
+#: Commands that need no saved runs and write into the current folder.
+IN_EMPTY_FOLDER = ("lab", "profile", "train")
 
 #: Options of a training that takes a second.
 SHORT = ["--dataset=digits", "--model=lenet5", "--batch-size=512", "--no-accel"]
 
 
-def without_download(words):
-    """Return a command that trains, with a dataset that need not be downloaded.
-
-    A run that it continues is begun with it.
-    """
+def name_small_dataset(words, _):
+    """Train with a dataset that need not be downloaded; begin a run that the command continues."""
     if "--resume" not in words:
         return [*words, "--dataset=digits"]
     begun = words[words.index("--resume") + 1]
     assert cli.main(["train", *SHORT, "--epochs=1", "--output", begun]) == EXIT_PASSED
     return [*words, "--epochs=2"]
+
+
+def list_two_releases(words, monkeypatch):
+    """Let the releases be those that the command names, without a look at the package index."""
+    monkeypatch.setattr(
+        "mnistbench.gate.commands.bisect.releases", lambda wanted: (wanted.first, wanted.last)
+    )
+    return words
+
+
+def write_reproducer(words, _):
+    path = Path(words[1])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    row = reproducer_builders.row()
+    path.write_text(script(reproducer_builders.header(), [row], [row]), encoding="utf-8")
+    return words
+
+
+def write_shards(words, _):
+    """Write the files of eight shards; name them as a shell does."""
+    tests = tuple(f"t.py::test_{number}" for number in range(8))
+    for shard in (raw_samples.Shard(number, 8, tests) for number in range(1, 9)):
+        [case] = shard.own()
+        path = Path(words[1].replace("shard-*-of-8_*", f"{shard.prefix}20261124_103105"))
+        launches = gate_builders.series({case: gate_builders.Measured()}, count=10)
+        gate_builders.write(path, launches, labels={case: case}, shard=shard)
+    return ["judge", *map(str, Path().glob(words[1]))]
+
+
+def write_samples(words, _):
+    if words[1:] and words[1].endswith(raw_samples.ENDING):
+        gate_builders.write(Path(words[1]), gate_builders.series())
+    return words
+
+
+#: Command -> what prepares the files that it names, and returns its words.
+PREPARATIONS = {
+    "bisect": list_two_releases,
+    "judge": write_shards,
+    "report": write_samples,
+    "reproduce": write_reproducer,
+    "train": name_small_dataset,
+}
 
 
 def write_traces(words):
@@ -213,70 +276,42 @@ def write_traces(words):
             trace_builders.trace_file(Path(word), trace_builders.network(), distributedInfo=info)
 
 
-def measure(*_, **__):
-    """Stand for whatever measures, as soon as a command comes to it."""
-    raise WouldMeasureError
+@pytest.fixture
+def run_shown(saved_runs, tmp_path, monkeypatch, capsys):
+    """Run a command beside the files that it names; return its exit code and what it prints."""
 
-
-@pytest.mark.parametrize("words", OURS, ids=named)
-def test_a_shown_command_runs(words, saved_runs, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path if words[0] in ("train", "profile", "lab") else saved_runs)
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    if words[0] == "profile":
-        monkeypatch.setattr("mnistbench.profile.run.profile_case", measure)
-    if words[0] == "train":
-        words = without_download(words)
+    def run(words):
+        name = words[0]
+        monkeypatch.chdir(tmp_path if name in IN_EMPTY_FOLDER else saved_runs)
+        monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+        if name in PREPARATIONS:
+            words = PREPARATIONS[name](words, monkeypatch)
+        write_traces(words)
         capsys.readouterr()
-        monkeypatch.setattr("mnistbench.train.run.run", measure)
-    for where in (
-        "train.scale.command.measured",
-        "course.studies.convolution.measurement.study",
-        "course.studies.locality.measurement.study",
-        "course.studies.memory.measurement.study",
-        "course.studies.graph.measurement.study",
-        "gate.commands.gate.measure",
-        "gate.commands.gate.measure_same_code",
-        "gate.commands.bisect.measure",
-        "gate.reproducers.command.measure",
-        "course.lab.command._measure",
-        "course.lab.command._merge",
-        "course.lab.predict.command.answered",
-        "course.classroom.score_command.measure",
-        "course.classroom.check_command.read",
-        "course.classroom.teacher.merge_command.gather",
-        "course.classroom.teacher.rerun_command.gather",
-        "course.classroom.submission.pack",
-    ):
-        monkeypatch.setattr(f"mnistbench.{where}", measure)
-    monkeypatch.setattr(
-        "mnistbench.gate.commands.bisect.releases", lambda wanted: (wanted.first, wanted.last)
-    )
-    # It would download PyTorch.
-    monkeypatch.setattr("mnistbench.gate.reproducers.command.interpreters", measure)
-    if words[0] == "reproduce":
-        path = Path(words[1])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        row = reproducer_builders.row()
-        path.write_text(script(reproducer_builders.header(), [row], [row]), encoding="utf-8")
-    if words[0] == "judge":
-        tests = tuple(f"t.py::test_{number}" for number in range(8))
-        for shard in (raw_samples.Shard(number, 8, tests) for number in range(1, 9)):
-            [case] = shard.own()
-            path = Path(words[1].replace("shard-*-of-8_*", f"{shard.prefix}20261124_103105"))
-            launches = gate_builders.series({case: gate_builders.Measured()}, count=10)
-            gate_builders.write(path, launches, labels={case: case}, shard=shard)
-        words = ["judge", *map(str, Path().glob(words[1]))]
-    if words[0] == "report" and words[1:] and words[1].endswith(raw_samples.ENDING):
-        gate_builders.write(Path(words[1]), gate_builders.series())
-    write_traces(words)
-    code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
-    shown = capsys.readouterr()
-    if words[0] in MEASURING:
-        assert "WouldMeasureError" in shown.err
-    else:
-        assert code in (EXIT_PASSED, EXIT_REGRESSED), shown.err
-        assert shown.out or "--output" in words
-        assert shown.err == ""
+        for where in MEASUREMENTS.get(name, ()):
+            monkeypatch.setattr(f"mnistbench.{where}", measure)
+        code = cli.main([*words[: words.index("--")], "--"] if "--" in words else words)
+        return code, capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "words", [words for words in OURS if words and words[0] in MEASUREMENTS], ids=named
+)
+def test_a_shown_command_is_accepted_until_it_would_measure(run_shown, words):
+    _, shown = run_shown(words)
+    assert "WouldMeasureError" in shown.err
+
+
+@pytest.mark.parametrize(
+    "words", [words for words in OURS if not words or words[0] not in MEASUREMENTS], ids=named
+)
+def test_a_shown_command_that_measures_nothing_runs(run_shown, words):
+    code, shown = run_shown(words)
+    assert code in (EXIT_PASSED, EXIT_REGRESSED), shown.err
+    assert shown.out or "--output" in words
+    assert shown.err == ""
 
 
 @pytest.mark.parametrize("words", first("torchrun"), ids=named)

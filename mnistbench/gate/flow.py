@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,13 +31,23 @@ from mnistbench.gate.budget import (
 from mnistbench.gate.causes.profiles import profiles_of
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, stage_home
+from mnistbench.gate.listing import Listings
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
 from mnistbench.gate.qualification import PREFIX, least_launches, measure_to_qualify, newest
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reproducers.write import reproducers_of
 from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
 from mnistbench.gate.statistics.quantities import Quantity, quantities
-from mnistbench.gate.statistics.raw_samples import ENDING, INTERRUPTED, End, Recorded, append
+from mnistbench.gate.statistics.raw_samples import (
+    ENDING,
+    INTERRUPTED,
+    End,
+    GateHeader,
+    NotSavedError,
+    Recorded,
+    append,
+    create,
+)
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import is_settled
 from mnistbench.gate.verdict.findings import least_fresh, looks
@@ -99,9 +109,8 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
                 qualified = newest(files, header.machine, header.sides.common)
                 header = replace(header, qualified=qualified)
             prefix = PREFIX * options.qualify + options.shard.prefix
-            measured = Recorded(_new_file(options.storage, prefix), header, [])
-            plan = _with_efforts(options, plan, budget, measured)
-            append(measured.path, header.line())
+            plan = _with_efforts(options, plan, budget, header.sides)
+            measured = Recorded(_new_file(options.storage, prefix, header), header, [])
             rounds = Rounds(plan, budget, measured, log, progress, seed)
             yield _Gate(options, rounds, code)
 
@@ -146,7 +155,7 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
     )
 
 
-def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, measured: Recorded) -> Plan:
+def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listings) -> Plan:
     """Choose how much a launch measures; check that the fewest launches fit into the budget.
 
     By the time of each case's calls in the survey.
@@ -154,7 +163,6 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, measured: Re
     Raises:
         LaunchError: they do not.
     """
-    sides = measured.header.sides
     if not sides.common:
         return plan
     budget.at_once = launches_at_once(plan, sides)
@@ -206,14 +214,17 @@ class _Gate:
             end = measure_cases(cases) if cases else self._without_cases()
         except KeyboardInterrupt:
             end = INTERRUPTED
-        except LaunchError as error:
+        except (LaunchError, NotSavedError) as error:
             if cases and not self._rounds.measured.launches:
                 raise
             end = End(str(error), broken_off=True)
         elapsed_s = round(monotonic() - self._rounds.budget.began, 3)
         end = replace(end, elapsed_s=elapsed_s, parts_s=self._rounds.budget.parts_s())
+        try:
+            append(self._rounds.measured.path, end.line())
+        except NotSavedError as error:  # what was measured is reported nevertheless
+            end = replace(end, cut_short=str(error), broken_off=True)
         self._rounds.measured.end = end
-        append(self._rounds.measured.path, end.line())
         return end
 
     def _verdict(self) -> Verdict:
@@ -347,13 +358,15 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _new_file(storage: Path, prefix: str) -> Path:
-    """Return the path of a file that does not exist yet."""
+def _new_file(storage: Path, prefix: str, header: GateHeader) -> Path:
+    """Create a file with this header, which no other gate has, and return its path."""
     folder = storage / "gate"
-    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # the file cannot be created then, which says why
+        folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now(UTC).strftime("%Y%m%d_%H%M%S")
     for number in range(100):
         path = folder / f"{prefix}{stamp}{f'_{number}' if number else ''}{ENDING}"
-        if not path.exists():
+        with suppress(FileExistsError):
+            create(path, header.line())
             return path
     raise UsageError(f"{folder}: has 100 files of this second; run the gate again")

@@ -9,10 +9,11 @@ import math
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,9 @@ from pathlib import Path
 import gate_builders
 import pytest
 import reproducer_builders
+from full_disks import NO_ROOM, largest_file
 
+from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import flow, launcher, qualification, rounds, surveying, words
 from mnistbench.gate.budget import LEAST_EFFORT
@@ -55,7 +58,7 @@ from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
-from mnistbench.showing.output import render
+from mnistbench.showing.output import EXIT_REGRESSED, EXIT_UNJUDGED, render
 from mnistbench.showing.progress import Progress
 
 #: The id of the first of two cases.
@@ -1651,6 +1654,74 @@ def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gat
     with pytest.raises(LaunchError, match=r"^head: RuntimeError: boom$"):
         gate()
     assert launches.started == []
+
+
+# ---- Storage that fails --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gate_command(gate, launches, here, tmp_path, monkeypatch, capsys):
+    """Run the command with these launches; return its exit code, report and samples' path."""
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+    def run():
+        options = ["--base-dir", str(tmp_path / "base"), "--storage", str(tmp_path / "storage")]
+        code = cli.main(["gate", *options, "--launches=9"])
+        printed = capsys.readouterr()
+        [path] = re.findall(r"^raw samples: (.*?); ", printed.err, re.MULTILINE)
+        assert "Traceback" not in printed.err
+        assert launches.running == 0
+        return code, printed.out, Path(path)
+
+    return run
+
+
+def test_a_gate_whose_disk_gets_full_reports_and_keeps_what_it_has_measured(
+    gate_command, launches, tmp_path
+):
+    with ExitStack() as full:
+
+        def fill():
+            [path] = (tmp_path / "storage/gate").iterdir()
+            full.enter_context(largest_file(path.stat().st_size + 500))
+
+        launches.before[9] = fill
+        code, shown, path = gate_command()
+    reason = f"{path}: cannot be written ({NO_ROOM}); make room, or start where it can be"
+    assert (code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {reason}")
+    assert re.search("^measured: 2 cases, 9 launches", shown, re.MULTILINE)
+    kept = raw_samples.load(path)
+    assert len(kept.launches) == 8
+    assert (kept.end.cut_short, kept.end.broken_off) == (reason, True)
+
+
+def test_a_gate_whose_storage_is_removed_reports_what_it_has_measured(
+    gate_command, launches, tmp_path
+):
+    launches.before[9] = lambda: shutil.rmtree(tmp_path / "storage")
+    code, shown, path = gate_command()
+    reason = "cannot be written (No such file or directory); make room, or start where it can be"
+    assert (code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {path}: {reason}")
+    assert re.search("^measured: 2 cases, 9 launches", shown, re.MULTILINE)
+    assert not path.exists()
+
+
+def test_storage_that_is_removed_at_the_end_leaves_the_regression_in_the_report(
+    gate_command, launches, tmp_path, monkeypatch
+):
+    launches.factors[SLOW] = 1.2
+
+    def remove(*_):
+        shutil.rmtree(tmp_path / "storage")
+        return {}
+
+    monkeypatch.setattr(flow, "profiles_of", remove)
+    code, shown, path = gate_command()
+    assert code == EXIT_REGRESSED
+    assert shown.splitlines()[-1].startswith("regressed: ")
+    assert f"{path}: cannot be written (No such file or directory)" in shown
+    assert not path.exists()
 
 
 # ---- The file's name -----------------------------------------------------------------------------

@@ -341,8 +341,7 @@ def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path
     for build in line["cases"][CASE]:
         for stored in build.values():
             stored["queued_ns"] = [ns // 4 for ns in stored["wall_ns"]]
-    for stored_line in (gate_builders.header().line(), line):
-        raw_samples.append(path, stored_line)
+    gate_builders.write_lines(path, gate_builders.header().line(), line)
     [read] = raw_samples.load(path).launches
     assert [side.queued for build in read.cases[CASE] for side in build.values()] == pytest.approx(
         [0.25] * 4

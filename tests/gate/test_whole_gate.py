@@ -1,6 +1,7 @@
 """Whole gates with real processes.
 
-One that passes, one that finds a slower operation and writes a script of it, one that is killed.
+One that passes, two shards that are judged together, two at the same time, one that finds a slower
+operation and writes a script of it, one that is killed.
 """
 
 import os
@@ -16,6 +17,7 @@ import pytest
 from gate_builders import GENEROUS
 from projects import CONFTEST, git
 
+from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED
 
@@ -78,7 +80,7 @@ def gate(repository, *options):
     return done
 
 
-def raw_samples(repository):
+def only_file(repository):
     [path] = (repository.path / ".benchmarks" / "gate").glob("*.jsonl.gz")
     return path
 
@@ -88,10 +90,57 @@ def test_the_same_code_passes(repository):
     done = gate(repository, "--all-cases", "--launches=8", *GENEROUS)
     assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("passed: no regression ")
-    again = forks.run(
-        "mnistbench", "judge", *GENEROUS, raw_samples(repository), cwd=repository.path
-    )
+    again = forks.run("mnistbench", "judge", *GENEROUS, only_file(repository), cwd=repository.path)
     assert (again.returncode, again.stdout) == (EXIT_PASSED, done.stdout)
+
+
+#: Tests of two shards.
+FOUR = "\n\n".join(
+    f"def test_sum_{number}(benchmark):\n    benchmark(sum, range(100))\n" for number in range(4)
+)
+
+
+def test_two_shards_are_judged_together_as_one_gate(repository):
+    write_plain_test(repository, FOUR)
+    for number in (1, 2):
+        options = ("--all-cases", "--launches=8", f"--shard={number}/2", *GENEROUS)
+        shard = gate(repository, *options)
+        assert shard.returncode == EXIT_PASSED, shard.stdout + shard.stderr
+        assert f"; only shard {number}/2, " in shard.stdout.splitlines()[-1]
+    [pattern] = re.findall(r"judge them with: mnistbench judge (\S+)$", shard.stderr, re.MULTILINE)
+    paths = sorted(repository.path.glob(pattern))
+    shards = [raw_samples.load(path) for path in paths]
+    tests = {f"test_bench.py::test_sum_{number}" for number in range(4)}
+    for recorded in shards:
+        assert {*recorded.header.shard.tests} == tests
+        assert all({*launch.cases} == {*recorded.header.labels} for launch in recorded.launches)
+    measured = [{*recorded.header.labels} for recorded in shards]
+    assert (set.union(*measured), set.intersection(*measured)) == (tests, set())
+    assert {len(cases) for cases in measured} == {2}
+
+    judged = forks.run("mnistbench", "judge", *GENEROUS, *paths, cwd=repository.path)
+    assert (judged.returncode, judged.stderr) == (EXIT_PASSED, ""), judged.stdout
+    assert re.search(r"^measured: 4 cases, ", judged.stdout, re.MULTILINE)
+    assert judged.stdout.splitlines()[-1].startswith("passed: no regression ")
+
+
+def test_two_gates_at_the_same_time_share_their_storage(repository):
+    write_plain_test(repository, FOUR)
+    options = ("--base=HEAD", "--all-cases", "--launches=8", *GENEROUS, "--", "test_bench.py")
+    gates = [forks.Fork("mnistbench", "gate", *options, cwd=repository.path) for _ in range(2)]
+    reports = {}
+    for running in gates:
+        done = running.wait()
+        assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
+        [path] = re.findall(r"^raw samples: (.*?); ", done.stderr, re.MULTILINE)
+        reports[path] = done.stdout
+    assert {repository.path / path for path in reports} == {
+        *(repository.path / ".benchmarks" / "gate").iterdir()
+    }
+    assert len(reports) == 2
+    for path, report in reports.items():
+        again = forks.run("mnistbench", "judge", *GENEROUS, path, cwd=repository.path)
+        assert (again.returncode, again.stdout) == (EXIT_PASSED, report)
 
 
 def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named(repository):
@@ -119,7 +168,7 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
         "judge",
         "--require-reach",
         *GENEROUS,
-        raw_samples(repository),
+        only_file(repository),
         cwd=repository.path,
     )
     assert required.returncode == EXIT_UNJUDGED
@@ -181,7 +230,7 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
     assert len(sides) >= 2
     wait_until(lambda: not any(map(lives, sides)))
 
-    judged = forks.run("mnistbench", "judge", raw_samples(repository), cwd=repository.path)
+    judged = forks.run("mnistbench", "judge", only_file(repository), cwd=repository.path)
     assert (judged.returncode, judged.stderr) == (EXIT_UNJUDGED, "")
     assert judged.stdout.splitlines()[-1].startswith(f"inconclusive: {NO_END.cut_short}")
     measured = re.search(r"^measured: 1 case, (\d+) launches", judged.stdout, re.MULTILINE)

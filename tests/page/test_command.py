@@ -1,8 +1,6 @@
 """``mnistbench report``: which runs are shown, what each is compared with, the file, errors."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import gate_builders
@@ -245,15 +243,3 @@ def test_what_does_not_fit_a_gate_is_an_error(refused, arguments, complaint):
 
 def test_a_file_of_a_gate_that_does_not_exist_is_an_error(refused):
     assert refused("report", "gone.jsonl.gz").startswith("gone.jsonl.gz: cannot be read")
-
-
-def test_writing_a_page_imports_no_torch(report):
-    save(1)
-    check = (
-        "import sys; from mnistbench.cli import main; main(['report', '1']); sys.exit(int('torch' "
-        "in sys.modules))"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", check], check=False, capture_output=True).returncode
-        == 0
-    )

@@ -7,12 +7,12 @@ import gzip
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import builders
 import pytest
 from builders import rendered
+from projects import git
 
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
@@ -258,27 +258,19 @@ def test_whatever_is_no_reference_is_refused_in_one_line(reference):
 
 
 @pytest.fixture
-def commits(alone, monkeypatch):
+def commits(alone):
     """A scratch repository with two commits on ``main``.
 
     The first is tagged and is the tip of ``old``.
     """
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "somebody")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.invalid")
-
-    def git(*arguments):
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    git("init", "--quiet", "--initial-branch=main")
+    git(".", "init", "--quiet")
     ids = []
     for number in (1, 2):
-        git("commit", "--quiet", "--allow-empty", "--message", f"change {number}")
-        ids.append(git("rev-parse", "HEAD"))
+        git(".", "commit", "--quiet", "--allow-empty", "--message", f"change {number}")
+        ids.append(git(".", "rev-parse", "HEAD"))
         if number == 1:
-            git("branch", "old")
-            git("tag", "--annotate", "v1", "--message", "first")
+            git(".", "branch", "old")
+            git(".", "tag", "--annotate", "v1", "--message", "first")
     return ids
 
 

@@ -35,6 +35,7 @@ from mnistbench.gate.statistics.raw_samples import (
     Recorded,
     SideSample,
     append,
+    create,
 )
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.verdict.estimates import Estimate
@@ -265,11 +266,15 @@ def write(
 ) -> Path:
     """Write a file of raw samples anew; without its end, as if the process was killed."""
     path.unlink(missing_ok=True)
-    for stored_line in (
-        header(**header_changes).line(),
-        *map(line, launches),
-        *([end.line()] if end else []),
-    ):
+    last = [end.line()] if end else []
+    return write_lines(path, header(**header_changes).line(), *map(line, launches), *last)
+
+
+def write_lines(path: Path, first: Mapping[str, Any], *more: Mapping[str, Any]) -> Path:
+    """Write a file of these lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    create(path, first)
+    for stored_line in more:
         append(path, stored_line)
     return path
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib import font_manager
@@ -42,7 +42,7 @@ _GREY = "#B8BEC5"
 _LINES = {"prop_cycle": cycler(color=COLOURS, marker=[*"osD^vPX"])}
 #: Where a legend hides least. If it is not given, matplotlib warns where it takes a second to find
 #: it, as on a busy machine.
-_FREE_PLACE = "best"
+_FREE_PLACE: Final = "best"
 
 #: matplotlib's own font, which has Latin, Greek and Cyrillic letters.
 _DEFAULT_FONT = "DejaVu Sans"

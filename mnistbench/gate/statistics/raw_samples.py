@@ -13,6 +13,7 @@ import functools
 import gzip
 import hashlib
 import json
+import os
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -403,17 +404,57 @@ class Recorded:
         return replace(self, header=header, launches=launches, shards=shards)
 
 
-def append(path: Path, line: Mapping[str, Any]) -> None:
-    """Add a line as a gzip member of its own, so that a truncated file lacks only the last line."""
-    text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
+class NotSavedError(UsageError):
+    """Samples cannot be written."""
+
+
+def create(path: Path, line: Mapping[str, Any]) -> None:
+    """Create a file with its first line, in a folder that exists.
+
+    Raises:
+        FileExistsError: there is one.
+        NotSavedError: it cannot be written.
+    """
+    header = _member(line)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as stream:
-            stream.write(gzip.compress(text.encode(), mtime=0))
+        with path.open("xb") as stream:
+            stream.write(header)
+    except FileExistsError:
+        raise
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be written ({error.strerror}); make room, or start where it can be"
-        ) from None
+        raise _not_saved(path, error) from None
+
+
+def append(path: Path, line: Mapping[str, Any]) -> None:
+    """Add a line to a file that was created. If it cannot be written, nothing of it is left.
+
+    Raises:
+        NotSavedError: it cannot be written, or the file was removed.
+    """
+    added = _member(line)
+    try:
+        size = path.stat().st_size
+        try:
+            with path.open("r+b") as stream:  # "ab" would create a file without a header
+                stream.seek(size)
+                stream.write(added)
+        except OSError:
+            os.truncate(path, size)
+            raise
+    except OSError as error:
+        raise _not_saved(path, error) from None
+
+
+def _member(line: Mapping[str, Any]) -> bytes:
+    """Return a line as a gzip member of its own, so that a truncated file lacks only the last."""
+    text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def _not_saved(path: Path, error: OSError) -> NotSavedError:
+    return NotSavedError(
+        f"{path}: cannot be written ({error.strerror}); make room, or start where it can be"
+    )
 
 
 def load(path: Path) -> Recorded:

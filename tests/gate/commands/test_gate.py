@@ -15,6 +15,7 @@ import sys
 import forks
 import gate_builders
 import pytest
+from projects import git
 
 from mnistbench import cli
 from mnistbench.gate import qualification
@@ -52,22 +53,16 @@ def repository(project, temporary, alone, monkeypatch):
     """A user's project with a history, and with changes that are not committed."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
     project.write(".gitignore", "/.benchmarks/\n__pycache__/\n*.log\n")
-    git(project, "init", "--quiet", "--initial-branch=main")
+    git(project.path, "init", "--quiet", "--initial-branch=main")
     for tag, text in HISTORY.items():
         project.write("test_bench.py", text)
-        git(project, "add", "--all")
-        git(project, "commit", "--quiet", "--message", tag)
-        git(project, "tag", tag)
+        git(project.path, "add", "--all")
+        git(project.path, "commit", "--quiet", "--message", tag)
+        git(project.path, "tag", tag)
     project.append("conftest.py", "# a change that is not committed\n")
     project.write("untracked.py", "")
     project.write("ignored.log", "")
     return project
-
-
-def git(project, *arguments):
-    return subprocess.run(
-        ["git", *arguments], cwd=project.path, capture_output=True, text=True, check=True
-    ).stdout
 
 
 def command(project, *arguments):
@@ -99,7 +94,7 @@ def state(project):
         for path in project.path.rglob("*")
         if path.is_file() and ".benchmarks" not in path.parts
     }
-    return files, git(project, "--no-optional-locks", "status", "--porcelain")
+    return files, git(project.path, "--no-optional-locks", "status", "--porcelain")
 
 
 # ---- A real run ----------------------------------------------------------------------------------
@@ -110,7 +105,7 @@ def state(project):
 def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
     repository, temporary
 ):
-    commit = git(repository, "rev-parse", "--short=7", "HEAD").strip()
+    commit = git(repository.path, "rev-parse", "--short=7", "HEAD")
     before = state(repository)
     done = command(
         repository,
@@ -211,9 +206,9 @@ def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, 
         "import own\n\n\ndef test_work(benchmark):\n    assert benchmark(own.work) == 1\n",
     )
     project.write("own.py", IN_THE_CALL)
-    git(project, "init", "--quiet")
-    git(project, "add", "--all")
-    git(project, "commit", "--quiet", "--message", "first")
+    git(project.path, "init", "--quiet")
+    git(project.path, "add", "--all")
+    git(project.path, "commit", "--quiet", "--message", "first")
     project.write("own.py", WHEN_IMPORTED)
     done = command(project, "gate", "--base", "HEAD", "--launches", "8", "--", "test_bench.py")
     assert done.returncode == EXIT_REGRESSED, done.stdout
@@ -247,8 +242,8 @@ def test_a_module_that_no_side_can_read_is_named_with_its_line(repository, tempo
     repository.write("own/__init__.py", "from own import numbers\n")
     repository.write("own/numbers.py", "\nNumber = \n")
     repository.write("conftest.py", "import own\n")
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "--message", "unreadable")
+    git(repository.path, "add", "--all")
+    git(repository.path, "commit", "--quiet", "--message", "unreadable")
     line = refused(repository, "--base", "HEAD", "--", "test_bench.py")
     assert line == (
         "mnistbench: both sides: conftest.py cannot be imported: SyntaxError: invalid syntax "

@@ -3,11 +3,11 @@
 The exit codes lead to the commit that slowed an operation.
 """
 
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from projects import git
 
 #: The command with launches that are made up: the time of a call is what the tree's file says.
 GATE = textwrap.dedent("""
@@ -80,12 +80,6 @@ GATE = textwrap.dedent("""
 """)
 
 
-def git(directory, *arguments):
-    return subprocess.run(
-        ["git", *arguments], cwd=directory, check=True, capture_output=True, text=True
-    ).stdout
-
-
 @pytest.mark.usefixtures("alone")
 def test_bisecting_finds_the_commit_that_slowed_an_operation(tmp_path):
     repository = tmp_path / "repository"
@@ -99,7 +93,7 @@ def test_bisecting_finds_the_commit_that_slowed_an_operation(tmp_path):
         (repository / "number.txt").write_text(f"{number}\n", encoding="utf-8")
         git(repository, "add", "--all")
         git(repository, "commit", "--quiet", "--message", f"commit {number}")
-    good = git(repository, "rev-list", "--max-parents=0", "HEAD").strip()
+    good = git(repository, "rev-list", "--max-parents=0", "HEAD")
     git(repository, "bisect", "start", "HEAD", good)
     printed = git(
         repository, "bisect", "run", sys.executable, str(script), "gate", "--bisect", "--base", good

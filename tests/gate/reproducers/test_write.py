@@ -21,7 +21,7 @@ from mnistbench.gate.options import Thresholds
 from mnistbench.gate.reproducers.script import VALUES, read
 from mnistbench.gate.reproducers.write import capture_on_sides, slower_operations, write
 from mnistbench.gate.statistics.quantities import Replaced, quantities_of_stages
-from mnistbench.gate.statistics.raw_samples import End, append, load
+from mnistbench.gate.statistics.raw_samples import End, load
 from mnistbench.gate.verdict.decision import decide
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.words import BASE, HEAD
@@ -286,8 +286,7 @@ def test_only_confirmed_slowdowns_of_operations_have_scripts():
 def test_the_scripts_are_in_the_file_of_raw_samples(tmp_path):
     reproducers = written(tmp_path, finding(), finding(kind=OTHER))
     path = tmp_path / "raw.jsonl.gz"
-    append(path, gate_builders.header().line())
-    append(path, End(reproducers=reproducers).line())
+    gate_builders.write(path, [], end=End(reproducers=reproducers))
     assert load(path).end.reproducers == reproducers
 
 

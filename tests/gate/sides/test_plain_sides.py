@@ -4,12 +4,13 @@ None of these projects has torch.
 """
 
 import contextlib
+import importlib.util
 import itertools
 import json
 import os
 import re
+import shutil
 import signal
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -821,8 +822,39 @@ def test_setup(benchmark):
 """
 
 
+#: Imports while no other module is executed: of a module outside of the tree, of a compiled module,
+#: and by Python's own loader.
+PLUGINS = """
+pytest_plugins = ["outside", "_zoneinfo"]
+
+
+def pytest_configure():
+    import late
+"""
+
+#: A package outside of the tree in place of the standard library's, whose compiled part imports it.
+ZONEINFO = {
+    "__init__.py": "",
+    "_common.py": "from spinning_clock import spin\n\nspin(40)\n",
+    "_tzpath.py": "def find_tzfile(key): ...\n",
+}
+
+
 def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
+    compiled = Path(importlib.util.find_spec("_zoneinfo").origin)
+    is_built_in = not compiled.is_file()  # as in a Python that is one file
+    package = tmp_path / "packages" / "zoneinfo"
+    package.mkdir(parents=True)
+    for name, text in ZONEINFO.items():
+        (package / name).write_text(text)
+    (package.parent / "outside.py").write_text("from spinning_clock import spin\n\nspin(1_000)\n")
+    paths = {"PYTHONPATH": str(package.parent)}
+    plan = replace(plan, variables={BASE: paths, HEAD: paths})
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
+        if not is_built_in:
+            shutil.copy(compiled, tmp_path / side)
+        (tmp_path / side / "conftest.py").write_text(PLUGINS)
+        (tmp_path / side / "late.py").write_text("from spinning_clock import spin\n\nspin(5)\n")
         (tmp_path / side / "spinning_clock.py").write_text(CLOCK)
         (tmp_path / side / "own.py").write_text(
             f"from spinning_clock import spin\n\nspin({import_ms})\n"
@@ -844,7 +876,7 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
             "first iteration": {body, setup},
         }
         expected = {
-            ("import", "all cases"): import_ms + 15,
+            ("import", "all cases"): import_ms + 15 + (0 if is_built_in else 40) + 5,
             ("shared fixtures", "all cases"): 20,
             ("setup", body): 25,
             ("setup", setup): 30,
@@ -996,6 +1028,77 @@ def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launc
     assert len(forked) == 2
     for pid in forked:
         os.kill(pid, signal.SIGKILL)
+
+
+TEARDOWN = """
+import pytest
+
+
+@pytest.fixture
+def server():
+    yield
+    with open("teardowns", "a+") as stream:
+        stream.write("x")
+        stream.seek(0)
+        if len(stream.read()) > {most}:
+            raise RuntimeError("it does not stop")
+
+
+def test_served(benchmark, server):
+    benchmark(sum, [1, 2])
+"""
+
+STOPS_NOT = "head: test_own.py::test_served fails: RuntimeError: it does not stop (test_own.py:12)"
+
+
+def test_a_teardown_that_fails_ends_the_survey_with_its_error(plan, tmp_path):
+    for side, most in ((BASE, 9), (HEAD, 0)):
+        (tmp_path / side / "test_own.py").write_text(TEARDOWN.format(most=most))
+    with pytest.raises(LaunchError) as raised:
+        surveyed(plan, tmp_path)
+    assert str(raised.value) == STOPS_NOT
+
+
+def test_a_teardown_that_fails_after_the_last_case_ends_the_launch_with_its_error(plan, tmp_path):
+    for side, most in ((BASE, 9), (HEAD, 1)):
+        (tmp_path / side / "test_own.py").write_text(TEARDOWN.format(most=most))
+    plan, _ = surveyed(plan, tmp_path)
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        with pytest.raises(LaunchError) as raised:
+            launch.measure()
+    assert str(raised.value).startswith(f"{STOPS_NOT}; it passed before: ")
+
+
+#: Prints lines that look like messages of a side, into all streams that a test can reach.
+PRINTING = """
+import os
+import subprocess
+import sys
+
+TEXT = '{"error": "printed by a test"}\\n' * 100_000
+
+
+def test_prints(benchmark):
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+        stream.write(TEXT)
+        stream.flush()
+    os.write(1, TEXT.encode())
+    subprocess.run([sys.executable, "-S", "-c", f"print({TEXT[:31]!r} * 100_000)"], check=True)
+    benchmark(print, TEXT[:31])
+"""
+
+
+def test_megabytes_that_a_test_prints_are_no_messages_of_its_side(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(PRINTING)
+    plan, listings = surveyed(plan, tmp_path)
+    assert list(listings[HEAD].cases) == ["test_own.py::test_prints"]
+    with launching(plan, 1, None, tmp_path / "log") as launch:
+        launch.ready()
+        assert list(launch.measure().cases) == ["test_own.py::test_prints"]
+    for side in (BASE, HEAD):
+        assert (tmp_path / f"log-{side}").stat().st_size > 2 * 10_000_000  # nothing is lost
 
 
 HANGING = """
@@ -1193,14 +1296,3 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
             if "keys" in base:
                 assert json.dumps(base["calls"]) == json.dumps(head["calls"])
                 assert all(calls == round(calls) for calls in base["calls"])
-
-
-def test_the_code_of_the_gate_that_a_plain_suite_loads_has_no_torch(tmp_path):
-    program = (
-        "import sys; from mnistbench.gate import launcher, flow; from mnistbench.gate.sides import "
-        "worker; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd()
-    )
-    assert "torch" not in done.stdout

@@ -12,11 +12,9 @@ import platform
 import resource
 import subprocess
 import sys
-from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from types import ModuleType
 
 import pytest
-from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import session as side_module
@@ -474,37 +472,6 @@ def test_a_tree_whose_name_begins_like_the_sides_is_another(side, monkeypatch):
 
 
 # ---- Costs that occur once -----------------------------------------------------------------------
-
-LOADERS = AssertionRewritingHook, SourceFileLoader, ExtensionFileLoader
-
-
-@pytest.mark.parametrize("loader", LOADERS)
-def test_each_loader_counts_the_modules_of_the_tree_and_an_import_inside_another_one_once(
-    monkeypatch, tmp_path, loader
-):
-    spent = [0]
-    monkeypatch.setattr(side_module, "_spent_ns", lambda: spent[0])
-    outer, inner, foreign = (ModuleType(name) for name in ("outer", "inner", "foreign"))
-    for module, folder in ((outer, tmp_path), (inner, tmp_path), (foreign, tmp_path.parent)):
-        module.__file__ = str(folder / f"{module.__name__}.so")
-    original = loader.exec_module
-
-    def execute(self, module):
-        if module not in (outer, inner, foreign):
-            original(self, module)
-            return
-        spent[0] += 5
-        if module is outer:
-            loader.exec_module(None, inner)
-            spent[0] += 5
-
-    for kind in LOADERS:
-        monkeypatch.setattr(kind, "exec_module", execute if kind is loader else kind.exec_module)
-    side = Side("head", tmp_path, tmp_path, "")
-    side_module._count_imports(side)
-    for module in (outer, foreign):
-        loader.exec_module(None, module)
-    assert side.once == {"import": {"all cases": 15}}
 
 
 def test_the_time_of_ended_child_processes_belongs_to_a_cost(tmp_path):

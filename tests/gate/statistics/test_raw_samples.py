@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
-import os
 from pathlib import Path
 
 import gate_builders
 import pytest
 import strategies
+from full_disks import NO_ROOM, largest_file
 from gate_builders import (
     ADD,
     CASE,
@@ -22,22 +21,26 @@ from gate_builders import (
     line,
     operation,
     side,
+    write_lines,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.errors import RecordError
 from mnistbench.gate.statistics.quantities import quantities
-from mnistbench.gate.statistics.raw_samples import NO_END, End, Recorded, append, load
+from mnistbench.gate.statistics.raw_samples import (
+    INTERRUPTED,
+    NO_END,
+    End,
+    NotSavedError,
+    Recorded,
+    append,
+    create,
+    load,
+)
 from mnistbench.gate.words import ALL_CASES
 
 # ---- the file ------------------------------------------------------------------------------------
-
-
-def written(path, *lines):
-    for stored_line in lines:
-        append(path, stored_line)
-    return path
 
 
 def gzipped(*texts):
@@ -71,7 +74,7 @@ def test_costs_that_occur_once_are_kept(tmp_path):
         launch(),
     ]
     without = {name: value for name, value in line(launches[1]).items() if name != "once"}
-    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launches[0]), without)
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launches[0]), without)
     assert load(path) == Recorded(path, header(), launches, NO_END)
     # One launch has none.
     assert not any(quantity.is_once for quantity in quantities(load(path).launches))
@@ -90,7 +93,7 @@ def test_what_was_appended_is_loaded(tmp_path):
         launch(build(device, rows), build()),
         launch(build(side(operations={}), rows), stage=2, seconds=1.25),
     ]
-    path = written(
+    path = write_lines(
         tmp_path / "new" / "folder" / "x.jsonl.gz", header().line(), *map(line, launches)
     )
     assert load(path) == Recorded(path, header(), launches, NO_END)
@@ -120,7 +123,7 @@ def test_samples_that_an_earlier_version_saved_are_read():
 
 @pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])
 def test_a_torn_last_line_is_left_out(tmp_path, kept):
-    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
     whole = path.read_bytes()
     path.write_bytes(whole + gzipped(json.dumps(line(launch(stage=2))))[:kept])
     assert load(path) == Recorded(path, header(), [launch()], NO_END)
@@ -215,7 +218,9 @@ def changed(document, path, value):
     ids=lambda value: ".".join(map(str, value[-2:])) if isinstance(value, tuple) else "",
 )
 def test_a_spoiled_field_of_a_launch_is_named(tmp_path, path, value, expected):
-    file = written(tmp_path / "x.jsonl.gz", header().line(), changed(line(launch()), path, value))
+    file = write_lines(
+        tmp_path / "x.jsonl.gz", header().line(), changed(line(launch()), path, value)
+    )
     assert refusal(file).startswith(expected)
 
 
@@ -223,7 +228,7 @@ def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
     document = line(launch(build(side(operations={MM: 5, TINY: 5}))))
     document["cases"][CASE][0]["base"]["self_ns"][1].pop()
     assert f"{IN_CASE}.self_ns[1]: needs 5 times" in refusal(
-        written(tmp_path / "x.jsonl.gz", header().line(), document)
+        write_lines(tmp_path / "x.jsonl.gz", header().line(), document)
     )
 
 
@@ -252,42 +257,37 @@ def test_a_file_whose_bytes_were_spoiled_is_loaded_or_refused_in_a_line(tmp_path
     loaded(path)
 
 
-class Full:
-    """A file on a disk that takes some bytes and no more."""
-
-    def __init__(self, stream, room):
-        self._stream = stream
-        self._room = room
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._stream.close()
-
-    def write(self, data):
-        self._stream.write(data[: self._room])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 @pytest.mark.parametrize("room", [0, 1, 40])
-def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, monkeypatch, room):
-    path = written(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
-    with monkeypatch.context() as patch:
-        real = Path.open
-        patch.setattr(Path, "open", lambda self, *mode: Full(real(self, *mode), room))
-        with pytest.raises(UsageError) as error:
-            append(path, line(launch(stage=2)))
+def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, room):
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
+    with largest_file(path.stat().st_size + room), pytest.raises(NotSavedError) as error:
+        append(path, line(launch(stage=2)))
     assert str(error.value) == (
-        f"{path}: cannot be written (No space left on device); make room, or start where it can be"
+        f"{path}: cannot be written ({NO_ROOM}); make room, or start where it can be"
     )
+    assert load(path) == Recorded(path, header(), [launch()], NO_END)
+    append(path, INTERRUPTED.line())  # for which there may be room
+    assert load(path) == Recorded(path, header(), [launch()], INTERRUPTED)
+
+
+def test_a_file_that_was_removed_is_not_written_without_its_header(tmp_path):
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line())
+    path.unlink()
+    with pytest.raises(NotSavedError, match=r"cannot be written \(No such file or directory\)"):
+        append(path, line(launch()))
+    assert not path.exists()
+
+
+def test_a_file_that_exists_is_not_created_again(tmp_path):
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
+    with pytest.raises(FileExistsError):
+        create(path, header().line())
     assert load(path) == Recorded(path, header(), [launch()], NO_END)
 
 
-def test_a_folder_that_cannot_be_made_is_a_line(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot be written"):
-        append(tmp_path / "file" / "x.jsonl.gz", header().line())
+def test_a_file_that_cannot_be_created_is_a_line(tmp_path):
+    with pytest.raises(NotSavedError, match=r"cannot be written \(No such file or directory\)"):
+        create(tmp_path / "removed" / "x.jsonl.gz", header().line())
 
 
 # ---- times ---------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
     for stored_side in stored["cases"][CASE][0].values():
         stored_side["loops"] = 10
     read = (
-        load(written(tmp_path / "x.jsonl.gz", header().line(), stored))
+        load(write_lines(tmp_path / "x.jsonl.gz", header().line(), stored))
         .launches[0]
         .cases[CASE][0]["base"]
     )
@@ -318,7 +318,7 @@ def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
 def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_ns, wall_ns):
     stored = line(launch(build(side((100, 200, 300)))))
     stored["cases"][CASE][0]["base"] |= {"queued_ns": [10, 20, 400], "cpu_ns": cpu_ns}
-    [read] = load(written(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
+    [read] = load(write_lines(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
     assert read.cases[CASE][0]["base"].times["wall"] == wall_ns
     assert read.cases[CASE][0]["head"].times["wall"] == (100, 200, 300)
 
@@ -352,7 +352,7 @@ def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_
 )
 def test_a_spoiled_header_is_named_by_its_field(tmp_path, path, value, expected):
     spoiled = changed(header().line(), path, value)
-    file = written(tmp_path / "x.jsonl.gz", spoiled, line(launch()))
+    file = write_lines(tmp_path / "x.jsonl.gz", spoiled, line(launch()))
     assert refusal(file).startswith(f"{expected}")
 
 
@@ -360,5 +360,5 @@ def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(tmp_path):
     stray_case = "bench/test_step.py::test_step[lenet5-b1-cpu]"
     stray = launch(cases={stray_case: [build()]})
     assert stray_case in refusal(
-        written(tmp_path / "x.jsonl.gz", header().line(), line(launch()), line(stray))
+        write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launch()), line(stray))
     )
