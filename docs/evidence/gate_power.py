@@ -184,19 +184,17 @@ def main() -> None:
     permutation.EXCHANGES = EXCHANGES
     trials = int(sys.argv[3]) if len(sys.argv) > 3 else 200
     recorded = Pool(Path(sys.argv[2]))
+    print(f"{recorded.launches} launches recorded; {trials} verdicts a line")
+    if sys.argv[1] == "small":
+        small(recorded, trials)
+        return
     looks = ", ".join(map(str, LOOKS))
-    print(
-        f"{recorded.launches} launches recorded; {trials} verdicts a line; {LAUNCHES} launches "
-        f"and {looks} fresh ones each\n"
-    )
+    print(f"{LAUNCHES} launches and {looks} fresh ones each\n")
     if sys.argv[1] == "targets":
         targets(Path(sys.argv[2]), trials, int(sys.argv[4]) if len(sys.argv) > 4 else LOOKS[0])
         return
     if sys.argv[1] == "once":
         once(Path(sys.argv[2]), trials)
-        return
-    if sys.argv[1] == "small":
-        small(recorded, trials)
         return
     rates(recorded, trials)
 

@@ -158,12 +158,12 @@ def are_enough(quantities: Sequence[Quantity], limits: Thresholds, shards: int =
 
 
 def _room(quantity: Quantity, limits: Thresholds) -> float:
-    """Return the standard errors for which fewer launches than usual leave room."""
+    """Return the standard errors that have to fit below a limit besides the bound."""
     return FOUND_ROOM if _is_below_full(quantity, limits) else ROOM
 
 
 def _is_below_full(quantity: Quantity, limits: Thresholds) -> bool:
-    """Whether more launches have to find a slowdown of the limit, because longer ones cannot."""
+    """Whether it is the median of a case whose limit is below FULL_CASE."""
     return quantity.kind == ITERATION and limits.is_below_full
 
 

@@ -44,8 +44,8 @@ MOST_SHARDS = 256
 #: (docs/gate-statistics.md).
 LEAST_THRESHOLD = 0.001
 
-#: Threshold of cases from which on a launch is as long as it can be, as a share. Gates with a
-#: smaller one have more launches.
+#: Smallest threshold of cases, as a share, for which launches become longer; gates with a smaller
+#: one make more launches.
 FULL_CASE = 0.01
 
 #: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up
@@ -151,7 +151,7 @@ class Thresholds:
 
     @property
     def is_below_full(self) -> bool:
-        """Whether more launches have to do what longer ones cannot."""
+        """Whether the threshold of cases is below FULL_CASE."""
         return self.case < FULL_CASE
 
     def of(self, quantity: JudgedQuantity) -> float:

@@ -141,7 +141,8 @@ class Pool:
             hit: the case or operation that is slower.
             change: of it, as a share.
             launches: of the first stage.
-            first_look: fewest fresh launches that are judged.
+            first_look: fewest fresh launches that are judged; 0: the fewest that can confirm a
+                slowdown.
             start: number of the first launch; all keep their roles. If not given, it is drawn, with
                 new roles.
         """

@@ -1688,7 +1688,7 @@ def test_a_gate_whose_disk_gets_full_reports_and_keeps_what_it_has_measured(
 
         launches.before[9] = fill
         code, shown, path = gate_command()
-    reason = f"{path}: cannot be written ({NO_ROOM}); make room, or start where it can be"
+    reason = f"{path}: cannot be written ({NO_ROOM}); free some space, or give another --storage"
     assert (code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {reason}")
     assert re.search("^measured: 2 cases, 9 launches", shown, re.MULTILINE)
     kept = raw_samples.load(path)
@@ -1701,7 +1701,9 @@ def test_a_gate_whose_storage_is_removed_reports_what_it_has_measured(
 ):
     launches.before[9] = lambda: shutil.rmtree(tmp_path / "storage")
     code, shown, path = gate_command()
-    reason = "cannot be written (No such file or directory); make room, or start where it can be"
+    reason = (
+        "cannot be written (No such file or directory); free some space, or give another --storage"
+    )
     assert (code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {path}: {reason}")
     assert re.search("^measured: 2 cases, 9 launches", shown, re.MULTILINE)
     assert not path.exists()

@@ -57,6 +57,6 @@ def fields(name: str, start_ns: int, end_ns: int, thread: int, **values: Any) ->
 def profiled(events: Sequence[KinetoEvent]) -> Trace:
     """Return the linked events of a profile that has these."""
     results = SimpleNamespace(events=lambda: events)
-    trace = from_profiler.read(SimpleNamespace(kineto_results=results, with_stack=False))  # type: ignore[arg-type]
+    trace = from_profiler.read(SimpleNamespace(kineto_results=results, with_stack=False))
     link(trace)
     return trace

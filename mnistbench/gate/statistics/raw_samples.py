@@ -453,7 +453,7 @@ def _member(line: Mapping[str, Any]) -> bytes:
 
 def _not_saved(path: Path, error: OSError) -> NotSavedError:
     return NotSavedError(
-        f"{path}: cannot be written ({error.strerror}); make room, or start where it can be"
+        f"{path}: cannot be written ({error.strerror}); free some space, or give another --storage"
     )
 
 

@@ -263,7 +263,7 @@ def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, room)
     with largest_file(path.stat().st_size + room), pytest.raises(NotSavedError) as error:
         append(path, line(launch(stage=2)))
     assert str(error.value) == (
-        f"{path}: cannot be written ({NO_ROOM}); make room, or start where it can be"
+        f"{path}: cannot be written ({NO_ROOM}); free some space, or give another --storage"
     )
     assert load(path) == Recorded(path, header(), [launch()], NO_END)
     append(path, INTERRUPTED.line())  # for which there may be room
