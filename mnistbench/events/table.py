@@ -215,9 +215,9 @@ def subtract_waiting(
     for (phase, slot), waited in elsewhere.items():
         outside = rows.get((OUTSIDE, phase, NO_MODULE))
         if outside is not None:
-            outside.self_cpu[slot] = outside.total_cpu[slot] = max(
-                0, outside.self_cpu[slot] - waited
-            )
+            left_ns = max(0, outside.self_cpu[slot] - waited)
+            outside.self_cpu[slot] = left_ns
+            outside.total_cpu[slot] = left_ns
 
 
 def _add_memory(

@@ -69,7 +69,7 @@ def clocked(work: Callable[[], object]) -> Sample:
     """
     wall_ns = Clock.wall_ns
     cpu_ns = Clock.cpu_ns
-    # The frames of ``work`` will lie behind this one, on a page that is not mapped yet. A call now
+    # The frames of ``work`` follow this one in memory, on a page that is not mapped yet. A call now
     # takes the page fault, so that it is not timed.
     (lambda: None)()  # noqa: PLC3002
     cpu_start = cpu_ns()
@@ -84,7 +84,7 @@ def clocked(work: Callable[[], object]) -> Sample:
 # rest of a chunk, the call maps another chunk until it returns, which takes some microseconds, and
 # depends on the depth of the stack. The frame of ``clocked`` is larger than a chunk, so CPython
 # maps a chunk for it, with at least 1,000 slots behind it (MINIMUM_OVERHEAD in Python/pystate.c).
-# The frames of ``work`` lie there.
+# The frames of ``work`` are there.
 clocked.__code__ = clocked.__code__.replace(co_stacksize=4096)
 
 
