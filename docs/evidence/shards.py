@@ -7,6 +7,7 @@ Simulated gates of 5,000 tests on 40 runners of different speed and noise.
     python docs/evidence/shards.py power [SHARDS]  # +10 % on a test of the noisiest runner
     python docs/evidence/shards.py bounds [GATES]  # bounds of all shards together and alone
     python docs/evidence/shards.py balance         # times of shards for ways to deal out the tests
+    python docs/evidence/shards.py reached RESULTS # reached cases of shards, for real commits
 
 A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference
 of a launch is normal. The SD of a median is that of its runner (0.5 to 4 %, evenly spaced
@@ -18,12 +19,15 @@ product.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import statistics
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -257,18 +261,7 @@ def balance() -> None:
                     }
             names = sorted(suite)[:tests]
             whole = sum(suite[name] for name in names)
-            step = len(names) / number
-            ways = {
-                "in the order of names": [names[index::number] for index in range(number)],
-                "runs of neighbours": [
-                    names[round(index * step) : round((index + 1) * step)]
-                    for index in range(number)
-                ],
-                "in the order of a hash": [
-                    Shard(index + 1, number, tuple(names)).own() for index in range(number)
-                ],
-            }
-            for way, parts in ways.items():
+            for way, parts in dealt(names, number).items():
                 ratios.setdefault(way, []).append(
                     max(sum(suite[name] for name in part) for part in parts) * number / whole
                 )
@@ -282,10 +275,55 @@ def balance() -> None:
             )
 
 
+def dealt(tests: Sequence[str], shards: int) -> dict[str, list[list[str]]]:
+    """Return the tests of each shard for ways to deal them out."""
+    names = sorted(tests)
+    by_hash = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+    step = len(names) / shards
+    return {
+        "in the order of names": [names[index::shards] for index in range(shards)],
+        "runs of neighbours": [
+            names[round(index * step) : round((index + 1) * step)] for index in range(shards)
+        ],
+        "in the order of a hash": [by_hash[index::shards] for index in range(shards)],
+        "function by function": [
+            Shard(number, shards, tuple(names)).own() for number in range(1, shards + 1)
+        ],
+    }
+
+
+def reached(results: Path) -> None:
+    """Print the reached cases of the fullest shard as a multiple of an equal share.
+
+    Of the commits that reach some of the cases. The share is rounded up to whole cases.
+    """
+    commits = {}
+    for line in results.read_text().splitlines():
+        commit = json.loads(line)
+        if commit["reasons"] and commit["same"]:
+            commits[commit["project"], commit["commit"]] = commit
+    for shards in (2, 4, 8):
+        ratios: dict[str, list[float]] = {}
+        for commit in commits.values():
+            share_of_each = math.ceil(len(commit["reasons"]) / shards)
+            for way, parts in dealt([*commit["reasons"], *commit["same"]], shards).items():
+                fullest = max(sum(test in commit["reasons"] for test in part) for part in parts)
+                ratios.setdefault(way, []).append(fullest / share_of_each)
+        for way, ratios_of_way in ratios.items():
+            print(
+                f"{len(commits)} commits, {shards} shards, {way}: "
+                f"{statistics.mean(ratios_of_way):.2f} on average, {max(ratios_of_way):.2f} at most"
+            )
+
+
 def main() -> None:
-    number = int(sys.argv[2]) if len(sys.argv) > 2 else 400
-    chosen = {"same": same, "live": live, "power": power, "bounds": bounds}
-    balance() if sys.argv[1] == "balance" else chosen[sys.argv[1]](number)
+    simulations = {"same": same, "live": live, "power": power, "bounds": bounds}
+    if sys.argv[1] == "balance":
+        balance()
+    elif sys.argv[1] == "reached":
+        reached(Path(sys.argv[2]))
+    else:
+        simulations[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 400)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,17 @@ def test_parameters_of_a_test_are_not_dealt_out_in_their_order():
     assert max(largest) < 25  # in the order of names one shard has all 50
 
 
+def test_cases_of_the_functions_that_a_change_reaches_are_dealt_out_evenly():
+    tests = tuple(f"t.py::test_{test}[{size}]" for test in range(20) for size in range(9))
+    reached = ("t.py::test_4[", "t.py::test_11[")
+    cases = [
+        sum(test.startswith(reached) for test in Shard(number, 4, tests).own())
+        for number in (1, 2, 3, 4)
+    ]
+    assert sum(cases) == 18
+    assert max(cases) - min(cases) <= 2  # a function's cases differ by one at most
+
+
 def test_a_header_keeps_the_shard(tmp_path):
     path = file_of(tmp_path, 2)
     assert load(path).header.shard == Shard(2, 3, TESTS)
