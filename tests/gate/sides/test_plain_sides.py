@@ -788,6 +788,8 @@ def spin(ms):
 
 COSTS = """
 import functools
+import resource
+from pathlib import Path
 
 import own
 import pytest
@@ -815,6 +817,8 @@ def test_body(benchmark, alone):
     own.spin(10)
     benchmark(cached)
     own.spin(500)
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("peak_kib").write_text(str(peak_kib))
 
 
 def test_setup(benchmark):
@@ -869,6 +873,9 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
         memory = costs[side].pop("resident memory")
         assert 10 * 2**20 < memory["all cases"] < 200 * 2**20  # before the heap is touched
+        # 64 MiB of it are touched, because nothing imports arrays.
+        peak = int((tmp_path / side / "peak_kib").read_text()) * 2**10
+        assert memory["all cases"] + 2**25 < peak < 300 * 2**20
         assert {name: set(cases) for name, cases in costs[side].items()} == {
             "import": {"all cases"},
             "shared fixtures": {"all cases"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -280,12 +279,13 @@ def test_a_path_that_does_not_exist_is_named(folder):
     assert messages["surveyed"]["listing"]["missing"] == ["nowhere.py"]
 
 
-def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monkeypatch):
-    distributions = [
-        SimpleNamespace(name=name, version=version)
-        for name, version in (("a", "2"), ("a", "1"), (None, None))
-    ]
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda: distributions)
+def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(tmp_path, monkeypatch):
+    for place, version in (("first", "2"), ("second", "1")):
+        folder = tmp_path / place / "a.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Name: a\nVersion: {version}\n")
+    (tmp_path / "first" / "broken.dist-info").mkdir()  # without metadata
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
     assert survey.packages() == {"mnistbench": __version__, "a": "2"}
 
 
