@@ -99,7 +99,7 @@ def _profiled(
 
     from mnistbench.profile.first_call import TRAINING_STEPS, cold_calls
     from mnistbench.profile.run import profile_case
-    from mnistbench.workloads.workload import builtin_workloads
+    from mnistbench.workloads.workload import builtin_workloads, params_of
 
     workloads = {
         workload.name: workload
@@ -112,16 +112,14 @@ def _profiled(
             "self-cpu"
         )
     cases = [
-        Params(
-            workload=settings.model,
-            phase=phase,
-            batch_size=size,
-            device=device,
-            dtype=settings.dtype,
+        params_of(
+            workload,
+            phase,
+            size,
+            device,
             threads=settings.threads,
-            compile=False,
             seed=settings.seed,
-            dataset=settings.dataset,
+            dtype=settings.dtype,
         )
         for device in devices
         for phase in settings.phases
