@@ -23,7 +23,7 @@ from mnistbench.gate.commands.bisection import (
     bisect,
     largest_regressions,
 )
-from mnistbench.gate.commands.delivery import result_of
+from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.environments.uv import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.gate import qualification
-from mnistbench.gate.commands.delivery import result_of
+from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.report.blocks import report

@@ -45,7 +45,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown_numbers import agree
 
-from mnistbench.gate.commands.delivery import result_of
+from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
