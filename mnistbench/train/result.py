@@ -217,7 +217,12 @@ class EpochResult:
 
 
 class Listener:
-    """Callbacks of a run. The default implementation ignores all events and never stops the run."""
+    """Callbacks of a run. The default implementation ignores all events and never stops the run.
+
+    They are no iterator over log intervals and epochs, because progress advances by batches within
+    a log interval, and because a run that stops goes on: ranks agree to stop before the next batch,
+    in training and in a test, the interrupted log interval counts, and the files are written.
+    """
 
     def begin(self, train_samples: int) -> None:
         """Handle the start of training; the number of samples of an epoch."""
