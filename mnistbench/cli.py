@@ -21,7 +21,7 @@ from typing import Any
 
 from mnistbench import __version__
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.options import Parser, add_options, project_table, read
+from mnistbench.core.options import Parser, add_options, read, tool_table
 from mnistbench.showing.output import (
     BISECT_STOPS,
     EXIT_PASSED,
@@ -231,7 +231,7 @@ def _main(words: list[str]) -> int:
         if unknown:
             raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {words[0]} --help")
         settings_class, run = parsed._command  # noqa: SLF001  # no option has this name
-        code = _run(run, read(settings_class, vars(parsed), *project_table(settings_class)))
+        code = _run(run, read(settings_class, vars(parsed), *tool_table(settings_class)))
         sys.stdout.flush()
     except MnistbenchError as error:
         leave_error_to_rank_0(os.environ)

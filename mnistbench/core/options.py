@@ -275,7 +275,7 @@ def plain(settings: Any, leave_out: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
+def tool_table(settings: type) -> tuple[dict[str, Any], Path | None]:
     """Return ``[tool.mnistbench]`` of the nearest pyproject.toml, and the file.
 
     The file is in this directory or above. It is not read for settings without an option that the
