@@ -400,11 +400,6 @@ def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_cas
             ["-p", "no:mnistbench", "-p", "own"],
         ),
         ({"other": "own"}, {"benchmark": "a", "mnistbench": "b"}, []),
-        (
-            {},
-            {"benchmark": "a", "mnistbench": "b", "xdist": "c", "pytest_cov": "d", "codspeed": "e"},
-            ["-n0", "--no-cov"],
-        ),
     ],
 )
 def test_plug_ins_that_pytest_does_not_find_are_named(
