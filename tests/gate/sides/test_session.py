@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
 import resource
 import subprocess
@@ -15,6 +14,7 @@ import sys
 from types import ModuleType
 
 import pytest
+from inner_runs import environment_without
 
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import session as side_module
@@ -270,11 +270,7 @@ def folder(tmp_path_factory):
     for name, changes in OTHERS.items():
         make_tree(folder / name, "x", changes)
     home = stage_home(folder)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
-    }
+    inherited = environment_without("PYTEST_", "MNISTBENCH_", "GIT_")
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder), *OTHERS],
         cwd=folder,
