@@ -75,6 +75,8 @@ _OPTIONS = {
     "bench_tensorboard": "off",
     "numprocesses": 0,  # processes of pytest-xdist cannot be measured
     "no_cov": True,  # coverage takes time
+    # pytest-randomly draws one for each process, and seeds generators by it and by the test's id.
+    "randomly_seed": 0,
 }
 
 #: What is read of the parameters of a test, to know them again in another process: of all tests of
