@@ -14,6 +14,7 @@ import importlib.metadata
 import inspect
 import io
 import json
+import math
 import os
 import sys
 import traceback
@@ -77,6 +78,7 @@ _OPTIONS = {
     "no_cov": True,  # coverage takes time
     # pytest-randomly draws one for each process, and seeds generators by it and by the test's id.
     "randomly_seed": 0,
+    "session_timeout": math.inf,  # of pytest-timeout, for tests that run once
 }
 
 #: What is read of the parameters of a test, to know them again in another process: of all tests of

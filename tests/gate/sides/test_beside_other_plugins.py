@@ -103,3 +103,36 @@ async def test_without_a_benchmark():
 def test_benchmarks_beside_asynchronous_tests_and_with_their_fixtures(plan, tmp_path):
     cases = measured(plan, tmp_path, "asyncio_mode = auto\n", ASYNC)
     assert set(cases) == {"fixture", "inside", "own_loop"}
+
+
+LONG = """
+import pytest
+
+@pytest.fixture
+def numbers():
+    return list(range(1000))
+
+
+@pytest.mark.timeout(0.01, method="signal")
+def test_signal(benchmark, numbers):
+    benchmark(sorted, numbers)
+
+
+@pytest.mark.timeout(0.01, method="signal", func_only=True)
+def test_signal_in_the_call(benchmark, numbers):
+    benchmark(sorted, numbers)
+
+
+@pytest.mark.timeout(0.01, method="thread")
+def test_thread(benchmark, numbers):
+    benchmark(sorted, numbers)
+
+
+def test_configured(benchmark, numbers):
+    benchmark(sorted, numbers)
+"""
+
+
+def test_time_limits_of_a_single_run_end_no_launch(plan, tmp_path):
+    cases = measured(plan, tmp_path, "timeout = 0.01\nsession_timeout = 0.01\n", LONG)
+    assert set(cases) == {"signal", "signal_in_the_call", "thread", "configured"}

@@ -31,7 +31,6 @@ filterwarnings = error
 CONFTEST = """
 from pathlib import Path
 
-import pytest
 import torch
 from model import Tiny
 from package.part import PART
@@ -43,25 +42,6 @@ from mnistbench import Workload
 def make_batch(batch_size, device, generator):
     inputs = torch.randn(batch_size, 8, generator=generator)
     return inputs.to(device), (inputs.sum(dim=1) > 0).long().to(device)
-
-
-class Timeout:
-    # The hook of pytest-timeout that sets the timer of a test.
-    @pytest.hookspec(firstresult=True)
-    def pytest_timeout_set_timer(self, item, settings): ...
-
-
-def pytest_addhooks(pluginmanager):
-    pluginmanager.add_hookspecs(Timeout)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_timeout_set_timer(item, settings):
-    Path("timer").touch()
-
-
-def pytest_runtest_call(item):
-    item.ihook.pytest_timeout_set_timer(item=item, settings=None)
 
 
 def pytest_sessionfinish(session):
@@ -189,8 +169,7 @@ def whole(tree):
 
     def take(case):
         if "fixture" in case.node_id:
-            exist = [(folder / tree / name).exists() for name in ("open", "timer")]
-            taken.append([case.node_id, *exist])
+            taken.append([case.node_id, (folder / tree / "open").exists()])
             return
         with one.errors_named():
             made = case.make()
@@ -295,8 +274,8 @@ def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree)
     result = read(folder, tree)
     place = [str(folder / tree)] * 2
     assert result["taken"] == [
-        # Its fixtures are set up; it has no timeout.
-        ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True, False],
+        # Its fixtures are set up.
+        ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True],
         *(
             [
                 f"test_tiny.py::test_tiny[{phase}-tiny-b4-cpu]",
