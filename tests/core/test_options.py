@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inner_runs import BLOCKED
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import (
@@ -376,7 +377,9 @@ def pytest_configure(config):
 def test_pytest_reads_the_same_fields(pytester, words, ini, line):
     pytester.makeconftest(PLUGIN)
     pytester.makeini(f"[pytest]\n{ini}\n")
-    result = pytester.runpytest_inprocess("-p", "no:mnistbench", "-p", "no:cacheprovider", *words)
+    result = pytester.runpytest_inprocess(
+        *BLOCKED, "-p", "no:mnistbench", "-p", "no:cacheprovider", *words
+    )
     (result.stderr if line.startswith("ERROR") else result.stdout).fnmatch_lines([line])
 
 

@@ -1151,18 +1151,20 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
     assert not set.intersection(*tests_of_shards)
 
 
-def test_options_of_other_plugins_do_not_matter(plan, tmp_path):
-    arguments = (
-        "-n2",  # of pytest-xdist, which is among the dependencies of the tests
-        "--benchmark-only",
-        "--benchmark-autosave",
-        "test_own.py",
-        "-k",
-        "decorated",
-    )
+#: pytest-xdist and pytest-cov are among the dependencies of the tests.
+@pytest.mark.parametrize(
+    "addopts",
+    ["-n2 --cov=. --cov-fail-under=100", "-p no:xdist -p no:pytest_cov -p no:mnistbench"],
+    ids=["used", "not loaded"],
+)
+def test_options_of_other_plugins_do_not_matter(plan, tmp_path, addopts):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "pytest.ini").write_text(f"[pytest]\naddopts = {addopts}\n")
+    arguments = ("--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")
     _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
     assert list(listings[HEAD].cases) == ["test_own.py::test_decorated"]
     assert not list((tmp_path / HEAD).rglob("*.json"))
+    assert not (tmp_path / HEAD / ".coverage").exists()
 
 
 def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 
 import projects
 import pytest
+from inner_runs import environment_without
 
 from mnistbench import __version__
 from mnistbench.core.reading import member
@@ -186,11 +186,7 @@ def folder(tmp_path_factory):
             (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / name / path).write_text(text, encoding="utf-8")
     home = stage_home(folder)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
-    }
+    inherited = environment_without("PYTEST_", "MNISTBENCH_", "GIT_")
     selected = [arguments for arguments, _, _ in SELECTIONS]
     done = subprocess.run(
         [
