@@ -38,11 +38,13 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
-def pytest_sessionstart():
+def pytest_sessionstart(session):
     # A script that starts the tests in the background makes them ignore Ctrl-C, and the processes
     # that they start inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # tox sets one, and a gate has that of its user in all launches.
     os.environ.pop("PYTHONHASHSEED", None)
-    os.environ[ADDOPTS] = " ".join(BLOCKED)
+    # The processes of pytest-xdist need it, and inherit what the one that starts them has.
+    if not session.config.pluginmanager.has_plugin("dsession"):
+        os.environ[ADDOPTS] = " ".join(BLOCKED)

@@ -66,8 +66,8 @@ def operations(saved):
 @pytest.mark.parametrize(
     ("header", "options", "conftest"),
     [
-        ("plugins: *cov-*", ("--cov=.", "--cov-report="), ""),
-        ("plugins: *rerunfailures-*", ("--reruns=1",), FAILS_ONCE),
+        ("plugins: *cov-*", ("-p", "pytest_cov", "--cov=.", "--cov-report="), ""),
+        ("plugins: *rerunfailures-*", ("-p", "rerunfailures", "--reruns=1"), FAILS_ONCE),
         ("asyncio: mode=*", ASYNCIO, AWAITED),
         ("timeout: 600*", ("-p", "timeout", "--timeout=600"), ""),
     ],
@@ -84,7 +84,7 @@ def test_the_same_operations_are_saved(project, header, options, conftest):
 
 
 def test_workers_of_xdist_save_nothing_and_say_why(project):
-    result = project.run("-n2", "--benchmark-save=base")
+    result = project.run("-p", "xdist", "-n2", "--benchmark-save=base")
     assert not list(project.path.glob(".benchmarks/**/*.json"))
     result.stderr.fnmatch_lines(["*Benchmarks are automatically disabled because xdist*"])
 

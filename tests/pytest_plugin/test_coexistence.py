@@ -26,15 +26,7 @@ def test_installed_but_not_used_it_loads_nothing_and_prints_nothing(project):
     project.write("conftest.py", "")
     project.write("pytest.ini", "[pytest]\nfilterwarnings = error\n")
     project.write("test_bench.py", PLAIN)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:hypothesispytest",
-    ]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     lines = (done.stdout + done.stderr).splitlines()

@@ -1,14 +1,26 @@
 """What the runs of pytest that tests start inherit.
 
-pytest-randomly, pytest-asyncio and pytest-timeout act on each run once they are installed. Tests
-that are about them load them; all other runs have these options, and pyproject.toml has them for
-the tests themselves.
+No plug-in that a test does not name: pytest-randomly, pytest-asyncio and pytest-timeout act on each
+run once they are installed, and all of them together take a third of the time of a short run.
+pyproject.toml has these options for the tests themselves where a plug-in would act on them.
 """
 
 import os
 
-#: Options that keep pytest from loading the plug-ins, which need not be installed.
-BLOCKED = ("-p", "no:randomly", "-p", "no:asyncio", "-p", "no:timeout")
+#: Entry points of the plug-ins among the dependencies of the tests.
+_PLUGINS = (
+    "asyncio",
+    "hypothesispytest",
+    "pytest_cov",
+    "randomly",
+    "rerunfailures",
+    "timeout",
+    "xdist",
+    "xdist.looponfail",
+)
+
+#: Options that keep pytest from loading them; ``-p`` and a name loads one again.
+BLOCKED = tuple(option for plugin in _PLUGINS for option in ("-p", f"no:{plugin}"))
 
 #: The variable whose options each run of pytest has.
 ADDOPTS = "PYTEST_ADDOPTS"

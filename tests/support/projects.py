@@ -148,7 +148,7 @@ class Project:
             "--benchmark-max-time=0.01",
             "--benchmark-min-rounds=3",
             "--benchmark-columns=median,rounds",
-            *("-p", "no:hypothesispytest", *ITS_WARNINGS),
+            *ITS_WARNINGS,
             *arguments,
         )
 

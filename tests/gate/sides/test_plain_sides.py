@@ -18,6 +18,7 @@ from pathlib import Path
 import gate_builders
 import pytest
 from bare_environments import linked_environment
+from inner_runs import ADDOPTS
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
@@ -1157,7 +1158,8 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
     ["-n2 --cov=. --cov-fail-under=100", "-p no:xdist -p no:pytest_cov -p no:mnistbench"],
     ids=["used", "not loaded"],
 )
-def test_options_of_other_plugins_do_not_matter(plan, tmp_path, addopts):
+def test_options_of_other_plugins_do_not_matter(plan, tmp_path, monkeypatch, addopts):
+    monkeypatch.delenv(ADDOPTS)
     for side in (BASE, HEAD):
         (tmp_path / side / "pytest.ini").write_text(f"[pytest]\naddopts = {addopts}\n")
     arguments = ("--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")
