@@ -1,3 +1,4 @@
+import multiprocessing.util
 import os
 import signal
 from pathlib import Path
@@ -44,3 +45,6 @@ def pytest_sessionstart():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # tox sets one, and a gate has that of its user in all launches.
     os.environ.pop("PYTHONHASHSEED", None)
+    # For the sockets of support/forks.py, before a test sets a folder whose path is too long for
+    # them. Not in that module: its processes import it, and would not remove a folder of their own.
+    multiprocessing.util.get_temp_dir()
