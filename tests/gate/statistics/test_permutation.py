@@ -136,15 +136,6 @@ def test_random_exchanges_are_close_to_all_of_them(monkeypatch):
         assert p_values == pytest.approx(exact, abs=0.02)
 
 
-def test_the_exchanges_of_a_number_of_launches_are_drawn_once():
-    for launches, number in ((3, 8), (20, permutation.EXCHANGES)):
-        exchanges = permutation._exchanges(launches, SEED, permutation.EXCHANGES)
-        assert permutation._exchanges(launches, SEED, permutation.EXCHANGES) is exchanges
-        assert exchanges.shape == (number, launches)
-        assert len(np.unique(exchanges, axis=0)) >= 0.9 * number
-    assert set(exchanges.ravel()) == {-1.0, 1.0}
-
-
 def test_a_large_effect_does_not_hide_a_small_one():
     # With the roles of one launch exchanged the large one is still the larger: only once it is
     # found may it leave.
