@@ -472,9 +472,7 @@ def test_prune_shows_what_would_go_and_then_removes_it(run):
     [({}, {"02", "03"}), ({"benchmarks": []}, {"01", "02"})],
     ids=["ours", "plain"],
 )
-def test_a_page_without_references_shows_the_newest_run_with_operations_and_the_one_before_it(
-    run, newest, minutes
-):
+def test_a_page_without_references_shows_the_newest_run_and_the_one_before_it(run, newest, minutes):
     save(1)
     save(2)
     save(3, documents=newest)

@@ -147,7 +147,7 @@ def test_predictions_that_were_written_after_the_lab_are_inconsistent(tmp_path):
     assert (INCONSISTENT, "predictions") in wrong(tmp_path)
 
 
-def test_predictions_that_were_changed_in_the_lab_too_do_not_follow_from_its_beginning(lab):
+def test_predictions_changed_in_the_lab_too_do_not_follow_from_its_beginning(lab):
     edit(lab / PREDICTIONS, "image = [0, 0, 0]", "image = [1, 1, 1]")
     content = json.loads((lab / FILE).read_text(encoding="utf-8"))
     content["predictions"]["answers"]["image"] = [1, 1, 1]

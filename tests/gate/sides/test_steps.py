@@ -552,7 +552,7 @@ def test_time_that_is_added_to_an_iteration_may_wait_for_the_core_too(queueing, 
     assert queueing.call_ns < sample.queued_ns < queueing.setup_ns + queueing.call_ns
 
 
-def test_a_core_that_is_lost_between_the_readings_leaves_no_time_below_that_of_the_processor(
+def test_a_core_lost_between_readings_leaves_no_time_below_that_of_the_processor(
     queueing,
 ):
     def clocked():

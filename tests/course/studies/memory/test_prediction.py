@@ -180,7 +180,7 @@ def study():
 
 
 @pytest.mark.versions
-def test_a_convolution_needs_more_than_is_predicted_and_other_layers_what_is_predicted(study):
+def test_only_a_convolution_needs_more_memory_than_is_predicted(study):
     assert len(study.cases) == 12
     assert {case.name for case in study.cases if case.measured.held != case.predicted.held} == set()
     # A library copies images and kernels into a layout of its own. Operations allocate some
