@@ -366,7 +366,7 @@ def test_an_input_is_one_argument_whatever_it_is(job, tmp_path, name):
     assert list(tmp_path.rglob("hacked")) == []
 
 
-def test_what_is_no_pull_request_needs_a_base_and_has_no_comment(job):
+def test_a_push_needs_a_base_and_has_no_comment(job):
     ran = job(event="push")
     assert (ran.code, ran.gate, ran.upload) == (EXIT_UNJUDGED, None, None)
     assert (

@@ -563,7 +563,7 @@ def test_a_kernel_that_grows_in_a_launch_bound_iteration_has_a_verdict_of_its_ow
     assert judgement.outcome == "regressed"
 
 
-def test_what_is_no_operation_has_its_own_name_on_each_clock():
+def test_time_outside_operations_has_its_own_names_on_each_clock():
     other_rows = [
         row(OUTSIDE, 500, module="", calls=0, self_device_ns=0),
         row(RUNTIME, 700, module="", phase="", self_device_ns=0),
@@ -1052,7 +1052,7 @@ def test_a_name_of_any_side_or_case_is_known(base, head):
 
 
 @pytest.mark.parametrize("name", [OUTSIDE, "forward", "iteration", "other", "fc"])
-def test_what_is_no_operation_and_no_module_cannot_be_named(name):
+def test_a_threshold_names_an_operation_or_a_module(name):
     head = run(row("aten::mm", LARGE), row(OUTSIDE, 10, module="", calls=0))
     assert texts(judged(head, head, limits(f"{name}:5%"))) == [
         f"--op-fail {name!r} is no operation or module of any case"
@@ -1512,7 +1512,7 @@ def test_a_slower_head_never_gets_a_milder_verdict(bases, head, more):
 
 @strategies.ANY_SPEED
 @given(BASES, TIMES, st.sampled_from([5, 10, 80]))
-def test_nothing_above_a_given_threshold_passes(bases, head, percent):
+def test_no_change_above_a_given_threshold_passes(bases, head, percent):
     judgement = judged([mm(ns) for ns in bases], mm(head), limits(f"{percent}%"))
     finding = named(judgement, MM)
     limit = percent / 100

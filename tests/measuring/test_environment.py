@@ -391,7 +391,9 @@ def test_without_onednn_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell")
-def test_what_decides_which_code_runs_has_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_set_and_libraries_of_the_cpu_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """oneDNN prints its instruction set once in a process, perhaps before this test."""
     for report in REPORTS.values():
         monkeypatch.setattr(environment, "onednn_report", lambda _, report=report: report)

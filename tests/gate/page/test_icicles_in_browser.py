@@ -99,7 +99,7 @@ def focused(tab):
 # ---- The picture ---------------------------------------------------------------------------------
 
 
-def test_it_is_drawn_when_its_case_is_opened(opened):
+def test_the_picture_is_drawn_when_its_case_is_opened(opened):
     assert opened.locator(".functions *").count() == 0
     panel = open_case(opened)
     assert boxes(panel).count() == 9

@@ -167,7 +167,7 @@ def with_decision(verdict, **changes):
 
 
 @pytest.mark.parametrize("bound", [0.0149, 0.0194, 0.01949, 0.0101, 0.01])
-def test_what_is_excluded_is_never_less_than_the_bound(bound):
+def test_the_stated_exclusion_is_never_below_the_bound(bound):
     # "No regression of 1.9 % or more" would be more than is known where the bound is 1.94 %.
     verdict = with_decision(passed(), cases=(gate_builders.estimate(0.001, -0.01, bound),))
     said = float(re.search(r"no regression of (\d+\.\d) %", last_line(verdict))[1])

@@ -292,6 +292,6 @@ def test_bounds_of_a_wild_quantity_are_wide_and_leave_the_others():
     assert np.median((high - low)[1:]) < 2 * np.median((before[1] - before[0])[1:])
 
 
-def test_what_is_the_same_in_every_launch_has_no_room():
+def test_a_change_that_is_equal_in_every_launch_has_equal_bounds():
     low, high = simultaneous_bounds(np.full((2, 8), 0.1), SEED)
     assert [low, high] == pytest.approx(np.full((2, 2), 0.1))

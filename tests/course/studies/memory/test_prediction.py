@@ -169,7 +169,7 @@ def test_sizes_on_cuda_are_rounded_as_its_allocator_does():
     assert (peak.held, peak.n_bytes) == (5 * 512, 7 * 512)
 
 
-def test_nothing_is_computed():
+def test_a_prediction_allocates_no_tensor():
     peak, _ = predicted(workload(*LINEAR), "step", batch_size=10**9)
     assert peak.n_bytes > 40e9
 
