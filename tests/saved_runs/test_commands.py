@@ -74,14 +74,6 @@ def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code
             "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest",
         ),
         (
-            ["compare", "1", "2", "--op-fail=ten"],
-            "--op-fail: 'ten' is not a threshold; give 10%, or 'aten::addmm:5%' for one",
-        ),
-        (
-            ["compare", "1", "2", "--storage=gone"],
-            "gone is not a folder of saved runs; name one with --storage, or save a ru",
-        ),
-        (
             ["compare", "1", "2", "--output=gone/report"],
             "--output: gone/report cannot be written (No such file or directory",
         ),
