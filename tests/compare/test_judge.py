@@ -1524,10 +1524,6 @@ def test_no_change_above_a_given_threshold_passes(bases, head, percent):
         assert max(finding.change, finding.uncertainty) > limit
 
 
-def with_timing(record):
-    return dataclasses.replace(record, timing=record.timing or builders.timing())
-
-
 @strategies.ANY_SPEED
 @given(
     st.lists(st.lists(strategies.case_records(), max_size=2), max_size=3),
@@ -1558,10 +1554,12 @@ def test_any_runs_are_judged(
             for record in records[:1]
             if head
         ]
-        cases = map(with_timing, [*records, *same])
+        cases = map(builders.with_timing, [*records, *same])
         summaries.append(builders.summary(*cases, environment=environments[number % 2]))
     new = (
-        builders.summary(*map(with_timing, head), environment=environments[0]) if head else empty()
+        builders.summary(*map(builders.with_timing, head), environment=environments[0])
+        if head
+        else empty()
     )
     criteria = dataclasses.replace(criteria, by=by)
     across = {"across_versions": across_versions, "across_machines": across_machines}

@@ -90,6 +90,12 @@ def plan(folder: Path, *arguments: str) -> Plan:
 # ---- Samples -------------------------------------------------------------------------------------
 
 
+def run_whole(launch: Any) -> Any:
+    """Return the result of a launch, from its start to its end."""
+    launch.ready()
+    return launch.measure()
+
+
 def both(
     work: Callable[[Turns, str], Any],
     first: str = BASE,

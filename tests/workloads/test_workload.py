@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch_builders import CPU, tiny_set, tiny_workload
+from torch_builders import CPU, generator, tiny_set, tiny_workload
 
 from mnistbench.core.errors import UsageError
 from mnistbench.workloads import data
@@ -19,10 +19,6 @@ from mnistbench.workloads.workload import (
 )
 
 pytestmark = pytest.mark.versions
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("name", ["convnet", "lenet5", "my_model", "Net2", "7"])

@@ -1,7 +1,6 @@
 """``mnistbench lab check``: lines, files, points and exit codes."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,6 @@ GRADESCOPE, CLASSROOM_50 = (
     Draft202012Validator(json.loads((DATA / name).read_text(encoding="utf-8")))
     for name in ("gradescope_results.json", "classroom50_result.json")
 )
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return whole_lab(tmp_path_factory.mktemp("labs") / "lab")
-
-
-@pytest.fixture
-def lab(original, tmp_path):
-    return shutil.copytree(original, tmp_path / "lab")
 
 
 @pytest.fixture

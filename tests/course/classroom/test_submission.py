@@ -6,13 +6,12 @@ Files that somebody made up.
 import dataclasses
 import json
 import os
-import shutil
 
 import pytest
 from builders import environment
 from hypothesis import given
 from hypothesis import strategies as st
-from lab_runs import ANSWERS, measure, predict, quiet, whole_lab, write
+from lab_runs import ANSWERS, measure, predict, quiet, write
 from score_builders import launch, score
 from strategies import many, spoiled
 
@@ -38,18 +37,8 @@ STEP = f"{STEPS}/operations-step-cpu-b64.json"
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return whole_lab(tmp_path_factory.mktemp("labs") / "lab")
-
-
-@pytest.fixture(scope="module")
 def packed(original):
     return pack(original)
-
-
-@pytest.fixture
-def lab(original, tmp_path):
-    return shutil.copytree(original, tmp_path / "lab")
 
 
 def wrong(directory):

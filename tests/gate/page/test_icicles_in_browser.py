@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from browsing import cells, colour, contrast, visit
+from browsing import cells, colour, contrast, open_case, visit
 from gate_builders import CASE, LABEL, Measured, case_profile
 from gate_scenes import OTHER_CASE, OTHER_LABEL, concluded
 
@@ -66,11 +66,6 @@ def opened(browser, address):
 def panel(opened):
     """The panel of the case whose paths are few."""
     return open_case(opened)
-
-
-def open_case(tab, label=LABEL):
-    tab.locator("button.open").get_by_text(label, exact=True).click()
-    return tab.locator(".panel:visible")
 
 
 def boxes(panel):
