@@ -36,6 +36,7 @@ OWN = "--images 1x2x6x6 --filters 3x3x3"
         ("graph --workload convnet --size 8", "--size: '8' is for x*y + z"),
         ("graph --batch-size 8", "--batch-size: '8' needs a workload"),
         ("graph --write /dev/null/x", "--write: /dev/null is not a directory"),
+        ("graph --device tpu9", "device 'tpu9' is not known"),
         (
             "locality --convolution conv1-b1 --order ijk",
             "--convolution is used by none of the orders",
