@@ -231,6 +231,9 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
     assert check(lab, "--gradescope", gradescope, "--classroom50", classroom50) == 1
     tests = valid(gradescope, GRADESCOPE)["tests"]
     assert len(tests) == len(CHECKS) + len(BANDS)
+    assert {test["max_score"] for test in tests} == {1}
+    [output] = [test["output"] for test in tests if test["name"] == "explanations"]
+    assert output.startswith("predictions failed: ")
     assert [test["name"] for test in tests if test["status"] == "failed"] == [
         "explanations",
         "step at least 1.5 times as fast",
