@@ -1,3 +1,4 @@
+import multiprocessing.util
 import os
 import signal
 from pathlib import Path
@@ -48,3 +49,6 @@ def pytest_sessionstart(session):
     # The processes of pytest-xdist need it, and inherit what the one that starts them has.
     if not session.config.pluginmanager.has_plugin("dsession"):
         os.environ[ADDOPTS] = " ".join(BLOCKED)
+    # For the sockets of support/forks.py, before a test sets a folder whose path is too long for
+    # them. Not in that module: its processes import it, and would not remove a folder of their own.
+    multiprocessing.util.get_temp_dir()

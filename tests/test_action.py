@@ -311,7 +311,7 @@ def test_the_comment_has_no_link_without_a_page_or_an_artifact(job):
     assert job(artifact="").body == REPORT
 
 
-def test_an_error_is_reported_in_the_comment_and_in_the_summary_without_the_report_of_an_earlier_step(  # noqa: E501
+def test_an_error_replaces_the_report_of_an_earlier_step_in_comment_and_summary(
     job,
 ):
     first = job(code=EXIT_REGRESSED)
@@ -366,7 +366,7 @@ def test_an_input_is_one_argument_whatever_it_is(job, tmp_path, name):
     assert list(tmp_path.rglob("hacked")) == []
 
 
-def test_what_is_no_pull_request_needs_a_base_and_has_no_comment(job):
+def test_a_push_needs_a_base_and_has_no_comment(job):
     ran = job(event="push")
     assert (ran.code, ran.gate, ran.upload) == (EXIT_UNJUDGED, None, None)
     assert (

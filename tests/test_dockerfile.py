@@ -34,19 +34,19 @@ def test_only_instructions_that_there_are():
 
 
 @pytest.mark.parametrize("path", COPIED)
-def test_what_it_copies_is_there_and_not_ignored(path):
+def test_copied_files_exist_and_are_not_ignored(path):
     assert (REPOSITORY / path).exists()
     assert f"!{path}" in (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
-def test_the_context_has_nothing_that_it_does_not_copy():
+def test_the_build_context_has_copied_files_only():
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     patterns = [line for line in lines if line and not line.startswith("#")]
     assert patterns[0] == "*"
     assert {pattern[1:] for pattern in patterns if pattern.startswith("!")} == set(COPIED)
 
 
-def test_it_copies_what_the_build_reads():
+def test_the_image_copies_what_the_build_reads():
     text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     assert {"pyproject.toml", "mnistbench"} <= set(COPIED)
     for named in (
@@ -56,7 +56,7 @@ def test_it_copies_what_the_build_reads():
         assert named in COPIED
 
 
-def test_nobody_is_root_when_it_runs():
+def test_the_image_does_not_run_as_root():
     names = [instruction for instruction, _ in INSTRUCTIONS]
     assert of("USER")[-1] != "root"
     assert names.index("USER") < names.index("ENTRYPOINT")

@@ -20,7 +20,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
         _ = mnistbench.Wrokload
 
 
-def test_importing_the_package_imports_none_of_its_modules_and_a_name_imports_its_own():
+def test_the_package_imports_no_module_and_a_name_imports_its_own():
     code = """
 import sys, mnistbench
 assert [name for name in sys.modules if name.startswith("mnistbench.")] == []

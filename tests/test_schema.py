@@ -381,10 +381,6 @@ def test_a_change_that_is_not_finite_is_null():
     assert document["no_regression_of"] is None
 
 
-def with_timing(record):
-    return dataclasses.replace(record, timing=record.timing or builders.timing())
-
-
 LIMITS = Criteria(
     op_fail=(Threshold.parse("10%"), Threshold.parse("conv2:5%")),
     case_fail=Threshold.parse("5%"),
@@ -410,13 +406,13 @@ def test_whatever_runs_are_compared_the_judgement_is_valid(
     same = {"test": head[0].test, "params": head[0].params}
     runs = [
         builders.summary(
-            with_timing(record),
-            with_timing(dataclasses.replace(record, **same)),
+            builders.with_timing(record),
+            builders.with_timing(dataclasses.replace(record, **same)),
             environment=environments[number % 2],
         )
         for number, record in enumerate(bases)
     ]
-    new = builders.summary(*map(with_timing, head), environment=environments[0])
+    new = builders.summary(*map(builders.with_timing, head), environment=environments[0])
     criteria = dataclasses.replace(criteria, by=by)
     across = {"across_versions": across_versions, "across_machines": across_machines}
     judgement = judge.judge(compare(runs, new, by=by, **across), criteria)

@@ -17,7 +17,7 @@ def only_case(base, head):
     return case
 
 
-def test_the_changes_of_operations_and_the_remainder_add_up_to_the_change_of_the_call():
+def test_changes_of_operations_and_the_remainder_add_up_to_that_of_the_call():
     base = builders.case_record(
         tables=(
             builders.op_table(
@@ -226,7 +226,7 @@ def test_an_operation_is_new_if_most_base_runs_are_without_it(with_it, base_runs
     assert (change.base_runs, change.base is None) == (base_runs, not base_runs)
 
 
-def test_without_a_comparable_base_run_the_newest_is_used_and_the_case_has_the_reason():
+def test_without_a_comparable_base_run_the_newest_is_used_with_the_reason():
     bases = [
         builders.summary(environment=builders.environment(cpu_count=count)) for count in (8, 4)
     ]
@@ -235,7 +235,7 @@ def test_without_a_comparable_base_run_the_newest_is_used_and_the_case_has_the_r
     assert case.operations
 
 
-def test_runs_of_different_machines_or_versions_are_compared_only_when_asked_and_say_so():
+def test_runs_of_other_machines_or_versions_are_compared_only_when_asked():
     base = builders.summary(
         environment=builders.environment(cpu_model="Intel Xeon", torch="2.15.0")
     )
@@ -254,7 +254,7 @@ def test_runs_of_different_machines_or_versions_are_compared_only_when_asked_and
 
 
 @pytest.mark.parametrize("name", ["across_versions", "across_machines"])
-def test_base_runs_of_one_commit_on_two_machines_or_versions_are_no_samples_of_one_base(name):
+def test_runs_of_a_commit_on_two_machines_or_versions_are_no_common_base(name):
     other_environment = (
         builders.environment(torch="2.13.0")
         if name == "across_versions"
@@ -328,7 +328,7 @@ def test_a_case_that_was_renamed_twice_is_compared_with_its_newest_name():
     assert (case.renamed_from, missing(comparison)) == (second.node_id, [])
 
 
-def test_a_case_is_compared_with_the_newest_run_of_its_own_name_although_another_had_its_params_later():  # noqa: E501
+def test_a_case_is_compared_by_its_name_before_its_params():
     other_case = builders.case_record(
         test="bench/test_step.py::test_other", node_id="bench/test_step.py::test_other[x]"
     )

@@ -112,7 +112,7 @@ def test_differences_of_counts(base, head, expected):
 
 
 @pytest.mark.parametrize("name", sorted(NOT_OPERATIONS))
-def test_the_number_of_runtime_calls_and_of_unattributed_kernels_is_no_exact_difference(name):
+def test_numbers_of_runtime_calls_and_unattributed_kernels_are_not_exact(name):
     """A runtime polls and synchronises as often as it has to."""
     few = row(name, phase="", module="", calls=310)
     many = row(name, phase="", module="", calls=312.5)
@@ -181,7 +181,7 @@ def test_another_number_of_parameters_comes_first_and_without_tables_too():
 # ---- renamed operations --------------------------------------------------------------------------
 
 
-def test_a_renamed_operation_of_each_place_is_listed_once_and_not_as_new_and_vanished():
+def test_a_renamed_operation_is_listed_once_and_not_as_new_and_vanished():
     base = [
         row("aten::mm"),
         row("aten::old", calls=3.0, memory_bytes=8),

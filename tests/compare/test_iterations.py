@@ -88,7 +88,7 @@ def test_what_was_divided_is_said_with_both_numbers():
     assert line.endswith("those of the base by 3 and of the head by 2")
 
 
-def test_the_wall_time_of_divided_iterations_has_no_verdict_and_a_limit_for_it_is_a_problem():
+def test_wall_time_of_divided_iterations_cannot_be_held_to_a_limit():
     sides = trace(rows(10), wall_ns=1_000_000), trace(rows(1), wall_ns=200_000)
     judgement = compared(*sides)
     assert judgement.cases[0].iteration.verdict == INCOMPARABLE
@@ -115,7 +115,7 @@ def test_calls_of_steps_and_of_saved_runs_are_never_divided(has_trace):
     assert case.case.operations[0].base.calls == 10
 
 
-def test_operations_that_one_side_has_are_divided_too_if_they_can_have_run_in_each_iteration():
+def test_operations_of_one_side_are_divided_if_each_iteration_may_run_them():
     base = [*rows(10), row("my::old", 100_000, iterations=1, calls=20)]
     head = [*rows(1), row("my::new", 10_000, iterations=1, calls=3)]
     judgement = compared(trace(base), trace(head))
@@ -144,7 +144,7 @@ def test_other_numbers_of_calls_by_several_factors_are_compared_as_they_are_and_
     assert "aten::add 4 -> 6" in line
 
 
-def test_time_outside_operations_depends_on_the_number_of_iterations_and_has_no_verdict():
+def test_time_outside_operations_has_no_verdict_if_numbers_of_iterations_differ():
     rest = [
         row(OUTSIDE, 90_000, iterations=1, calls=0),
         row(RUNTIME, 50_000, iterations=1, calls=9),

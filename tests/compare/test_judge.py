@@ -97,7 +97,7 @@ def functions(**times_ns):
     )
 
 
-def test_a_function_is_judged_by_its_share_of_all_functions_however_short_its_calls_are():
+def test_a_function_is_judged_by_its_share_however_short_its_calls_are():
     base = functions(read=400_000, small=15_000, tiny=500)
     judgement = judged(base, functions(read=480_000, small=15_000, tiny=900), limits("10%"))
     assert verdicts(judgement)["read, a"] == "regressed"
@@ -349,7 +349,7 @@ def steady_and(*times):
         (0.09, limits("10%", f"{CONV}:5%"), [], "inconclusive"),
     ],
 )
-def test_a_large_or_named_operation_that_the_runs_cannot_judge_is_no_pass_and_small_ones_are_counted(  # noqa: E501
+def test_an_operation_that_cannot_be_judged_prevents_a_pass_if_large_or_named(
     share, criteria, open_, outcome
 ):
     bases = steady_and(
@@ -529,9 +529,7 @@ def test_the_share_can_be_set(share, alone):
     ("base", "head", "alone"),
     [(40_000, 40_000, True), (39_999, 39_999, False), (1_000, 40_000, True), (40_000, 1_000, True)],
 )
-def test_an_operation_is_judged_by_itself_from_twenty_times_the_overhead_of_the_profiler(
-    base, head, alone
-):
+def test_an_operation_is_judged_from_twenty_times_the_overhead_of_the_profiler(base, head, alone):
     assert names_of(base, head, profiler_ns=400, calls=5) == (
         ["aten::addmm, forward fc1"] if alone else ["other"]
     )
@@ -565,7 +563,7 @@ def test_a_kernel_that_grows_in_a_launch_bound_iteration_has_a_verdict_of_its_ow
     assert judgement.outcome == "regressed"
 
 
-def test_what_is_no_operation_has_its_own_name_on_each_clock():
+def test_time_outside_operations_has_its_own_names_on_each_clock():
     other_rows = [
         row(OUTSIDE, 500, module="", calls=0, self_device_ns=0),
         row(RUNTIME, 700, module="", phase="", self_device_ns=0),
@@ -1009,12 +1007,12 @@ def test_a_missing_table_matters_only_with_a_threshold_for_operations():
     assert problem.text == f"no operation table of {NODE} in the base and in this run"
 
 
-def test_a_case_whose_operations_are_in_another_has_no_table_to_miss_and_a_new_case_is_no_problem():
+def test_a_case_with_operations_in_another_case_and_a_new_case_are_no_problem():
     train = builders.case_record(phase="train", **IN_ANOTHER)
     assert judged(beside(train), beside(train, STEP), GATE).outcome == "passed"
 
 
-def test_another_torch_is_incomparable_until_it_is_asked_for_and_nothing_of_the_case_is_judged():
+def test_a_case_of_another_torch_is_judged_only_when_asked():
     base = builders.summary(STEP, environment=builders.environment(torch="2.13.0"))
     judgement = judged(base, mm(9 * LARGE), GATE)
     assert (set(verdicts(judgement).values()), judgement.regressions) == ({"incomparable"}, ())
@@ -1054,7 +1052,7 @@ def test_a_name_of_any_side_or_case_is_known(base, head):
 
 
 @pytest.mark.parametrize("name", [OUTSIDE, "forward", "iteration", "other", "fc"])
-def test_what_is_no_operation_and_no_module_cannot_be_named(name):
+def test_a_threshold_names_an_operation_or_a_module(name):
     head = run(row("aten::mm", LARGE), row(OUTSIDE, 10, module="", calls=0))
     assert texts(judged(head, head, limits(f"{name}:5%"))) == [
         f"--op-fail {name!r} is no operation or module of any case"
@@ -1514,7 +1512,7 @@ def test_a_slower_head_never_gets_a_milder_verdict(bases, head, more):
 
 @strategies.ANY_SPEED
 @given(BASES, TIMES, st.sampled_from([5, 10, 80]))
-def test_nothing_above_a_given_threshold_passes(bases, head, percent):
+def test_no_change_above_a_given_threshold_passes(bases, head, percent):
     judgement = judged([mm(ns) for ns in bases], mm(head), limits(f"{percent}%"))
     finding = named(judgement, MM)
     limit = percent / 100
@@ -1524,10 +1522,6 @@ def test_nothing_above_a_given_threshold_passes(bases, head, percent):
         assert finding.verdict == "improved" or not is_large or finding.uncertainty <= limit
     else:
         assert max(finding.change, finding.uncertainty) > limit
-
-
-def with_timing(record):
-    return dataclasses.replace(record, timing=record.timing or builders.timing())
 
 
 @strategies.ANY_SPEED
@@ -1560,10 +1554,12 @@ def test_any_runs_are_judged(
             for record in records[:1]
             if head
         ]
-        cases = map(with_timing, [*records, *same])
+        cases = map(builders.with_timing, [*records, *same])
         summaries.append(builders.summary(*cases, environment=environments[number % 2]))
     new = (
-        builders.summary(*map(with_timing, head), environment=environments[0]) if head else empty()
+        builders.summary(*map(builders.with_timing, head), environment=environments[0])
+        if head
+        else empty()
     )
     criteria = dataclasses.replace(criteria, by=by)
     across = {"across_versions": across_versions, "across_machines": across_machines}
@@ -1630,7 +1626,7 @@ def test_an_operation_is_named_as_tables_show_it_or_as_torch_calls_it(name):
     assert accepting(f"*:{name}", base=base, head=head).outcome == "passed"
 
 
-def test_whether_an_operation_is_judged_by_itself_does_not_depend_on_the_order_of_base_runs():
+def test_the_order_of_base_runs_does_not_decide_which_operations_are_judged():
     bases = [run(row("aten::mm", ns), **WALL) for ns in (15_000, 16_000, 21_000)]
     for order in itertools.permutations(bases):
         assert list(verdicts(judged(list(order), bases[0]))) == ["iteration", "other"]

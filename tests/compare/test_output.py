@@ -162,7 +162,7 @@ def on_accelerator(kernel_ns, elapsed_ns, alone_ns=15_000):
     )
 
 
-def test_busy_time_elapsed_time_and_what_is_no_operation_are_rows_of_a_table_by_device_time():
+def test_a_table_by_device_time_has_rows_of_busy_and_elapsed_time():
     [table] = case_tables([on_accelerator(20_000, 1_500_000)], top=3)
     assert "self device time" in table.title
     sums = {row[0]: row[3] for row in table.sums}
@@ -296,7 +296,7 @@ def test_other_differences_and_what_cannot_be_judged(golden):
     assert excused.count("(passed over: --allow-incomparable)") == 3
 
 
-def test_with_eight_base_runs_the_report_has_the_rule_and_the_minimum_detectable_change(golden):
+def test_with_eight_base_runs_the_report_has_the_minimum_detectable_change(golden):
     bases = builders.base_runs(8, 100_000, 102_000, 101_000, 99_000)
     golden(
         report(bases, builders.base_runs(1, 140_000)[0], **thresholds("10%")),
@@ -444,7 +444,7 @@ def test_the_table_of_a_plain_test_is_named_by_it_and_has_no_batch_size():
     assert table.headings == ["operation", "phase", "module", "time", "share"]
 
 
-def test_of_a_replacement_of_many_operations_the_smallest_changes_are_one_row_and_the_column_adds_up():  # noqa: E501
+def test_the_smallest_changes_of_a_replacement_are_one_row_and_all_add_up():
     parts = [builders.op_row(f"my::part{number}", 200_000 - number) for number in range(30)]
     base, head = (
         builders.summary(

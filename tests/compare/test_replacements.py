@@ -69,7 +69,7 @@ def test_an_operation_that_is_split_into_small_ones_is_compared_with_them():
     assert [finding.name for finding in slower.regressions] == [name]
 
 
-def test_small_operations_that_replace_small_ones_are_judged_together_if_their_sum_is_large():
+def test_small_replacements_are_judged_together_if_their_sum_is_large():
     replacing = [row(f"my::other{number}", 2 * SMALL - 60_000) for number in range(4)]
     judgement = judged([MATMUL, *PARTS], [MATMUL, *replacing])
     [slower] = judgement.regressions
@@ -203,7 +203,7 @@ def test_a_side_whose_operations_have_no_place_is_compared_as_a_whole():
     assert judged(base, head).outcome == "passed"
 
 
-def test_operations_of_different_places_are_not_compared_and_the_report_says_what_vanished_elsewhere():  # noqa: E501
+def test_operations_of_different_places_are_not_compared_but_reported():
     rest = [row("aten::relu", SMALL), row("aten::relu", SMALL, module="fc2")]
     judgement = judged(
         [row("aten::old", LARGE), *rest], [row("aten::new", LARGE, module="fc2"), *rest]
@@ -250,9 +250,7 @@ _ROWS = st.dictionaries(
 
 
 @given(_ROWS, _ROWS)
-def test_every_operation_of_one_side_is_in_one_group_and_exchanging_the_sides_keeps_the_one_sided_members(  # noqa: E501
-    base, head
-):
+def test_each_one_sided_operation_is_in_one_group_whichever_side_is_the_base(base, head):
     forth, back = (
         compare([run(*first)], run(*second)).cases[0].operations
         for first, second in ((base, head), (head, base))

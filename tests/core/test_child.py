@@ -85,7 +85,7 @@ def test_a_crash_is_named_with_the_call_that_led_to_it(number, reason):
     assert process.has_crashed == (number != signal.SIGTERM)
 
 
-def test_of_the_calls_that_led_to_a_crash_the_innermost_in_the_directory_of_the_child_is_named(
+def test_a_crash_names_the_innermost_call_in_the_directory_of_the_child(
     tmp_path,
 ):
     (tmp_path / "own").mkdir()

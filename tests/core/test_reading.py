@@ -172,8 +172,9 @@ def test_an_error_of_msgspec_has_the_place_and_the_paths_around_it(
     "text", ["[1", "[NaN]", "[1e999]", "", "[" * 100_000, "[" * 100_000 + "]" * 100_000]
 )
 def test_a_text_that_is_no_json_is_refused(text: str) -> None:
-    with pytest.raises(FieldError, match=r"^rates"):
+    with pytest.raises(FieldError, match=r"^rates") as error:
         read_text(text, tuple[float, ...], "rates")
+    assert len(str(error.value)) < 200
 
 
 def test_half_of_a_surrogate_pair_in_a_text_is_read() -> None:

@@ -12,14 +12,8 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.events.analysis import analyse, read_ranks
 
 
-def timeline(tmp_path, *events):
-    [line] = analyse(build.trace_file(tmp_path, events)).timelines
-    return line
-
-
-def test_exposed_communication_and_copies(tmp_path):
+def test_exposed_communication_and_copies(timeline):
     line = timeline(
-        tmp_path,
         build.kernel("gemm", 0, 10),
         build.kernel(build.NCCL, 5, 10, stream=2),
         build.kernel("Memcpy HtoD", 12, 10, stream=3, category="gpu_memcpy"),
@@ -35,10 +29,9 @@ def test_exposed_communication_and_copies(tmp_path):
     assert (line.kernels, line.copies) == (2, 2)
 
 
-def test_starved_is_idle_without_a_waiting_kernel(tmp_path):
+def test_starved_is_idle_without_a_waiting_kernel(timeline):
     """From 10 to 40 us nothing runs; the launch of the next kernel ends at 27 us."""
     line = timeline(
-        tmp_path,
         build.launch(-5, 2, 1),
         build.kernel("a", 0, 10, correlation=1),
         build.launch(25, 2, 2),
@@ -47,9 +40,8 @@ def test_starved_is_idle_without_a_waiting_kernel(tmp_path):
     assert (line.idle_ns, line.starved_ns, line.launches) == (30_000, 17_000, 2)
 
 
-def test_a_kernel_that_waits_long_hides_other_gaps(tmp_path):
+def test_a_kernel_that_waits_long_hides_other_gaps(timeline):
     line = timeline(
-        tmp_path,
         build.launch(1, 1, 1),
         build.launch(2, 1, 2),
         build.launch(3, 1, 3),
@@ -60,8 +52,8 @@ def test_a_kernel_that_waits_long_hides_other_gaps(tmp_path):
     assert (line.idle_ns, line.starved_ns) == (25_000, 0)
 
 
-def test_events_without_a_launch_are_stated(tmp_path):
-    line = timeline(tmp_path, build.kernel("a", 5, 5), build.kernel("b", 20, 5))
+def test_events_without_a_launch_are_stated(timeline):
+    line = timeline(build.kernel("a", 5, 5), build.kernel("b", 20, 5))
     assert (line.unlinked, line.unlinked_ns, line.starved_ns, line.launches) == (
         2,
         10_000,

@@ -8,7 +8,6 @@ import re
 import pytest
 import trace_builders as build
 
-from mnistbench.events.analysis import analyse
 from mnistbench.events.communication import KERNELS, is_communication_kernel
 
 #: Names as the profiler writes them.
@@ -128,15 +127,9 @@ def test_each_library_has_an_example():
     assert without == []
 
 
-def timeline(tmp_path, *events):
-    [line] = analyse(build.trace_file(tmp_path, events)).timelines
-    return line
-
-
 @pytest.mark.parametrize("operation", ["record_param_comms", "nccl:all_reduce"])
-def test_what_a_collective_launches_communicates_whatever_its_name_is(tmp_path, operation):
+def test_what_a_collective_launches_communicates_whatever_its_name_is(timeline, operation):
     line = timeline(
-        tmp_path,
         build.op(operation, 0, 50, external=1),
         build.launch(5, 3, 7, external=1),
         build.kernel("unknown_library_0", 20, 10, external=1, correlation=7),
@@ -144,19 +137,17 @@ def test_what_a_collective_launches_communicates_whatever_its_name_is(tmp_path, 
     assert (line.communication_ns, line.computation_ns) == (10_000, 0)
 
 
-def test_copies_and_fills_of_a_collective_are_none(tmp_path):
+def test_copies_and_fills_of_a_collective_are_none(timeline):
     """NCCL sends to its own rank with a copy."""
     line = timeline(
-        tmp_path,
         build.op("record_param_comms", 0, 50, external=1),
         build.kernel("Memcpy DtoD (Device -> Device)", 20, 10, external=1, category="gpu_memcpy"),
     )
     assert (line.communication_ns, line.copies_ns) == (0, 10_000)
 
 
-def test_dispatch_and_combine_of_experts_are_exposed_communication(tmp_path):
+def test_dispatch_and_combine_of_experts_are_exposed_communication(timeline):
     line = timeline(
-        tmp_path,
         build.kernel("gemm", 0, 100),
         build.kernel("void deep_ep::internode::dispatch<false, 8>(int4*)", 50, 300, stream=20),
         build.kernel(

@@ -388,7 +388,7 @@ def test_a_range_around_the_end_of_a_step_is_possible(tmp_path):
         build.range_("training", 0, 300),
     ],
 )
-def test_what_may_end_after_the_step(tmp_path, event):
+def test_an_event_that_ends_after_the_step_is_not_always_impossible(tmp_path, event):
     events = [
         build.step(1, 0, 100),
         build.op("aten::add", 10, 20),

@@ -331,9 +331,7 @@ def in_ranges(*, thread=build.THREAD):
 
 
 @pytest.mark.parametrize("thread", [build.THREAD, build.BACKWARD_THREAD])
-def test_kernels_outside_operations_belong_to_the_innermost_range_around_their_launch(
-    tmp_path, thread
-):
+def test_kernels_outside_operations_belong_to_the_range_around_their_launch(tmp_path, thread):
     trace = analysed(tmp_path, *in_ranges(thread=thread))
     rows = {
         row.key: (row.calls, row.self_device_ns, row.kernels)

@@ -502,7 +502,7 @@ def test_the_hash_seed_of_the_user_is_said(gate, monkeypatch):
     assert gate(launches=8).header.remarks == ()
 
 
-def test_what_decides_which_code_runs_is_kept_of_both_sides(gate, launches):
+def test_instruction_set_and_libraries_of_both_sides_are_recorded(gate, launches):
     listing = launches.listing
 
     def with_paths(side):

@@ -169,11 +169,6 @@ def start(plan, tmp_path, monkeypatch):
     return started
 
 
-def whole(launch):
-    launch.ready()
-    return launch.measure()
-
-
 def sides_of(result):
     """What each process sent with ``result_of_side``."""
     [build] = result.cases["t"]
@@ -421,7 +416,7 @@ def test_what_a_start_up_file_prints_is_no_message(start):
 def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, reason):
     before = "" if when == "loading" else "ready()\nsay(at='t, its calls')\nwait_to_go()\n"
     with start(before + program) as launch, pytest.raises(LaunchError) as raised:
-        whole(launch)
+        gate_builders.run_whole(launch)
     at = "loading" if when == "loading" else "t, its calls"
     assert str(raised.value) in {
         reason,
@@ -442,7 +437,7 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
 )
 def test_a_message_that_lacks_something_is_one_line(start, program, fault):
     with start(program) as launch, pytest.raises(LaunchError) as raised:
-        whole(launch)
+        gate_builders.run_whole(launch)
     assert str(raised.value) == f"a launch's message cannot be used: {fault}"
 
 
@@ -522,7 +517,7 @@ builds = [{{}}]
 result(cases={{"x": builds}} if name == "base" else {head_cases})
 """
     with start(program, seed=1) as launch, pytest.raises(LaunchError) as raised:
-        whole(launch)
+        gate_builders.run_whole(launch)
     assert "x: " in str(raised.value)
     assert str(raised.value).endswith("; measure again")
 
@@ -807,7 +802,7 @@ say(peer_error="the process of the other side has ended")
 """
     for seed in range(4):
         with start(program, seed=seed) as launch, pytest.raises(LaunchError) as raised:
-            whole(launch)
+            gate_builders.run_whole(launch)
         assert str(raised.value).startswith("base: loading: was killed by SIGKILL")
     assert nobody_lives(plan)
 

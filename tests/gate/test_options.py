@@ -8,7 +8,7 @@ import pytest
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import read
-from mnistbench.gate.options import SideOptions
+from mnistbench.gate.options import SideOptions, shard
 
 
 def options(**texts):
@@ -111,6 +111,12 @@ def test_what_cannot_be_used_is_one_line(monkeypatch, texts, message):
     with pytest.raises(UsageError) as refused:
         options(**texts)
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "1/257", "3", "1/2/3"])
+def test_a_shard_that_is_no_part_is_refused(text):
+    with pytest.raises(ValueError, match=r"^is no part; give K/N, the Kth of N parts, at most 256"):
+        shard(text)
 
 
 def test_an_interpreter_that_is_too_old_is_named(tmp_path):

@@ -103,7 +103,7 @@ def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
     assert changed == {-2, -1, 0, 1, 2}
 
 
-def test_a_slower_case_is_slower_by_all_clocks_and_a_slower_operation_makes_its_case_slower_by_its_share():  # noqa: E501
+def test_added_time_counts_by_all_clocks_and_in_the_case_of_its_operation():
     still = logs(1e-6)
     case = quantity(still)
     cpu = quantity(still, name="cpu", clock="cpu")

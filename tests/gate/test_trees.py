@@ -249,9 +249,7 @@ def test_a_process_that_git_has_started_reads_no_other_repository(
 # ---- A working tree ------------------------------------------------------------------------------
 
 
-def test_a_working_tree_is_copied_with_what_is_not_committed_and_without_what_is_ignored_or_gone(
-    repository, into
-):
+def test_a_copy_of_a_working_tree_has_uncommitted_and_no_ignored_or_deleted_files(repository, into):
     untidy(repository)
     tree = of_working_tree(repository.path, into / "head")
     assert names_of(tree.root) == [".gitignore", "model.py", "staged.py", "untracked.py"]

@@ -148,7 +148,7 @@ def test_an_accelerator_is_busy_for_a_part_of_each_iteration(profile: Profile) -
     )
 
 
-def test_busy_time_is_less_than_the_elapsed_time_of_a_call_that_is_limited_by_launches(
+def test_a_launch_bound_call_is_busy_for_less_than_its_elapsed_time(
     profile: Profile,
 ) -> None:
     elapsed_ns = device_times(profile.case)

@@ -35,6 +35,13 @@ def pretend(monkeypatch: pytest.MonkeyPatch, present: list[str]) -> None:
     monkeypatch.setattr(environment, "accelerators", lambda: present)
 
 
+def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, ["cuda"])
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(name="", total_memory=0)
+    )
+
+
 # ---- Devices -------------------------------------------------------------------------------------
 
 
@@ -207,7 +214,7 @@ def test_libraries_behind_matrix_products(
 ) -> None:
     monkeypatch.setattr(torch.__config__, "show", lambda: built)
     monkeypatch.setattr(torch.__config__, "parallel_info", lambda: parallel)
-    assert environment._blas() == named
+    assert read(threads=1).blas == named
 
 
 def test_a_cuda_device_has_versions_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,17 +254,17 @@ def test_a_cuda_device_has_versions_and_settings(monkeypatch: pytest.MonkeyPatch
 def test_version_of_cuda_or_hip_of_torch(
     monkeypatch: pytest.MonkeyPatch, cuda: str | None, hip: str | None, named: str
 ) -> None:
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(name="", total_memory=0)
-    )
+    pretend_gpu(monkeypatch)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(environment, "_driver", lambda: "unknown")
-    assert environment._describe("cuda")["cuda"] == named
+    [gpu] = read(threads=1).devices
+    assert gpu["cuda"] == named
 
 
-def test_another_accelerator_is_known_by_its_name() -> None:
-    assert environment._describe("mps") == {"device": "mps", "name": "mps"}
+def test_another_accelerator_is_known_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, ["mps"])
+    assert read(threads=1).devices == ({"device": "mps", "name": "mps"},)
 
 
 # ---- The driver's own tool -----------------------------------------------------------------------
@@ -293,8 +300,10 @@ def install_tool(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> 
 def test_driver_is_the_output_of_its_tool(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, driver: str
 ) -> None:
+    pretend_gpu(monkeypatch)
     install_tool(monkeypatch, tmp_path, script)
-    assert environment._driver() == driver
+    [gpu] = read(threads=1).devices
+    assert gpu["driver"] == driver
 
 
 def test_driver_is_unknown_without_its_tool_or_where_it_hangs(
@@ -303,11 +312,13 @@ def test_driver_is_unknown_without_its_tool_or_where_it_hangs(
     def run(*arguments: Any, timeout: float, **_: Any) -> None:
         raise subprocess.TimeoutExpired("nvidia-smi", timeout)
 
+    pretend_gpu(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert environment._driver() == "unknown"
+    [without_tool] = read(threads=1).devices
     install_tool(monkeypatch, tmp_path, "#!/bin/sh\n")
     monkeypatch.setattr(subprocess, "run", run)
-    assert environment._driver() == "unknown"
+    [with_tool_that_hangs] = read(threads=1).devices
+    assert without_tool["driver"] == with_tool_that_hangs["driver"] == "unknown"
 
 
 # ---- Operations on a CPU -------------------------------------------------------------------------
@@ -380,7 +391,9 @@ def test_without_onednn_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell")
-def test_what_decides_which_code_runs_has_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_set_and_libraries_of_the_cpu_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """oneDNN prints its instruction set once in a process, perhaps before this test."""
     for report in REPORTS.values():
         monkeypatch.setattr(environment, "onednn_report", lambda _, report=report: report)

@@ -43,7 +43,7 @@ def calls(rows):
     return {key: row.calls for key, row in rows.items()}
 
 
-def test_methods_properties_and_recursive_calls_have_their_qualified_names_and_counts(rows):
+def test_methods_properties_and_recursion_have_qualified_names_and_counts(rows):
     assert calls(rows(Counter.of, 3)) == {
         ("Counter.of", __name__): 1,
         ("Counter.down", __name__): 4,

@@ -167,10 +167,6 @@ def test_error_if_every_run_is_damaged(refused):
     ("arguments", "complaint"),
     [
         (
-            ["1", "--base", "9"],
-            "'9' has no saved run in .benchmarks; give a file, a number, a name, a glob, latest",
-        ),
-        (
             ["1", "-o", "gone/r.html"],
             "--output: gone/r.html cannot be written (No such file or directory); name",
         ),

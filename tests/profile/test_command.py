@@ -133,7 +133,6 @@ def _not_profiled(monkeypatch):
         ),
         ("--trace t.txt", "--trace: 't.txt' does not end in .json or .json.gz; name such a file"),
         ("--model resnet", "--model: 'resnet' is not known; choose convnet or lenet5 or smallnet"),
-        ("--device tpu", "device 'tpu' is not known"),
         ("--device cpu --sort self-device", "--sort: 'self-device' needs an accelerator"),
         (
             "--trace /dev/null/t.json",

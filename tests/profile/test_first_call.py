@@ -149,9 +149,6 @@ def test_forks_are_served_one_after_another_and_an_error_ends_none(tmp_path: Pat
     assert calls == "[(True, 'cold'), (False, 'warm')]"  # an unfit fork has none
 
 
-SPAWN = multiprocessing.get_context("spawn")
-
-
 def test_a_process_that_exceeds_the_time_limit_is_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -159,7 +156,7 @@ def test_a_process_that_exceeds_the_time_limit_is_ended(
     monkeypatch.setattr(first_call, "_TIMEOUT_S", 0.1)
     message = r"^first iteration: its process failed \(it took longer than 0.1 s\); try again$"
     with pytest.raises(UsageError, match=message):
-        first_call._measured(SPAWN, job(tmp_path), {})
+        calls_of_process(job(tmp_path), forks=False)
     assert multiprocessing.active_children() == []
 
 
@@ -169,4 +166,4 @@ def test_a_process_that_is_killed_is_one_line(
     monkeypatch.setattr(first_call, "_serve", sleeping.end_by_signal)
     message = r"^first iteration: its process failed \(killed by signal 9\); try again$"
     with pytest.raises(UsageError, match=message):
-        first_call._measured(SPAWN, job(tmp_path), {})
+        calls_of_process(job(tmp_path), forks=False)

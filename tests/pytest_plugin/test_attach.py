@@ -6,7 +6,7 @@ import pytest
 from projects import only_record, records
 
 
-def test_what_a_conftest_returns_is_merged_and_takes_the_place_of_the_standard_attachments(project):
+def test_attachments_of_a_conftest_take_the_place_of_the_standard_ones(project):
     project.append(
         "conftest.py",
         """

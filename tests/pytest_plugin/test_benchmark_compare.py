@@ -359,7 +359,7 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
     ],
     ids=["no base", "no test", "benchmarks off", "benchmarks skipped"],
 )
-def test_nothing_to_judge_is_undecided(project, arguments, line):
+def test_a_run_with_nothing_to_judge_is_undecided(project, arguments, line):
     result = project.run("--benchmark-compare", *arguments)
     assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines([HEADING, line, "thresholds: inconclusive: 1"])

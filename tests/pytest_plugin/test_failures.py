@@ -11,7 +11,7 @@ from projects import only_record, records
 
 
 @pytest.mark.versions
-def test_a_case_that_runs_out_of_memory_fails_alone_and_gives_its_memory_back_before_the_next(
+def test_a_case_that_runs_out_of_memory_fails_alone_and_frees_its_memory(
     project,
 ):
     project.append(

@@ -19,10 +19,6 @@ from mnistbench.pytest_plugin.options import Options
     ("argument", "line"),
     [
         (
-            "--bench-threads=0",
-            "--bench-threads: '0' cannot be used; give a whole number, 1 to 1024",
-        ),
-        (
             "--bench-model=tiny,resnet",
             "--bench-model: 'resnet' is not a workload; choose of convnet, lenet5, smallnet, tiny",
         ),

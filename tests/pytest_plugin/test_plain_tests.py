@@ -115,7 +115,7 @@ def test_the_configuration_can_set_it_and_a_saved_run_is_explained(suite):
     )
 
 
-def test_a_call_that_cannot_be_repeated_keeps_its_time_and_one_that_fails_fails_as_without_the_option(  # noqa: E501
+def test_a_call_that_cannot_be_repeated_is_timed_and_one_that_fails_fails(
     suite,
 ):
     suite.write(

@@ -374,7 +374,7 @@ def test_a_small_file_that_becomes_large_is_refused(refused):
 # ---- folders without numbers ---------------------------------------------------------------------
 
 
-def test_a_folder_of_files_that_benchmark_json_wrote_is_listed_compared_by_name_and_has_a_history(
+def test_a_folder_of_plain_files_can_be_listed_compared_and_followed(
     run,
 ):
     write("results/after.json", run_file(benchmark(median=2e-3), datetime="2026-01-02T00:00:00"))

@@ -50,7 +50,7 @@ def test_all_but_the_newest_go_with_their_directories(tmp_path, tensorboard):
 
 
 @pytest.mark.parametrize("keep", [4, 1_000])
-def test_nothing_goes_where_no_more_are_saved_than_stay(tmp_path, tensorboard, keep):
+def test_no_run_is_removed_if_no_more_are_saved_than_are_kept(tmp_path, tensorboard, keep):
     assert plan(runs(tmp_path), keep, tensorboard) == ([], [], [])
 
 

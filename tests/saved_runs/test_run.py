@@ -92,7 +92,7 @@ def test_a_comparison_without_samples_is_that_of_the_whole_runs(base, head):
     assert reports[0] == reports[1]
 
 
-def test_a_case_may_be_called_by_its_label_its_params_its_node_id_and_the_end_of_that():
+def test_a_case_is_found_by_its_label_params_node_id_or_the_end_of_that():
     [case] = builders.summary().cases
     assert case.names == (
         "step convnet-b16-cpu on digits",

@@ -80,7 +80,7 @@ def test_a_file_is_found_by_its_path_wherever_it_lies(tmp_path):
     assert storage().find("run.json")[0].number == ""
 
 
-def test_a_run_is_found_by_its_number_with_or_without_zeros_which_may_have_five_digits():
+def test_a_run_is_found_by_its_number_with_or_without_leading_zeros():
     path = save("0003_now.json")
     assert paths_of("0003") == paths_of("3") == paths_of("003") == [path]
     path = save("10000_base.json")
@@ -123,7 +123,7 @@ def test_a_glob_of_files_needs_no_storage(compress):
 
 
 @pytest.mark.parametrize("glob", ["*_gone", "*"])
-def test_a_glob_that_matches_nothing_is_refused_and_a_star_never_means_the_files_that_lie_here(
+def test_a_glob_that_matches_no_saved_run_is_refused_whatever_lies_here(
     glob,
 ):
     Path(".benchmarks").mkdir()
@@ -294,7 +294,7 @@ def test_whatever_git_calls_a_commit_finds_its_runs(commits):
     assert paths_of(SECOND[:9]) == [third]
 
 
-def test_a_commit_that_git_knows_and_that_was_not_saved_without_changes_is_named_by_its_id(commits):
+def test_a_commit_without_a_clean_saved_run_is_named_by_its_id(commits):
     path = save("0001_base.json", commit=commits[0], dirty=True)
     of = f"'old' is commit {commits[0][:7]}, which"
     assert (
@@ -556,7 +556,7 @@ def test_what_pytest_benchmark_may_leave_out_is_not_needed(changes):
     assert run.run.environment["torch"] == "2.15.0"
 
 
-def test_runs_are_sorted_by_the_time_they_were_saved_and_one_without_a_time_is_oldest():
+def test_runs_are_sorted_by_their_time_and_one_without_a_time_is_oldest():
     later = save("0001_a.json", minute=59)
     sooner = save("0002_b.json", minute=1)
     never = save("0003_c.json")

@@ -168,7 +168,7 @@ LEAST = {"deviceProperties": [{"id": 0, "name": build.H100, "totalGlobalMem": 79
     ],
     ids=["versions", "ranks", "memory"],
 )
-def test_what_is_reported_and_does_not_decide(tmp_path, base, head, reported):
+def test_a_difference_that_prevents_no_comparison_is_reported(tmp_path, base, head, reported):
     assert incomparable(tmp_path, base, head) == ({}, reported)
 
 

@@ -80,7 +80,7 @@ def kernels_of(*operations):
     return events
 
 
-def test_operations_that_were_fused_are_compared_with_what_replaced_them_whatever_their_shares_are(
+def test_fused_operations_are_compared_with_what_replaced_them_whatever_the_share(
     run,
 ):
     build.trace_file(

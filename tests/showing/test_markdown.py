@@ -133,7 +133,7 @@ def test_blocks_are_lists_and_plots_below_their_titles(blocks, heading, drawn):
     assert markdown_report(blocks, heading) == drawn
 
 
-def test_a_table_is_folded_its_title_is_html_and_its_cells_and_sentences_are_markdown():
+def test_a_folded_table_has_a_title_in_html_and_cells_in_markdown():
     rows = (("a_b | <c>", "1.0", "within"), ("b", "2.0", "regressed"))
     table = text_table(
         "a_b | <c>",

@@ -1,5 +1,7 @@
 """Pages in a browser."""
 
+from gate_builders import LABEL
+
 
 def visit(browser, address, *, embeds=False, **window):
     """Yield the page in a window.
@@ -19,6 +21,12 @@ def visit(browser, address, *, embeds=False, **window):
         yield tab
     assert wrong == []
     assert [url for url in asked if not (embeds and url.startswith("data:"))] == [address]
+
+
+def open_case(tab, label=LABEL):
+    """Open a case on the page of a gate; return its panel."""
+    tab.locator("button.open").get_by_text(label, exact=True).click()
+    return tab.locator(".panel:visible")
 
 
 def cells(table, part="tbody"):

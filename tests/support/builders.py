@@ -277,3 +277,8 @@ def _samples(nanoseconds: int | Sequence[int], iterations: int) -> tuple[int, ..
 def rendered(judgement: Judgement, form: str, top: int, *, colour: bool = False) -> str:
     """The report of a comparison in one of FORMATS."""
     return render(report(judgement, top), form, colour=colour)
+
+
+def with_timing(record: CaseRecord) -> CaseRecord:
+    """Return a case that has a timing, its own one if there is one."""
+    return dataclasses.replace(record, timing=record.timing or timing())

@@ -5,7 +5,7 @@ As isolated as processes, without the seconds of the import.
 
 import atexit
 import gc
-import multiprocessing.util
+import multiprocessing
 import os
 import pty
 import runpy
@@ -19,8 +19,6 @@ import warnings
 from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
-# For its sockets, before a test sets a folder whose path is too long for them.
-multiprocessing.util.get_temp_dir()
 #: What takes long to import. No pytest plug-in: pytest warns of plug-ins that it cannot rewrite
 #: because they are imported.
 _PRELOADED = (

@@ -90,15 +90,25 @@ def plan(folder: Path, *arguments: str) -> Plan:
 # ---- Samples -------------------------------------------------------------------------------------
 
 
-def both(work: Callable[[Turns, str], Any], first: str = BASE) -> list[Any]:
+def run_whole(launch: Any) -> Any:
+    """Return the result of a launch, from its start to its end."""
+    launch.ready()
+    return launch.measure()
+
+
+def both(
+    work: Callable[[Turns, str], Any],
+    first: str = BASE,
+    after_turn: Callable[[str], None] = lambda _: None,
+) -> list[Any]:
     """Run ``work(turns, name)`` for both sides at the same time, in threads.
 
-    Return both results.
+    Call ``after_turn(name)`` after each turn of a side. Return both results.
     """
     peers = socket.socketpair()
 
     def run(name: str, peer: socket.socket) -> Any:
-        with closing(Turns(name, peer, first)) as turns:
+        with closing(Turns(name, peer, first, lambda: after_turn(name))) as turns:
             return work(turns, name)
 
     with ThreadPoolExecutor(2) as pool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import forks
 
-#: torchrun with two ranks; the module and its arguments follow.
+#: torchrun with two ranks, which keeps its logs where it runs; the module and its arguments follow.
 TORCHRUN = (
     sys.executable,
     "-m",
@@ -20,6 +20,8 @@ TORCHRUN = (
     "--standalone",
     "--nproc-per-node",
     "2",
+    "--log-dir",
+    "logs",
     "-m",
 )
 

@@ -163,3 +163,8 @@ def scalars_in(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
         tag: [(point.step, point.value) for point in reader.Scalars(tag)]
         for tag in reader.Tags()["scalars"]
     }
+
+
+def generator(seed: int) -> torch.Generator:
+    """Return a generator of random numbers with this seed."""
+    return torch.Generator().manual_seed(seed)

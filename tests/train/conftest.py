@@ -1,5 +1,13 @@
 """Every test in this folder runs on one thread and restores the random state."""
 
+import pytest
+from builders import environment
 from torch_builders import alone
 
 __all__ = ["alone"]
+
+
+@pytest.fixture
+def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask what the processor is called takes a second."""
+    monkeypatch.setattr("mnistbench.train.run.read", lambda threads: environment(threads=threads))

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import environment
 from tensorboard.summary.writer import event_file_writer
 from torch import nn
 from torch_builders import scalars_in, tiny_model, tiny_workload, whole_tiny_set
 
 from mnistbench.core.errors import UsageError
-from mnistbench.train import run as training
 from mnistbench.train.checkpoint import load
 from mnistbench.train.result import (
     CHECKPOINT,
@@ -32,7 +30,7 @@ from mnistbench.train.run import run
 from mnistbench.workloads.adadelta import Adadelta
 from mnistbench.workloads.rewrite import fast_model
 
-pytestmark = pytest.mark.versions
+pytestmark = [pytest.mark.versions, pytest.mark.usefixtures("known_machine")]
 
 SETTINGS = Settings(
     model="tiny",
@@ -75,11 +73,6 @@ class StopIn(Listener):
 
     def stop(self) -> bool:
         return self._left <= 0
-
-
-@pytest.fixture(autouse=True)
-def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "read", lambda threads: environment(threads=threads))
 
 
 def reached(result: Result) -> list[tuple[object, ...]]:

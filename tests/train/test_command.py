@@ -103,12 +103,6 @@ def test_defaults_are_those_of_pytorch_examples() -> None:
             "--output: full is not empty; name a new one, or leave --output out",
         ),
         (
-            ["--output", "x" * 300],
-            "--output: "
-            + "x" * 300
-            + " cannot be used (File name too long); name another directory",
-        ),
-        (
             ["--resume", "run", "--output", "other"],
             "--output: 'other' is not the directory of --resume; leave --output out",
         ),
@@ -186,12 +180,9 @@ def test_the_fast_step_is_the_default_on_a_cpu(
     assert resolved(step=option, device=device).step == step
 
 
-@pytest.mark.parametrize("device", ["mps", "cuda"])
-def test_the_fast_step_is_refused_on_an_accelerator(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: [device])
-    with pytest.raises(UsageError, match=rf"not for {device}; give --step reference$"):
+def test_the_fast_step_is_refused_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: ["mps"])
+    with pytest.raises(UsageError, match=r"not for mps; give --step reference$"):
         resolved(step="fast")
 
 

@@ -1,7 +1,6 @@
 """Processes of ``mnistbench train``, as a user starts them."""
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import forks
 import pytest
 import torch
 from forks import run_on_terminal
+from rank_builders import plain_environ
 from torch_builders import read_back, scalars_in
 
 from mnistbench.core.machine import PINNED
@@ -30,16 +30,7 @@ SMALL = (
 )
 
 
-@pytest.fixture
-def environ():
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("MNISTBENCH_", "XDG_", "MALLOC_"))
-    }
-
-
-def test_an_epoch_into_a_log(tmp_path, environ):
+def test_an_epoch_into_a_log(tmp_path):
     # A process of its own: torch reads how much it may warn when it is imported.
     command = [
         sys.executable,
@@ -53,7 +44,7 @@ def test_an_epoch_into_a_log(tmp_path, environ):
         "--profile",
     ]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+        command, cwd=tmp_path, env=plain_environ(), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -79,7 +70,7 @@ def test_an_epoch_into_a_log(tmp_path, environ):
     LeNet5().load_state_dict(torch.load(tmp_path / "run" / "mnist_cnn.pt", weights_only=True))
 
 
-def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tmp_path, environ):
+def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tmp_path):
     status, text = run_on_terminal(
         "mnistbench",
         "train",
@@ -89,7 +80,7 @@ def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tm
         "--save-model",
         columns=120,
         cwd=tmp_path,
-        env=environ,
+        env=plain_environ(),
         interrupt_at="epoch 2/1000",
     )
     assert status == 130
@@ -104,12 +95,12 @@ def test_on_a_terminal_there_is_a_bar_and_an_interrupt_keeps_what_was_trained(tm
     LeNet5().load_state_dict(torch.load(tmp_path / "run" / "mnist_cnn.pt", weights_only=True))
 
 
-def test_mnist_without_a_network_is_one_line_with_three_ways_out(tmp_path, environ):
+def test_mnist_without_a_network_is_one_line_with_three_ways_out(tmp_path):
     nowhere = dict.fromkeys(
         ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"
     )
     environ = {
-        **environ,
+        **plain_environ(),
         **nowhere,
         "no_proxy": "",
         "NO_PROXY": "",

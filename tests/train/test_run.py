@@ -6,14 +6,13 @@ import csv
 import dataclasses
 import gzip
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from builders import environment
+from real_mnist import needs_mnist
 from torch import Tensor, nn
 from torch_builders import (
     CPU,
@@ -45,7 +44,7 @@ from mnistbench.train.result import (
 from mnistbench.train.run import run
 from mnistbench.workloads.workload import workload_of_ranks
 
-pytestmark = pytest.mark.versions
+pytestmark = [pytest.mark.versions, pytest.mark.usefixtures("known_machine")]
 
 #: 20 training samples at batch 6: batches of 6, 6, 6 and 2; 12 test samples at batch 5: 5, 5 and 2.
 SETTINGS = Settings(
@@ -64,12 +63,6 @@ SETTINGS = Settings(
 BATCHES = 4
 TEST_BATCHES = 3
 WORKLOAD = tiny_workload(load=whole_tiny_set, dataset="tiny")
-
-
-@pytest.fixture(autouse=True)
-def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To ask what the processor is called takes a second."""
-    monkeypatch.setattr(training, "read", lambda threads: environment(threads=threads))
 
 
 class Heard(Listener):
@@ -246,12 +239,6 @@ def test_each_epoch_trains_in_train_mode_and_is_tested_in_eval_mode() -> None:
 def test_without_a_metric_there_is_no_accuracy() -> None:
     [*_, epoch] = run(SETTINGS, workload=dataclasses.replace(WORKLOAD, metric=None)).epochs
     assert epoch.train_accuracy is epoch.test_accuracy is None
-
-
-REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
-needs_mnist = pytest.mark.skipif(
-    not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw"
-)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_mnist import REAL_MNIST, needs_mnist
+from torch_builders import generator
 
 from mnistbench.core.errors import DataError, UsageError
 from mnistbench.workloads import data
@@ -29,10 +31,6 @@ from mnistbench.workloads.data import Dataset, Split, load
 
 pytestmark = pytest.mark.versions
 
-REAL_MNIST = os.environ.get("MNISTBENCH_DATA")
-needs_mnist = pytest.mark.skipif(
-    not REAL_MNIST, reason="MNISTBENCH_DATA names no folder with MNIST/raw"
-)
 
 Files = dict[str, bytes]
 TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS = data._MNIST_FILES
@@ -107,10 +105,6 @@ def numbered(n: int) -> Dataset:
     labels = torch.arange(n)
     split = Split(labels.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 28, 28), labels)
     return Dataset("numbered", split, split, mean=0.5, std=0.25)
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def labels_of(batches: Iterator[data.Batch]) -> list[list[int]]:

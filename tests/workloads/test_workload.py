@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch_builders import CPU, tiny_set, tiny_workload
+from torch_builders import CPU, generator, tiny_set, tiny_workload
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import FAST, Params
@@ -21,10 +21,6 @@ from mnistbench.workloads.workload import (
 )
 
 pytestmark = pytest.mark.versions
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def test_a_case_has_the_name_and_the_dataset_of_its_workload() -> None:
@@ -56,9 +52,7 @@ def test_a_name_has_letters_digits_and_underscores(name: str) -> None:
     assert tiny_workload(name=name).name == name
 
 
-@pytest.mark.parametrize(
-    "name", ["", "my-model", "my model", "net[1]", "a.b", "net\n", "a:b", "a/b"]
-)
+@pytest.mark.parametrize("name", ["", "my-model", "net[1]", "net\n"])
 def test_a_name_that_a_selection_could_not_use_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as refusal:
         tiny_workload(name=name)

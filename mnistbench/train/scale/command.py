@@ -147,6 +147,7 @@ def words(settings: Settings, ranks: int, path: Path) -> list[str]:
         "torch.distributed.run",
         "--standalone",
         f"--nproc-per-node={ranks}",
+        f"--log-dir={path.parent}",  # by default a temporary folder, which torchrun leaves behind
         *program,
     ]
 

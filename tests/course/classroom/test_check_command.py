@@ -1,10 +1,11 @@
 """``mnistbench lab check``: lines, files, points and exit codes."""
 
 import json
-import shutil
+from pathlib import Path
 
 import pytest
 from builders import environment
+from jsonschema import Draft202012Validator
 from lab_runs import measure, predict, quiet, whole_lab, write
 from score_builders import score
 
@@ -16,15 +17,12 @@ from mnistbench.course.classroom.submission import CHECKS, pack, read
 from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, SUBMISSION, write_file
 from mnistbench.course.lab.predict.predictions import EXPLANATIONS, PREDICTIONS
 
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return whole_lab(tmp_path_factory.mktemp("labs") / "lab")
-
-
-@pytest.fixture
-def lab(original, tmp_path):
-    return shutil.copytree(original, tmp_path / "lab")
+DATA = Path(__file__).parents[2] / "data"
+#: What is published of the formats of two graders.
+GRADESCOPE, CLASSROOM_50 = (
+    Draft202012Validator(json.loads((DATA / name).read_text(encoding="utf-8")))
+    for name in ("gradescope_results.json", "classroom50_result.json")
+)
 
 
 @pytest.fixture
@@ -46,6 +44,13 @@ def tested(monkeypatch):
 
 def check(*words):
     return cli.main(["lab", "check", *map(str, words)])
+
+
+def valid(path, schema):
+    """Return what a grader reads from a file, which is as the grader expects it."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    schema.validate(content)
+    return content
 
 
 def test_a_lab_that_is_right_is_packed(lab, capsys):
@@ -112,7 +117,7 @@ def test_a_grader_gets_the_reason_why_a_submission_cannot_be_read(tmp_path, caps
     )
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "new.json").exists()
-    tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+    tests = valid(tmp_path / "results.json", GRADESCOPE)["tests"]
     assert {test["score"] for test in tests} == {0}
     assert "is not JSON" in tests[0]["output"]
     assert check(tmp_path / "bad.json") == 2
@@ -140,7 +145,7 @@ def test_nothing_is_written_into_a_directory_that_is_no_lab(tmp_path, tested, ca
         )
         == 1
     )
-    tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+    tests = valid(tmp_path / "results.json", GRADESCOPE)["tests"]
     assert "is not the directory of a lab" in tests[0]["output"]
     assert {path.name for path in folder.iterdir()} == set(names)
     assert not (tmp_path / "mine.json").exists()
@@ -216,7 +221,7 @@ def test_a_whole_self_test(lab, monkeypatch):
 @pytest.fixture
 def runner(monkeypatch):
     for name in CLASSROOM50:
-        monkeypatch.setenv(name, name.lower())
+        monkeypatch.setenv(name, f"submit/{name.lower()}")
 
 
 def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, runner):
@@ -224,10 +229,11 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
     gradescope = tmp_path / "results.json"
     classroom50 = tmp_path / "result.json"
     assert check(lab, "--gradescope", gradescope, "--classroom50", classroom50) == 1
-    tests = json.loads(gradescope.read_text(encoding="utf-8"))["tests"]
-    assert [set(test) for test in tests] == [{"name", "score", "max_score", "status", "output"}] * (
-        len(CHECKS) + len(BANDS)
-    )
+    tests = valid(gradescope, GRADESCOPE)["tests"]
+    assert len(tests) == len(CHECKS) + len(BANDS)
+    assert {test["max_score"] for test in tests} == {1}
+    [output] = [test["output"] for test in tests if test["name"] == "explanations"]
+    assert output.startswith("predictions failed: ")
     assert [test["name"] for test in tests if test["status"] == "failed"] == [
         "explanations",
         "step at least 1.5 times as fast",
@@ -235,10 +241,10 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
         "step at least 3 times as fast",
     ]
     assert [test["score"] for test in tests] == [1, 1, 0, 1, 1, 1, 1, 0, 0, 0]
-    result = json.loads(classroom50.read_text(encoding="utf-8"))
+    result = valid(classroom50, CLASSROOM_50)
     assert (result["schema"], result["classroom"], result["score"], result["max-score"]) == (
         "classroom50/result/v1",
-        "classroom",
+        "submit/classroom",
         6,
         10,
     )
@@ -247,10 +253,49 @@ def test_points_of_checks_and_bands_are_written_for_two_graders(lab, tmp_path, r
     ]
 
 
+@pytest.mark.parametrize(
+    "results",
+    [
+        pytest.param({"score": 44.0, "tests": []}, id="a score of all tests"),
+        pytest.param(
+            {
+                "tests": [
+                    {"name": "Compilation check", "status": "passed"},
+                    {"name": "Test 3", "score": 5, "max_score": 10, "status": "passed"},
+                ],
+                "stdout_visibility": "after_published",
+            },
+            id="a test that is not scored",
+        ),
+    ],
+)
+def test_what_the_specification_allows_is_valid(results):
+    GRADESCOPE.validate(results)
+
+
+@pytest.mark.parametrize(
+    ("option", "schema", "key", "value"),
+    [
+        ("--gradescope", GRADESCOPE, "status", "ok"),
+        ("--gradescope", GRADESCOPE, "score", "1"),
+        ("--gradescope", GRADESCOPE, "max-score", 1),
+        ("--gradescope", GRADESCOPE, "output", None),
+        ("--classroom50", CLASSROOM_50, "passed", 1),
+        ("--classroom50", CLASSROOM_50, "score", 0.5),
+        ("--classroom50", CLASSROOM_50, "test-name", ""),
+    ],
+)
+def test_points_with_a_wrong_field_are_not_valid(lab, tmp_path, runner, option, schema, key, value):
+    check(lab, option, tmp_path / "points.json")
+    points = valid(tmp_path / "points.json", schema)
+    first, *others = points["tests"]
+    assert not schema.is_valid({**points, "tests": [{**first, key: value}, *others]})
+
+
 def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
     def points_of_bands():
         check(lab, "--gradescope", tmp_path / "results.json")
-        tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+        tests = valid(tmp_path / "results.json", GRADESCOPE)["tests"]
         return [test["score"] for test in tests[-len(BANDS) :]]
 
     write_file(lab / SCORE, score(4.0).content)
@@ -268,7 +313,6 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
     [
         ([], "LAB"),
         (["nowhere"], "nowhere: cannot be read (No such file or directory)"),
-        (["."], ". is not the directory of a lab"),
         (
             [".", "--submission", "."],
             "--submission: . cannot be written (Is a directory); name another file",
@@ -278,7 +322,6 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
             "--gradescope: a.txt/b cannot be written (Not a directory); name another file",
         ),
         ([".", "--classroom50", "result.json"], "--classroom50: needs CLASSROOM, ASSIGNMENT"),
-        (["a.txt"], "a.txt: file: is not JSON"),
     ],
 )
 def test_a_mistake_is_one_line(words, message, tmp_path, monkeypatch, capsys):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from builders import environment
-from lab_runs import whole_lab
 
 from mnistbench import cli
 from mnistbench.course.classroom import check_command, score_command
@@ -23,22 +22,17 @@ from mnistbench.course.lab import figures  # noqa: F401
 NOBODY = 65534
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return whole_lab(tmp_path_factory.mktemp("labs") / "lab")
-
-
 @pytest.fixture
-def folder(whole, monkeypatch):
+def folder(original, monkeypatch):
     """A directory with a lab, a submission and an empty directory.
 
     The test is not the administrator, who may read all.
     """
     temporary = Path(tempfile.mkdtemp(prefix="mnistbench-"))  # pytest's directories are private
-    shutil.copytree(whole, temporary / "lab")
+    shutil.copytree(original, temporary / "lab")
     for name in ("handed", "out"):
         (temporary / name).mkdir()
-    write(temporary / "handed" / "a.json", pack(whole))
+    write(temporary / "handed" / "a.json", pack(original))
     (temporary / "step.py").touch()
     monkeypatch.chdir(temporary)
     monkeypatch.setattr(score_command, "this_machine", lambda: environment(threads=1))

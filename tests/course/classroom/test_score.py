@@ -216,9 +216,6 @@ def edited(**changes):
     "content",
     [
         {**WRITTEN, "text": "def make_step(model): return faster\n"},
-        {**WRITTEN, "speedup": {**WRITTEN["speedup"], "low": 3.0, "band": 3.0}},
-        {**WRITTEN, "launches": WRITTEN["launches"][1:]},
-        {**WRITTEN, "floor_ns": 1},
         {**WRITTEN, "grade": "A"},
         edited(speedup={**WRITTEN["speedup"], "ratio": 9.0}),  # the samples say something else
         edited(text="def make_step(model): return faster\n"),  # so does the hash of the text

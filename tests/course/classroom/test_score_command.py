@@ -369,7 +369,6 @@ def test_the_lab_beside_a_score_is_of_the_same_machine(measured, tmp_path, capsy
             "--dtype: 'int8' is not known; choose float32 or bfloat16",
         ),
         ([], "mnistbench lab score --help"),
-        (["step.py", "--loud"], "'--loud' is not known; see: mnistbench lab score --help"),
     ],
 )
 def test_a_mistake_is_one_line(words, message, capsys):

@@ -6,13 +6,12 @@ Files that somebody made up.
 import dataclasses
 import json
 import os
-import shutil
 
 import pytest
 from builders import environment
 from hypothesis import given
 from hypothesis import strategies as st
-from lab_runs import ANSWERS, measure, predict, quiet, whole_lab, write
+from lab_runs import ANSWERS, measure, predict, quiet, write
 from score_builders import launch, score
 from strategies import many, spoiled
 
@@ -38,18 +37,8 @@ STEP = f"{STEPS}/operations-step-cpu-b64.json"
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return whole_lab(tmp_path_factory.mktemp("labs") / "lab")
-
-
-@pytest.fixture(scope="module")
 def packed(original):
     return pack(original)
-
-
-@pytest.fixture
-def lab(original, tmp_path):
-    return shutil.copytree(original, tmp_path / "lab")
 
 
 def wrong(directory):
@@ -147,7 +136,7 @@ def test_predictions_that_were_written_after_the_lab_are_inconsistent(tmp_path):
     assert (INCONSISTENT, "predictions") in wrong(tmp_path)
 
 
-def test_predictions_that_were_changed_in_the_lab_too_do_not_follow_from_its_beginning(lab):
+def test_predictions_changed_in_the_lab_too_do_not_follow_from_its_beginning(lab):
     edit(lab / PREDICTIONS, "image = [0, 0, 0]", "image = [1, 1, 1]")
     content = json.loads((lab / FILE).read_text(encoding="utf-8"))
     content["predictions"]["answers"]["image"] = [1, 1, 1]

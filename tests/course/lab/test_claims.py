@@ -109,7 +109,7 @@ def test_convolution_has_most_of_the_time_at_all_some_or_no_batch_sizes():
     )
 
 
-def test_the_ratio_of_convolution_to_addmm_is_compared_with_the_bounds_of_the_reports():
+def test_the_ratio_of_convolution_to_addmm_is_compared_with_published_bounds():
     checked_claim = claim(laptop(), "ratio_cpu")
     assert checked_claim.verdict == PARTLY  # 4.04, 10.1, 16.2
     assert values(checked_claim.reports) == pytest.approx([7.0])

@@ -17,6 +17,20 @@ from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import Texts
 
 
+@pytest.fixture
+def saved_figures(monkeypatch):
+    """Figures by the names of their files, as soon as these are written."""
+    figures_by_name = {}
+    savefig = Figure.savefig
+
+    def keep(figure, path, **options):
+        figures_by_name[path.stem] = figure
+        savefig(figure, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return figures_by_name
+
+
 @pytest.mark.versions
 def test_every_figure_is_drawn_as_svg_and_png(tmp_path):
     drawing = Figures(tmp_path, Texts("en"))
@@ -57,19 +71,10 @@ def test_the_same_findings_give_the_same_figures(tmp_path):
     assert first == second
 
 
-def test_machines_of_any_name_stand_in_the_legend(tmp_path, monkeypatch):
-    legends = []
-    savefig = Figure.savefig
-
-    def keep(figure, *arguments, **options):
-        legends.append(
-            [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-        )
-        savefig(figure, *arguments, **options)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
+def test_machines_of_any_name_stand_in_the_legend(tmp_path, saved_figures):
     Figures(tmp_path, Texts("en")).machines(dict.fromkeys(["_spare", "$x$", "a\x1bb"], laptop()))
-    assert legends[0] == [
+    [legend] = saved_figures["machines"].legends
+    assert [text.get_text() for text in legend.get_texts()] == [
         " _spare: CPU, 2 threads",
         r"\$x\$: CPU, 2 threads",
         r"a\x1bb: CPU, 2 threads",
@@ -92,9 +97,10 @@ def test_what_is_missing_is_not_drawn(tmp_path):
 def test_a_host_s_table_is_no_picture_of_an_accelerator(tmp_path):
     drawing = Figures(tmp_path, Texts("en"))
     findings = without_device_view(cluster())
-    for device in ("cpu", "cuda"):
-        drawing._operations(findings, sheets_of(findings), "step", device)
-    assert drawing.drawn == ["operations-step-cpu"]
+    drawing.draw(findings, sheets_of(findings))
+    assert [name for name in drawing.drawn if name.startswith("operations-step")] == [
+        "operations-step-cpu"
+    ]
 
 
 def install(monkeypatch, *families, of_system=()):
@@ -129,22 +135,20 @@ def test_a_font_that_was_installed_since_is_found(monkeypatch, tmp_path):
     assert chinese_font() == "DejaVu Sans"
 
 
-def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path):
+def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path, saved_figures):
     """The graph's texts are drawn as paths; what went in is read off the axes instead."""
-    drawing = Figures(tmp_path, Texts("en"))
-    figure = Figure()
-    drawing._batches(figure, laptop())
-    batch, sample = figure.axes
+    findings = laptop()
+    Figures(tmp_path, Texts("en")).draw(findings, sheets_of(findings))
+    batch, sample = saved_figures["batches"].axes
     lines = {line.get_label(): list(line.get_ydata()) for line in batch.lines}
     assert lines["training step, CPU, 2 threads"] == pytest.approx([5.0, 20.0, 64.0])
     assert list(sample.lines[0].get_ydata()) == pytest.approx([5.0, 1.25, 1.0])
-    figure = Figure()
-    drawing._curves(figure, laptop(), "cpu")
-    assert [line.get_label() for line in figure.axes[0].lines][:2] == [
+    curves = saved_figures["curves-cpu"].axes[0].lines
+    assert [line.get_label() for line in curves][:2] == [
         "batch 1, training",
         "batch 1, test",
     ]
-    colours = {line.get_color() for line in figure.axes[0].lines}
+    colours = {line.get_color() for line in curves}
     assert len(colours) == 3  # one for each batch size
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import ANY_SPEED, json_values
 
 from mnistbench.core.errors import RecordError
-from mnistbench.events.content import repair
+from mnistbench.events.content.repair import repaired
 from mnistbench.events.from_file import read
 
 #: As Kineto writes an event, with a place for its name.
@@ -169,11 +169,10 @@ def test_the_mistake_that_is_named_is_that_of_the_file(tmp_path):
 )
 @example(value={"name": 'a", "pid": 1}, {"ph"', "x": ['"', "\\", '", "']}, is_ascii=True)
 @example(value=[float("inf"), -float("inf"), float("nan"), 1e-7, {"inf": "inf"}], is_ascii=False)
-def test_valid_json_is_not_changed(indent, value, is_ascii):
+def test_valid_json_needs_no_repair(indent, value, is_ascii):
     """It never comes here; but the sound parts of a file are not changed, either."""
     text = json.dumps(value, ensure_ascii=is_ascii, indent=indent)
-    assert repair._with_escapes(text) == text
-    assert repair._with_values(text) == text
+    assert repaired(text.encode()).repairs == ()
 
 
 #: Characters of which no two are an escape, and none begins a key of an event.
@@ -220,9 +219,7 @@ def test_any_bytes_are_a_trace_or_one_line(tmp_path_factory, content, before):
 )
 def test_any_tokens_end(parts):
     text = "".join(parts)
-    assert repair.repaired(text.encode()) is None or isinstance(
-        repair.repaired(text.encode()).repairs, tuple
-    )
+    assert repaired(text.encode()) is None or isinstance(repaired(text.encode()).repairs, tuple)
 
 
 @pytest.mark.parametrize(
@@ -238,4 +235,4 @@ def test_any_tokens_end(parts):
     ],
 )
 def test_a_long_text_of_mistakes_ends(text):
-    assert repair.repaired(text.encode()) is None
+    assert repaired(text.encode()) is None

@@ -119,7 +119,7 @@ def test_a_new_path_without_a_changed_function_counts_for_its_caller():
     assert explained.functions[0].makes == CallCounts("g", 0, 60)
 
 
-def test_without_changed_code_what_is_called_more_often_comes_before_what_takes_longer():
+def test_without_changed_code_more_calls_come_before_longer_calls():
     explained = causes(
         profile(
             {"f": SAME, "g": SAME, "h": SAME},

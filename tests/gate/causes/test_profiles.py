@@ -218,7 +218,7 @@ def test_the_function_that_got_slower_is_the_first_cause(profiles, kind):
 
 
 @pytest.mark.parametrize("kind", [kind for kind, (*_, makes) in KINDS.items() if makes])
-def test_what_it_calls_more_often_is_named(profiles, kind):
+def test_a_function_that_is_called_more_often_is_named(profiles, kind):
     _, _, _, makes = KINDS[kind]
     explained = causes(profiles[f"tests/test_all.py::test_{slug(kind)}"])
     called = explained.functions[0].makes

@@ -98,7 +98,7 @@ def test_an_improvement_has_its_cause_in_the_next_line():
         (CaseProfile(why_not="interrupted"), "cause not known: interrupted"),
     ],
 )
-def test_what_is_said_of_the_cause(case_profile, cause):
+def test_the_likely_cause_is_one_line(case_profile, cause):
     assert lines(verdict(SLOWER, case_profile))[1] == cause
 
 

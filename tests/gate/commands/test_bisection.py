@@ -274,7 +274,7 @@ def test_any_other_reason_leaves_the_release_open(verdicts, end):
     assert judged(later, largest_regressions(verdicts.slower)) == (NOT_JUDGED, later.end.cut_short)
 
 
-def test_a_gate_that_passes_without_ruling_out_what_was_found_does_not_judge_its_release(verdicts):
+def test_a_pass_that_does_not_rule_out_the_finding_judges_no_release(verdicts):
     [finding] = largest_regressions(verdicts.slower).values()
     quantity = finding.best.quantity
     small = gate_builders.estimate(
@@ -318,7 +318,7 @@ def test_a_cost_of_the_process_is_searched_with_all_cases(again, result):
     )
 
 
-def test_the_memory_of_the_process_does_not_hide_the_release_in_which_a_case_became_slower(
+def test_resident_memory_does_not_hide_the_first_slower_release(
     verdicts,
 ):
     # Measured: torch 2.12.1 needed 13 % more memory than 2.9.1, and 2.14.0 seven times as long for

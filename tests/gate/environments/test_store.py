@@ -169,9 +169,7 @@ def test_a_complete_environment_is_used_again(uv, monkeypatch):
     assert environment.last_used == "2026-11-22T10:00:00+00:00"
 
 
-def test_other_requirements_another_interpreter_and_a_wheel_that_was_built_again_give_another_environment(  # noqa: E501
-    uv, home, monkeypatch
-):
+def test_requirements_interpreter_and_wheel_determine_the_environment(uv, home, monkeypatch):
     wheel = home / "a wheel.whl"
     local = Wanted(("tqdm @ file",), (f"tqdm @ {wheel.as_uri()}",), 0)
     wheel.write_text("1", encoding="utf-8")
@@ -265,9 +263,7 @@ def test_a_changed_configuration_of_uv_gives_another_environment(uv, home, monke
     assert len(set(names)) == 3
 
 
-def test_only_the_part_of_uv_in_the_configuration_of_a_project_gives_another_environment(
-    uv, home, monkeypatch
-):
+def test_of_a_project_only_the_configuration_of_uv_gives_another_environment(uv, home, monkeypatch):
     monkeypatch.chdir(home)
     names = [name_of(TQDM)]
     for text in (
@@ -514,7 +510,7 @@ def write_wheel(folder, name, version, requires=""):
     return wheel
 
 
-def test_the_real_uv_makes_environments_and_changes_a_loose_version_only_if_another_package_excludes_it(  # noqa: E501
+def test_the_real_uv_changes_a_loose_version_only_if_another_package_excludes_it(
     home, tmp_path, monkeypatch
 ):
     try:

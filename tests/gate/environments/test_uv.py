@@ -128,15 +128,12 @@ NOT_OLDER = "give NAME==FIRST..LAST with the older release first"
         *(
             (text, NO_RANGE)
             for text in (
-                "torch",
                 "torch==2.11.0",
                 "torch==2.11.0..",
-                "torch==..2.15.0",
                 "torch==2.11.0...2.15.0",
                 "torch>=2.11.0..2.15.0",
                 "torch==2.11.0..new",
                 "torch[opt]==2.11.0..2.15.0",
-                "tor ch==1..2",
                 "==1..2",
                 "torch==2.11.*..2.15.0",
                 "torch==2.11.0..2.15.0,!=2.13.0",

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from browsing import cells, colour, contrast, visit
+from browsing import cells, colour, contrast, open_case, visit
 from gate_builders import CASE, LABEL, Measured, case_profile
 from gate_scenes import OTHER_CASE, OTHER_LABEL, concluded
 
@@ -68,11 +68,6 @@ def panel(opened):
     return open_case(opened)
 
 
-def open_case(tab, label=LABEL):
-    tab.locator("button.open").get_by_text(label, exact=True).click()
-    return tab.locator(".panel:visible")
-
-
 def boxes(panel):
     return panel.get_by_role("treeitem")
 
@@ -99,7 +94,7 @@ def focused(tab):
 # ---- The picture ---------------------------------------------------------------------------------
 
 
-def test_it_is_drawn_when_its_case_is_opened(opened):
+def test_the_picture_is_drawn_when_its_case_is_opened(opened):
     assert opened.locator(".functions *").count() == 0
     panel = open_case(opened)
     assert boxes(panel).count() == 9

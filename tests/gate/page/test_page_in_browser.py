@@ -4,7 +4,7 @@ import dataclasses
 
 import gate_builders
 import pytest
-from browsing import cells, colour, contrast, visit
+from browsing import cells, colour, contrast, open_case, visit
 from gate_builders import CASE, LABEL, MM, Measured, case_profile
 from gate_scenes import OTHER_CASE, OTHER_LABEL, QUIET, concluded, slower
 from html_tree import data_of, read
@@ -55,11 +55,6 @@ def names(tab):
 
 def sort_cases(tab, heading):
     tab.locator("table.cases > thead").get_by_role("button", name=heading, exact=True).click()
-
-
-def open_case(tab, label=LABEL):
-    tab.locator("button.open").get_by_text(label, exact=True).click()
-    return tab.locator(".panel:visible")
 
 
 # ---- Cases ---------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_another_name_of_the_file_does_not(compared):
     assert not changed.of_code(RunCode("b.py", "f", 2), files)
 
 
-def test_what_a_changed_function_computed_at_an_import_differs(compared):
+def test_a_value_of_a_changed_function_that_ran_at_an_import_differs(compared):
     user = {"b.py": "import a\nT = a.make()\ndef f():\n    return T\n"}
     changed, files = compared(
         {"a.py": "def make():\n    return 1\n", **user},
@@ -80,7 +80,7 @@ def test_a_computed_name_is_one_of_its_module(compared, imported, is_seen):
     assert bool(changed.of_code(RunCode("b.py", "f", line), files)) is is_seen
 
 
-def test_what_lists_objects_and_changes_them_counts_everywhere(compared):
+def test_a_change_to_listed_objects_counts_everywhere(compared):
     text = "import b\nfor value in vars(b).values():\n    value.clear()\n"
     changed, _ = compared({"a.py": "", "b.py": "T = {}\n"}, {"a.py": text, "b.py": "T = {}\n"})
     assert "acts on objects that it lists" in changed.everywhere

@@ -193,7 +193,7 @@ def test_a_function_calls_objects(body):
         ("A = B.value", Value()),
     ],
 )
-def test_what_may_change_a_value(text, value):
+def test_a_statement_says_whether_its_value_is_fixed(text, value):
     assert read(text).statements[0].value == value
 
 

@@ -167,7 +167,7 @@ def with_decision(verdict, **changes):
 
 
 @pytest.mark.parametrize("bound", [0.0149, 0.0194, 0.01949, 0.0101, 0.01])
-def test_what_is_excluded_is_never_less_than_the_bound(bound):
+def test_the_stated_exclusion_is_never_below_the_bound(bound):
     # "No regression of 1.9 % or more" would be more than is known where the bound is 1.94 %.
     verdict = with_decision(passed(), cases=(gate_builders.estimate(0.001, -0.01, bound),))
     said = float(re.search(r"no regression of (\d+\.\d) %", last_line(verdict))[1])
@@ -661,7 +661,7 @@ def shown_in_lines(text):
     return [(found[2], found[3], found[1]) for found in sentences]
 
 
-def test_a_new_operation_that_may_be_a_fusion_of_other_places_says_what_is_gone_there():
+def test_a_possible_fusion_of_other_places_names_what_is_gone_there():
     rows = {CLONE: (100_000, 1.0), RELU: (250_000, 1.0)}
     case = Measured(factor=1.0, operations={**QUIET, **rows}, only_base=[RELU], only_new=[CLONE])
     line = found_line(case, "nothing -> aten::clone, forward fc1")
@@ -673,7 +673,7 @@ def test_a_new_operation_that_may_be_a_fusion_of_other_places_says_what_is_gone_
 
 
 @pytest.mark.parametrize("is_split", [False, True])
-def test_operations_below_the_smallest_share_that_are_fused_are_compared_with_what_replaces_them(
+def test_small_operations_that_are_fused_are_compared_with_what_replaces_them(
     is_split,
 ):
     parts = [(f"my::part{number}", "forward", "fc1") for number in range(4)]
@@ -760,9 +760,7 @@ AVX2 = "convolution jit:avx2"
         ({JIT: 1}, {JIT: 1, "reorder": 1}, "changes of layouts by oneDNN: 0 -> 1 reorders"),
     ],
 )
-def test_another_implementation_of_onednn_is_an_exact_difference_and_the_likely_cause_before_others(
-    base, head, text
-):
+def test_another_onednn_implementation_is_an_exact_difference_and_the_first_cause(base, head, text):
     case = slower(new={MM: {"calls": 2.0}})
     changes = {"onednn": {CASE: {"base": base, "head": head}}}
     assert found_cause(case, "wall time", **changes) == text
@@ -832,7 +830,7 @@ def test_without_an_exact_difference_no_cause_is_named():
     )
 
 
-def test_a_regression_shows_what_the_confirming_test_has_shown_and_how_it_compares_with_the_limit():
+def test_a_regression_shows_its_confirmed_change_beside_the_limit():
     verdict = concluded(Measured(factor=1.02, spread=0.012), 8)
     [finding] = [one for one in verdict.regressions if one.quantity.title == "wall time"]
     assert finding.confirmed.low < finding.least < verdict.options.case < finding.best.change
@@ -1039,7 +1037,7 @@ def test_of_few_cases_all_are_shown(count, rows):
     assert (f"{count} cases without a finding: " in text) == (rows == 0)
 
 
-def test_an_inconclusive_gate_says_how_many_cases_are_bounded_and_what_more_launches_would_change():
+def test_an_inconclusive_gate_counts_bounded_cases_and_says_what_launches_change():
     verdict = suite([f"test_{number}" for number in range(8)], noisy=2)
     highs = {"test_0": 0.025, "test_1": 0.3}
     cases = tuple(

@@ -63,7 +63,7 @@ def test_each_measured_case_has_its_reason_in_the_report():
     assert any(line.startswith("measured: 1 of 3 cases, ") for line in lines)
 
 
-def test_a_function_that_no_case_runs_makes_the_gate_inconclusive_if_that_is_required():
+def test_with_required_reach_a_function_that_no_case_runs_is_inconclusive():
     verdict = judged(SOME, require_reach=True)
     assert verdict.outcome == INCONCLUSIVE
     assert not verdict.is_excusable

@@ -243,7 +243,7 @@ LARGER = "; the surroundings hide a part of it (cache, other operations of the p
         ),
     ],
 )
-def test_what_is_said(change, low, high, expected):
+def test_the_change_is_compared_with_that_of_the_gate(change, low, high, expected):
     assert sentence([change] * 10, builders.header(low=low, high=high)) == expected
 
 

@@ -116,7 +116,7 @@ def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
 
 
 @pytest.mark.parametrize(("iterations", "before"), [(7, 7), (1_000, 50)])
-def test_iterations_precede_the_captured_calls_as_in_a_launch_but_few_of_a_short_case(
+def test_iterations_precede_the_captured_calls_but_few_of_a_short_case(
     tmp_path, iterations, before
 ):
     describe = Described()

@@ -493,9 +493,7 @@ def test_setup(benchmark):
 """
 
 
-def test_of_a_test_of_one_round_whose_second_call_has_less_to_do_the_first_iteration_counts(
-    plan, tmp_path
-):
+def test_the_first_iteration_counts_if_the_second_call_has_less_to_do(plan, tmp_path):
     for side in (BASE, HEAD):
         (tmp_path / side / "test_own.py").write_text(ONCE)
     _, listings = surveyed(plan, tmp_path)

@@ -269,15 +269,13 @@ class TestSides:
         assert Clock.queued_ns() == queued_ns
 
     def test_a_case_is_built_in_one_thread(self):
-        run = side_run(threads=2)
         threads = []
-        built = run.case._build
 
-        def build_and_note():
+        def make_model():
             threads.append(torch.get_num_threads())
-            return built()
+            return tiny_model()
 
-        run.case._build = build_and_note
+        run = side_run(workload=tiny_workload(make_model=make_model), threads=2)
         measure(run)
         measure(run)
         assert threads == [1, 1]
@@ -554,7 +552,7 @@ def test_time_that_is_added_to_an_iteration_may_wait_for_the_core_too(queueing, 
     assert queueing.call_ns < sample.queued_ns < queueing.setup_ns + queueing.call_ns
 
 
-def test_a_core_that_is_lost_between_the_readings_leaves_no_time_below_that_of_the_processor(
+def test_a_core_lost_between_readings_leaves_no_time_below_that_of_the_processor(
     queueing,
 ):
     def clocked():

@@ -49,11 +49,6 @@ def plan(tmp_path):
     return plan
 
 
-def whole(launch):
-    launch.ready()
-    return launch.measure()
-
-
 @pytest.mark.versions
 def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
@@ -124,7 +119,7 @@ def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) ->
 def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
     with launching(plan, 1, [case], tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
-        result = whole(launch)
+        result = gate_builders.run_whole(launch)
     iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()]
     assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(sorted(iterations)))
     for build in result.cases[case]:
@@ -195,7 +190,7 @@ def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(
     for name in (BASE, HEAD):
         (tmp_path / name / "test_bench.py").write_text(PLAIN)
     with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
-        builds_of_case = whole(launch).cases
+        builds_of_case = gate_builders.run_whole(launch).cases
     for name, has_one_thread in (("one", True), ("two", False)):
         for build in builds_of_case[f"test_bench.py::test_{name}"]:
             assert [bool(side["cpu_ns"]) for side in build.values()] == [has_one_thread] * 2
@@ -211,7 +206,7 @@ def measured_with(python, plan, tmp_path):
     plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=arguments)
     plan, surveys = survey(plan, 1, "", tmp_path / "log")
     with launching(plan, 1, None, tmp_path / "log") as launch:
-        return surveys.listings, whole(launch)
+        return surveys.listings, gate_builders.run_whole(launch)
 
 
 CASES = ["test_bench.py::test_forward[lenet5-b4-cpu]", "test_bench.py::test_forward[tiny-b4-cpu]"]
@@ -284,7 +279,7 @@ def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
     for side, line in ((BASE, "pass"), (HEAD, "assert 1 == 2, 'not here'")):
         (tmp_path / side / "test_bench.py").write_text(bench.format(line))
     with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
-        whole(launch)
+        gate_builders.run_whole(launch)
     message = str(raised.value).partition("; ")[0]
     assert message == (
         "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here "

@@ -136,15 +136,6 @@ def test_random_exchanges_are_close_to_all_of_them(monkeypatch):
         assert p_values == pytest.approx(exact, abs=0.02)
 
 
-def test_the_exchanges_of_a_number_of_launches_are_drawn_once():
-    for launches, number in ((3, 8), (20, permutation.EXCHANGES)):
-        exchanges = permutation._exchanges(launches, SEED, permutation.EXCHANGES)
-        assert permutation._exchanges(launches, SEED, permutation.EXCHANGES) is exchanges
-        assert exchanges.shape == (number, launches)
-        assert len(np.unique(exchanges, axis=0)) >= 0.9 * number
-    assert set(exchanges.ravel()) == {-1.0, 1.0}
-
-
 def test_a_large_effect_does_not_hide_a_small_one():
     # With the roles of one launch exchanged the large one is still the larger: only once it is
     # found may it leave.
@@ -301,6 +292,6 @@ def test_bounds_of_a_wild_quantity_are_wide_and_leave_the_others():
     assert np.median((high - low)[1:]) < 2 * np.median((before[1] - before[0])[1:])
 
 
-def test_what_is_the_same_in_every_launch_has_no_room():
+def test_a_change_that_is_equal_in_every_launch_has_equal_bounds():
     low, high = simultaneous_bounds(np.full((2, 8), 0.1), SEED)
     assert [low, high] == pytest.approx(np.full((2, 2), 0.1))

@@ -215,7 +215,7 @@ def test_with_too_few_launches_nothing_is_flagged():
     assert len(decided([call(1.0, count=8)]).findings) == 1
 
 
-def test_what_has_no_difference_in_a_launch_is_no_candidate_and_keeps_nobody_from_being_one():
+def test_a_quantity_without_a_difference_is_no_candidate_and_blocks_none():
     spoiled = operation(0.5, name="spoiled")
     spoiled = dataclasses.replace(spoiled, logs=(math.nan, *spoiled.logs[1:]))
     assert [
@@ -452,9 +452,7 @@ def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower
 
 
 @pytest.mark.parametrize(("busy_change", "verdict"), [(0.2, REGRESSED), (0.0, CONTRADICTED)])
-def test_a_kernel_is_held_against_the_busy_time_of_a_call_that_is_limited_by_launches(
-    busy_change, verdict
-):
+def test_a_kernel_of_a_launch_bound_call_has_a_share_of_its_busy_time(busy_change, verdict):
     """A kernel with 80 % of the busy time takes 25 % more.
 
     The launches of a call of 1.5 ms hide it from every other clock.
@@ -587,7 +585,7 @@ def test_a_case_that_no_number_of_launches_settles_says_so(noisy, end):
     assert reason.endswith(end)
 
 
-def test_a_bound_that_is_not_excluded_is_more_than_the_threshold_also_as_it_is_written():
+def test_a_bound_that_exceeds_the_threshold_does_so_as_it_is_written():
     # "up to 2.0 % cannot be excluded" would contradict a threshold of 2 %.
     for spread in np.linspace(0.008, 0.03, 20):
         for reason in texts(decided([call(0.0, spread=spread)])):
@@ -610,7 +608,7 @@ def test_every_clock_of_a_case_has_to_exclude_a_regression(clock, title):
     assert f" of its {title} cannot" in reason
 
 
-def test_a_case_of_which_an_operation_alone_regressed_needs_its_bound_where_that_is_accepted():
+def test_a_case_needs_its_own_bound_where_its_only_regression_is_accepted():
     noisy = [call(0.005, spread=0.05), operation(0.1, share=0.005)]
     again = among(
         fresh(call, 0.005, spread=0.05), fresh(operation, 0.1, share=0.005), count=10, seed=5
@@ -648,14 +646,14 @@ def test_what_happens_in_few_iterations_is_seen_by_the_mean():
     assert decided(among(*first)).outcome == INCONCLUSIVE  # flagged, and not confirmed by anything
 
 
-def test_a_slower_mean_that_fresh_launches_neither_confirm_nor_rule_out_is_inconclusive():
+def test_a_slower_mean_that_is_neither_confirmed_nor_ruled_out_is_inconclusive():
     again = among(fresh(call, 0.0), fresh(mean, 0.01, spread=0.06), count=10, seed=5)
     outcome, verdicts, [reason] = decision_of([call(0.0), mean(0.05, spread=0.02, seed=5)], again)
     assert (outcome, verdicts) == (INCONCLUSIVE, [INCONCLUSIVE])
     assert reason.startswith("case: mean wall time was flagged, and 10 fresh launches neither ")
 
 
-def test_a_mean_that_excludes_little_is_a_reason_and_one_that_excludes_enough_is_stated():
+def test_a_mean_is_a_reason_unless_it_excludes_enough():
     result = decided(among(mean(0.0, spread=0.05)))
     assert result.outcome == PASSED
     assert LIMITS.case < result.bound_of_means < MEAN_FACTOR * LIMITS.case

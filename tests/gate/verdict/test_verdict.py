@@ -349,7 +349,7 @@ def with_a_new_cost(launch):
     return dataclasses.replace(launch, once=once)
 
 
-def test_a_cost_that_the_base_does_not_have_is_new_and_accepted_by_the_limit_that_is_advised():
+def test_a_cost_that_the_base_lacks_is_new_and_its_advised_limit_accepts_it():
     launches = [
         with_a_new_cost(measured)
         for stage in (1, 2)

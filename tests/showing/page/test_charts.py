@@ -7,7 +7,7 @@ import sys
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from strategies import ANY_SPEED
+from strategies import ANY_SPEED, NUMBERS
 
 from mnistbench.showing.page import charts
 from mnistbench.showing.page.charts import (
@@ -18,8 +18,6 @@ from mnistbench.showing.page.charts import (
     median_at,
     sparkline,
 )
-
-FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def points(text):
@@ -98,7 +96,7 @@ def test_ticks_are_round_numbers(low, high, expected):
 
 
 @ANY_SPEED
-@given(st.lists(st.tuples(st.integers(-(2**63), 2**63), st.none() | FLOATS), max_size=20))
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63), st.none() | NUMBERS), max_size=20))
 @example([(0, math.nextafter(sys.float_info.max, 0)), (0, sys.float_info.max)])
 def test_any_curve_is_inside_its_box(curve):
     chart = line_chart("x", "step", [("a", curve, "")])
@@ -183,7 +181,7 @@ def test_an_interval_that_is_cut_off_at_the_left_begins_with_an_arrow():
 
 
 @ANY_SPEED
-@given(st.lists(st.tuples(FLOATS, FLOATS, FLOATS), max_size=20), st.floats(0.001, 1.0))
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=20), st.floats(0.001, 1.0))
 def test_any_interval_is_inside_its_plot_and_ticks_do_not_overlap(bounds, threshold):
     intervals = [Interval(*sorted(max(-1.0, bound) for bound in row)) for row in bounds]
     axis = ForestAxis.of(intervals, threshold)

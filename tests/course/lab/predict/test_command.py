@@ -213,14 +213,6 @@ def test_a_new_file_gets_the_questions_and_then_answers_them(run_predict, tmp_pa
     assert read(tmp_path / "here" / PREDICTIONS).answers == {"image": (2, 5, 12)}
 
 
-def test_a_file_of_a_neighbour_is_refused(run_predict, tmp_path):
-    run_predict("--student", "s1", "--from", "mine.toml")
-    assert run_predict("--student", "s2", "--from", "mine.toml") == (
-        2,
-        "mnistbench: mine.toml: student: is 's1', not 's2'; their questions are not the same\n",
-    )
-
-
 def test_a_file_adds_to_the_kept_answers_of_the_same_student(run_predict, tmp_path):
     (tmp_path / "mine.toml").write_text("[answers]\nimage = [2, 5, 12]\n", encoding="utf-8")
     (tmp_path / "blank.toml").write_text("[answers]\n", encoding="utf-8")
@@ -258,21 +250,10 @@ def test_the_time_is_that_of_the_command_not_of_the_file(run_predict, tmp_path):
                 "characters"
             ),
         ),
-        (
-            ("--student", "a\x7fb"),
-            (
-                "--student: 'a\\x7fb' cannot be used; give your name or number, at most 200 "
-                "printable characters"
-            ),
-        ),
         (("--student", "s1", "--lang", "de"), "--lang: 'de' is not known; choose en or zh"),
         (
             ("--student", "s1", "--from", "wrong.toml"),
             "wrong.toml: answers.image: Expected `array`, got `int`",
-        ),
-        (
-            ("--student", "s1", "-o", "wrong.toml"),
-            "--output: {here}/wrong.toml is not a directory; name another directory",
         ),
         (
             ("--student", "s1", "-o", "taken"),

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from mnistbench import cli
 from mnistbench.course.studies.graph import measurement
@@ -156,17 +155,10 @@ def test_the_csv_has_a_row_for_each_part():
     assert rows[-1]["eager_ns"] == "5400000"
 
 
-@pytest.fixture
-def _fresh_dynamo():
-    with torch.random.fork_rng(devices=[]):
-        yield
-    torch.compiler.reset()
-
-
 # ---- Real runs: one compiles, one has no compiler ------------------------------------------------
 
 
-@pytest.mark.usefixtures("_fresh_dynamo")
+@pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.thorough  # it compiles for a minute
 @pytest.mark.versions
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`")  # of torch 2.11 itself
@@ -231,7 +223,7 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
         assert json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))["traceEvents"]
 
 
-@pytest.mark.usefixtures("_fresh_dynamo")
+@pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.versions
 def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")

@@ -32,15 +32,10 @@ from mnistbench.events import model
 from mnistbench.events.links import link
 from mnistbench.events.model import DeviceEvent, ThreadEvent, Trace
 
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
 TINY = Settings(size=16)
 N_BYTES = 16 * 16 * 4
-
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo():
-    with torch.random.fork_rng(devices=[]):
-        yield
-    torch.compiler.reset()
 
 
 @pytest.mark.versions

@@ -160,7 +160,7 @@ def test_the_default_tile_is_the_largest_of_whole_lines_of_which_three_fit(l1, s
 
 
 @pytest.mark.parametrize("order", [*PRODUCTS, *CONVOLUTIONS])
-def test_a_nest_in_l1_has_the_innermost_loop_of_the_whole_one_and_no_misses_but_the_first(order):
+def test_a_nest_in_l1_has_the_innermost_loop_of_the_whole_and_first_misses_only(order):
     whole = (
         product(order, 128, 128, 128, 64)
         if order in PRODUCTS

@@ -169,7 +169,7 @@ def test_sizes_on_cuda_are_rounded_as_its_allocator_does():
     assert (peak.held, peak.n_bytes) == (5 * 512, 7 * 512)
 
 
-def test_nothing_is_computed():
+def test_a_prediction_allocates_no_tensor():
     peak, _ = predicted(workload(*LINEAR), "step", batch_size=10**9)
     assert peak.n_bytes > 40e9
 
@@ -180,7 +180,7 @@ def study():
 
 
 @pytest.mark.versions
-def test_a_convolution_needs_more_than_is_predicted_and_other_layers_what_is_predicted(study):
+def test_only_a_convolution_needs_more_memory_than_is_predicted(study):
     assert len(study.cases) == 12
     assert {case.name for case in study.cases if case.measured.held != case.predicted.held} == set()
     # A library copies images and kernels into a layout of its own. Operations allocate some
