@@ -19,7 +19,6 @@ from typing import Any, TypeVar, overload
 import mnistbench
 from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.core.reading import member, read_text
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import (
@@ -39,6 +38,7 @@ from mnistbench.gate.sides.stray import Imports, refusal
 from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD, THREADS
+from mnistbench.workloads.digits import DIGITS_VARIABLE, digits_file
 
 _T = TypeVar("_T")
 
