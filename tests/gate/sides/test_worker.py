@@ -18,7 +18,7 @@ from torch.torch_version import TorchVersion
 from mnistbench.gate.launcher import LaunchError, launching, survey
 from mnistbench.gate.messages import LAUNCH, Job
 from mnistbench.gate.sides import worker
-from mnistbench.gate.sides.session import SideError
+from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
 from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 
