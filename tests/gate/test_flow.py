@@ -25,12 +25,12 @@ from full_disks import NO_ROOM, largest_file
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import flow, launcher, qualification, rounds, surveying, words
+from mnistbench.gate import flow, qualification, rounds, surveying, words
 from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.flow import measure, measure_same_code
-from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
+from mnistbench.gate.launcher import LaunchError, LaunchResult
 from mnistbench.gate.listing import (
     OTHER_ID,
     OTHER_PARAMETERS,
@@ -55,6 +55,7 @@ from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
 from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.surveying import Surveys, survey
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
@@ -540,7 +541,7 @@ def test_convolution(benchmark):
 def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, launches, monkeypatch):
     """The surveys are processes of both sides; what they have found is in the header."""
     (here / "bench/test_step.py").write_text(CONVOLUTION)
-    monkeypatch.setattr(surveying, "survey", launcher.survey)
+    monkeypatch.setattr(surveying, "survey", survey)
     case = "bench/test_step.py::test_convolution"
     launches.factors = {case: 1.0}
     forced = (("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ATEN_CPU_CAPABILITY", "default"))

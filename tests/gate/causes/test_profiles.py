@@ -10,10 +10,10 @@ from mnistbench.gate import trees
 from mnistbench.gate.causes.attribution import causes
 from mnistbench.gate.causes.case_profile import SideFunction, SidePaths
 from mnistbench.gate.causes.profiles import MOST_KEPT, joined, measure_profiles
-from mnistbench.gate.launcher import survey
 from mnistbench.gate.messages import Followed
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.sides.stray import Imports
+from mnistbench.gate.surveying import survey
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
 

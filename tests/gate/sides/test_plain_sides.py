@@ -21,9 +21,10 @@ from bare_environments import linked_environment
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import LaunchError, collect_again, launching, survey
+from mnistbench.gate.launcher import LaunchError, launching
 from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase
 from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.surveying import collect_again, survey
 from mnistbench.gate.words import BASE, HEAD
 
 TESTS = """

@@ -14,7 +14,7 @@ import gate_builders
 import pytest
 from bare_environments import linked_environment
 
-from mnistbench.gate.launcher import LaunchError, survey
+from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.sides.stray import (
     Imports,
     Outside,
@@ -23,6 +23,7 @@ from mnistbench.gate.sides.stray import (
     remark,
     with_copies,
 )
+from mnistbench.gate.surveying import survey
 from mnistbench.gate.words import BASE, HEAD
 
 NAME = "gate_test_outside"

@@ -15,11 +15,12 @@ import torch
 from bare_environments import installed_environment, linked_environment
 from torch.torch_version import TorchVersion
 
-from mnistbench.gate.launcher import LaunchError, launching, survey
+from mnistbench.gate.launcher import LaunchError, launching
 from mnistbench.gate.messages import LAUNCH, Job
 from mnistbench.gate.sides import worker
 from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
+from mnistbench.gate.surveying import survey
 from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 
 #: Writes when each iteration begins and ends.
