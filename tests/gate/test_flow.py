@@ -1505,7 +1505,7 @@ def qualifying(gate, monkeypatch):
 
 def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
     measured = qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
-    assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER] * LIVE_LAUNCHES
+    assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER_STAGE] * LIVE_LAUNCHES
     assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
     assert measured.header.base == measured.header.head
     assert measured.path.name.startswith("qualification_")

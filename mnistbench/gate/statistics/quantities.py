@@ -27,7 +27,7 @@ from mnistbench.gate.statistics.differences import (
     total_ns,
     whole_ns,
 )
-from mnistbench.gate.statistics.raw_samples import Build, Launch
+from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE, Build, Launch
 from mnistbench.gate.words import (
     ALL_CASES,
     BASE,
@@ -264,8 +264,8 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
 
     Operations of the latter are grouped as in the first.
     """
-    first_launches = [launch for launch in launches if launch.stage == 1]
-    fresh_launches = [launch for launch in launches if launch.stage == 2]
+    first_launches = [launch for launch in launches if launch.stage == FIRST_STAGE]
+    fresh_launches = [launch for launch in launches if launch.stage == FRESH_STAGE]
     first = quantities(first_launches)
     grouping: dict[str, list[OperationGroup]] = {}
     for quantity in first:

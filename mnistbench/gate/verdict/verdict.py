@@ -175,7 +175,9 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     for launch in recorded.launches:
         for case, launch_builds in launch.cases.items():
             builds[case] += launch_builds
-    first_stage = [launch for launch in recorded.launches if launch.stage == 1]
+    first_stage = [
+        launch for launch in recorded.launches if launch.stage == raw_samples.FIRST_STAGE
+    ]
     return Verdict(
         recorded=recorded,
         options=options,
