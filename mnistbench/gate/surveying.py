@@ -102,7 +102,7 @@ def survey_sides(
     # Before tests write files into the trees.
     differing = trees.all_differing(tuple(plan.trees.values()))
     has_default = (plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir()
-    plan, surveys = survey(plan, seed, DEFAULT_FOLDER if has_default else "", log)
+    plan, surveys = survey_in_processes(plan, seed, DEFAULT_FOLDER if has_default else "", log)
     _check_shard(plan)
     sides = _without_unstable(plan, surveys.listings, seed, log, say)
     _check_cases(options, plan, sides)
@@ -130,7 +130,7 @@ class Surveys:
     followed: Mapping[str, Followed]  # by side
 
 
-def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
+def survey_in_processes(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
     """Load each side in a process of its own, both at the same time.
 
     Return the completed plan and what they have found.

@@ -33,7 +33,7 @@ from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import LAUNCH, Efforts, SideResult, Surveyed
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics.raw_samples import Shard
-from mnistbench.gate.surveying import survey
+from mnistbench.gate.surveying import survey_in_processes
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
 
@@ -536,7 +536,7 @@ def look(plan, tmp_path, monkeypatch):
 
     def looked(program, *, plan=plan):
         monkeypatch.setattr(launcher, "_BOOT", PROTOCOL + program)
-        return survey(plan, 7, "bench", tmp_path / "log")
+        return survey_in_processes(plan, 7, "bench", tmp_path / "log")
 
     return looked
 

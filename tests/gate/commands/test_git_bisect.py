@@ -73,7 +73,7 @@ GATE = textwrap.dedent("""
                 spent={CASE: Spent(1.0, Efforts(1, 1), 0, 0)},
             )
 
-    surveying.survey = survey
+    surveying.survey_in_processes = survey
     rounds.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(
         Launch(plan, seed)
     )

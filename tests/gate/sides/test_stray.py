@@ -23,7 +23,7 @@ from mnistbench.gate.sides.stray import (
     remark,
     with_copies,
 )
-from mnistbench.gate.surveying import survey
+from mnistbench.gate.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 NAME = "gate_test_outside"
@@ -480,7 +480,7 @@ def look(bare, tmp_path):
             pythons=dict.fromkeys((BASE, HEAD), python),
             variables=dict.fromkeys((BASE, HEAD), variables),
         )
-        return survey(plan, 1, "", tmp_path / "log")
+        return survey_in_processes(plan, 1, "", tmp_path / "log")
 
     yield surveyed
     for path in site_packages.iterdir():
