@@ -171,11 +171,11 @@ def groups(builds: Sequence[Build]) -> list[OperationGroup]:
         return []
     everywhere = set.intersection(*(set(side.operations) for side in sides))
     anywhere = set().union(*(side.operations for side in sides))
-    whole_ns = sum(total_ns(side, side.operations) for side in sides)
+    all_ns = sum(total_ns(side, side.operations) for side in sides)
     single: list[OperationGroup] = []
     small: list[OpKey] = []
     for key in sorted(key for key in everywhere if key[0] not in NOT_OPERATIONS):
-        if is_judged_alone(sum(total_ns(side, (key,)) for side in sides), whole_ns):
+        if is_judged_alone(sum(total_ns(side, (key,)) for side in sides), all_ns):
             single.append(OperationGroup(OPERATION, operation_name(*key), (key,)))
         else:
             small.append(key)
@@ -228,8 +228,8 @@ def _are_large(builds: Sequence[Build], keys: Collection[OpKey]) -> bool:
     if not has_differences:
         return False
     smaller_ns = sum(min(total_ns(side, keys) for side in build.values()) for build in builds)
-    whole_ns = sum(total_ns(side, side.operations) for build in builds for side in build.values())
-    return is_judged_alone(len((BASE, HEAD)) * smaller_ns, whole_ns)
+    all_ns = sum(total_ns(side, side.operations) for build in builds for side in build.values())
+    return is_judged_alone(len((BASE, HEAD)) * smaller_ns, all_ns)
 
 
 # ---- Quantities ----------------------------------------------------------------------------------
