@@ -3,8 +3,9 @@
 The list of its subcommands, how errors are printed, and the exit code.
 
 A subcommand is a module with a dataclass ``Settings``, its options (see ``core.options``), and a
-function ``run``, which takes the settings and returns the exit code. Small ones share a module:
-``module:Name`` is such a dataclass with a method ``run``.
+function ``run``, which takes the settings and returns the exit code or, with the report that is to
+be shown, a ``CommandResult``. Small ones share a module: ``module:Name`` is such a dataclass with a
+method ``run``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,24 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 from mnistbench import __version__
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.options import Parser, add_options, project_table, read
-from mnistbench.showing.output import BISECT_STOPS, EXIT_PASSED, EXIT_UNJUDGED, print_error
+from mnistbench.core.options import Parser, add_options, read, tool_table
+from mnistbench.showing.output import (
+    BISECT_STOPS,
+    EXIT_PASSED,
+    EXIT_UNJUDGED,
+    CommandResult,
+    ReportSettings,
+    check,
+    deliver_result,
+    leave_error_to_rank_0,
+    print_error,
+)
 
 #: Subcommand -> its module in mnistbench, which is imported when it is called, and its line of
 #: help. A name of two words is a subcommand of the first, or a command beside it if the first has a
@@ -219,10 +230,11 @@ def _main(words: list[str]) -> int:
         )
         if unknown:
             raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {words[0]} --help")
-        settings, run = parsed._command  # noqa: SLF001  # no option has this name
-        code = int(run(read(settings, vars(parsed), *project_table(settings))))
+        settings_class, run = parsed._command  # noqa: SLF001  # no option has this name
+        code = _run(run, read(settings_class, vars(parsed), *tool_table(settings_class)))
         sys.stdout.flush()
     except MnistbenchError as error:
+        leave_error_to_rank_0(os.environ)
         print_error(error)
         return EXIT_UNJUDGED
     except KeyboardInterrupt:
@@ -232,6 +244,18 @@ def _main(words: list[str]) -> int:
         _print_os_error(error)
         return EXIT_UNJUDGED
     return code
+
+
+def _run(run: Callable[[Any], CommandResult | int], settings: Any) -> int:
+    """Run a command and show its report; return its exit code.
+
+    The file of the report is checked before anything is measured. A command that writes other files
+    checks them itself.
+    """
+    if isinstance(settings, ReportSettings) and settings.output:
+        check(settings.output)
+    result = run(settings)
+    return deliver_result(result, settings) if isinstance(result, CommandResult) else result
 
 
 def _print_os_error(error: OSError) -> None:

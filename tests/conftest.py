@@ -3,6 +3,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from inner_runs import ADDOPTS, BLOCKED
 
 pytest_plugins = ["pytester", "projects"]
 
@@ -44,3 +45,4 @@ def pytest_sessionstart():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # tox sets one, and a gate has that of its user in all launches.
     os.environ.pop("PYTHONHASHSEED", None)
+    os.environ[ADDOPTS] = " ".join(BLOCKED)

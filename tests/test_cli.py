@@ -16,6 +16,7 @@ import trace_builders
 
 import mnistbench
 from mnistbench import cli
+from mnistbench.cli import COMMANDS
 from mnistbench.core.options import options_of
 from mnistbench.gate.commands import gate
 from mnistbench.measuring import env_command as env
@@ -91,6 +92,60 @@ def test_interrupted_bisection_does_not_blame_a_commit(monkeypatch):
     assert cli.main(["gate", "--base", "HEAD"]) == 2
 
 
+#: Commands that show a report, and the arguments that they need.
+REPORTING = {
+    "compare": ["1", "2"],
+    "gate": ["--base", "HEAD"],
+    "judge": ["samples.jsonl.gz"],
+    "bisect": ["torch==2.13.0..2.15.0"],
+    "profile": [],
+    "trace": ["trace.json"],
+    "scale": ["--strong"],
+    "study convolution": [],
+    "study locality": [],
+    "study memory": [],
+    "study graph": [],
+}
+
+
+def test_the_commands_that_show_a_report_have_a_format_and_a_file():
+    options = {name: options_of(settings_of(path)) for name, (path, _) in COMMANDS.items() if path}
+    assert {name for name in options if {"format", "output"} <= {*options[name]}} == {*REPORTING}
+
+
+@pytest.mark.parametrize("name", REPORTING)
+def test_the_file_of_a_report_is_checked_before_a_command_runs(name, tmp_path, monkeypatch, capsys):
+    path, _ = COMMANDS[name]
+    monkeypatch.setattr(f"mnistbench.{path}.run", lambda _: pytest.fail("it ran"))
+    assert cli.main([*name.split(), *REPORTING[name], "--output", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"mnistbench: --output: {tmp_path} cannot be written (Is a directory); name another file\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "waits"),
+    [
+        ({}, False),
+        ({"RANK": "0", "WORLD_SIZE": "4"}, False),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, True),
+        ({"RANK": "3"}, False),
+        ({"RANK": "", "WORLD_SIZE": "4"}, False),
+    ],
+    ids=str,
+)
+def test_an_error_is_left_to_rank_0(monkeypatch, capsys, environ, waits):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    printed_before = []
+    monkeypatch.setattr("time.sleep", lambda _: printed_before.append(capsys.readouterr().err))
+    assert cli.main(["env", "--loud"]) == 2
+    assert printed_before == [""] * waits
+    assert capsys.readouterr().err.startswith("mnistbench: '--loud' is not known")
+
+
 def subparsers(parser):
     """Return the parsers of all subcommands."""
     actions = [
@@ -112,17 +167,17 @@ def test_options_have_one_spelling_in_all_subcommands():
         )
 
 
+def settings_of(path):
+    """Return the settings of a command of COMMANDS."""
+    module, _, settings = path.partition(":")
+    return getattr(cli.import_module(f"mnistbench.{module}"), settings or "Settings")
+
+
 def test_fields_of_settings_are_options_with_help():
-    for path, _ in cli.COMMANDS.values():
-        module, _, settings = path.partition(":")
-        options = (
-            options_of(getattr(cli.import_module(f"mnistbench.{module}"), settings or "Settings"))
-            if module
-            else {}
-        )
-        for name, option in options.items():
-            assert option.help, (module, name)
-            assert not option.help.endswith("."), (module, name)
+    for path, _ in COMMANDS.values():
+        for name, option in (options_of(settings_of(path)) if path else {}).items():
+            assert option.help, (path, name)
+            assert not option.help.endswith("."), (path, name)
 
 
 # ---- What does not import torch ------------------------------------------------------------------

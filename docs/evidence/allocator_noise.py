@@ -35,17 +35,14 @@ def launch(allocator):
 def measure():
     import torch
 
-    from mnistbench.core.params import Params
     from mnistbench.measuring.case import build
-    from mnistbench.workloads.workload import builtin_workloads
+    from mnistbench.workloads.workload import builtin_workloads, params_of
 
     torch.set_num_threads(1)
     workload = builtin_workloads("digits", None)[0]
     medians = []
     for batch_size in BATCH_SIZES:
-        case = build(
-            Params("convnet", "step", batch_size, "cpu", "float32", 1, False, 1, "digits"), workload
-        )
+        case = build(params_of(workload, "step", batch_size, "cpu", threads=1, seed=1), workload)
         for _ in range(3):
             case()
         times = []

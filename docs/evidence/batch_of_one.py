@@ -30,7 +30,7 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from mnistbench.core.params import STEPS, Params
+from mnistbench.core.params import STEPS
 from mnistbench.measuring.case import in_step, optimizer_maker, seeded_model
 from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.train.result import Settings
@@ -38,7 +38,7 @@ from mnistbench.train.run import run
 from mnistbench.workloads import compiled
 from mnistbench.workloads.data import Split, load
 from mnistbench.workloads.step import Step
-from mnistbench.workloads.workload import builtin_workloads
+from mnistbench.workloads.workload import builtin_workloads, params_of
 
 
 class Counted(TorchDispatchMode):
@@ -83,18 +83,7 @@ def floor(threads: int) -> None:
     ceilings = ceilings_of("cpu", "float32", threads)
     call_s = seconds(itertools.repeat(lambda: values.add_(1)))
     for kind in STEPS:
-        params = Params(
-            workload=workload.name,
-            phase="step",
-            batch_size=1,
-            device="cpu",
-            dtype="float32",
-            threads=threads,
-            compile=False,
-            seed=0,
-            dataset="mnist",
-            step=kind,
-        )
+        params = params_of(workload, "step", 1, "cpu", threads=threads, seed=0, step=kind)
         model = in_step(params, workload, seeded_model(params, workload))
         step = Step(model, workload.loss, optimizer_maker(params, workload)(model.parameters()))
         batches = whole.epoch(whole.train, 1, torch.Generator().manual_seed(0))

@@ -20,11 +20,10 @@ from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.machine import pin_allocator
 from mnistbench.core.operation import ITERATION
-from mnistbench.core.params import Params
 from mnistbench.events.from_profiler import operation_table
 from mnistbench.measuring.case import build
 from mnistbench.measuring.profiling import marked
-from mnistbench.workloads.workload import builtin_workloads
+from mnistbench.workloads.workload import builtin_workloads, params_of
 
 
 def faults() -> int:
@@ -40,8 +39,7 @@ def main() -> None:
         if number == 2:
             pin_allocator()
         case = build(
-            Params("convnet", "step", int(sys.argv[1]), "cpu", "float32", 1, False, 1, "digits"),
-            workload,
+            params_of(workload, "step", int(sys.argv[1]), "cpu", threads=1, seed=1), workload
         )
         for _ in range(3):
             case()

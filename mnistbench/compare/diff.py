@@ -397,7 +397,7 @@ def _paired(
     pair(lambda case: case.key)
     pair(lambda case: case.node_id, plain_only=True)
     if right:  # else it would go through all base runs for nothing
-        right = _without_earlier_forms(right, [base for _, base in pairs], bases)
+        right = _without_replaced(right, [base for _, base in pairs], bases)
     pair(lambda case: case.params or id(case))  # a plain benchmark has none in common with another
     return pairs, tuple(right)
 
@@ -416,18 +416,19 @@ def _latest(
         seen.update(new_cases)
 
 
-def _without_earlier_forms(
+def _without_replaced(
     base_only: Iterable[CaseOfRun], paired: Iterable[CaseRecord], bases: Sequence[Run]
 ) -> list[CaseOfRun]:
-    """Drop base-only cases that are an older name or setting of a case that we have.
+    """Drop cases that a paired case, or a case of a newer base run, replaces.
 
+    The suite may have changed between the base runs: a test was renamed, or its settings changed.
     Cases that occur together in one run are different cases, whatever they have in common.
     """
     runs_with: dict[CaseKey, set[int]] = defaultdict(set)  # key of a case -> positions
     for position, run in enumerate(bases):
         for case in run.cases:
             runs_with[case.key].add(position)
-    # What cases may have in common -> the runs of each case we have that has it.
+    # What cases may have in common -> the runs of each newer case that has it.
     newer: dict[Any, set[frozenset[int]]] = defaultdict(set)
 
     def add(case: CaseRecord) -> None:

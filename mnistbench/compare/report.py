@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +37,6 @@ from mnistbench.judging.verdicts import (
 )
 from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.run import Run
-from mnistbench.showing.output import append_text_to_step_summary, render
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table, text_table
 
@@ -85,16 +83,6 @@ def report(judgement: judge.Judgement, top: int) -> Report:
         data=_data(judgement),
         table=Table("", LEDGER, list(_all_rows(judgement))),
     )
-
-
-def append_step_summary(judgement: judge.Judgement, top: int) -> str:
-    """Append Markdown to the file that GitHub shows with a job.
-
-    Return an error message, or nothing.
-    """
-    if not os.environ.get("GITHUB_STEP_SUMMARY"):
-        return ""
-    return append_text_to_step_summary(render(report(judgement, top), "markdown"))
 
 
 def blocks(judgement: judge.Judgement, top: int) -> list[Block]:

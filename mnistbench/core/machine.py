@@ -112,8 +112,8 @@ def allocator_status(settings: Mapping[str, str]) -> str:
     return "allocator not pinned, so two runs differ more"
 
 
-def touch_heap() -> None:
-    """Allocate TOUCHED_BYTES, write to each of them, and free them.
+def touch_heap(size: int = TOUCHED_BYTES) -> None:
+    """Allocate a number of bytes, write to each of them, and free them.
 
     The heap keeps the pages if the thresholds are raised.
     """
@@ -121,9 +121,9 @@ def touch_heap() -> None:
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]
-    block = libc.malloc(TOUCHED_BYTES)
+    block = libc.malloc(size)
     if block:
-        ctypes.memset(block, 1, TOUCHED_BYTES)
+        ctypes.memset(block, 1, size)
         libc.free(block)
 
 

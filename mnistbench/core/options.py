@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import DATASETS, DTYPES, MODELS
+from mnistbench.core.params import DATASETS, DTYPES, MODELS, REFERENCE, STEPS
 
 if TYPE_CHECKING:
     import pytest
@@ -275,7 +275,7 @@ def plain(settings: Any, leave_out: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-def project_table(settings: type) -> tuple[dict[str, Any], Path | None]:
+def tool_table(settings: type) -> tuple[dict[str, Any], Path | None]:
     """Return ``[tool.mnistbench]`` of the nearest pyproject.toml, and the file.
 
     The file is in this directory or above. It is not read for settings without an option that the
@@ -496,10 +496,15 @@ def by(*, configurable: bool = False) -> Any:
     )
 
 
-def output(default: str | None = None) -> Any:
-    """Declare the file to write; without a default the text is printed."""
-    text = "output file" if default else "write to this file instead of printing"
+def output(default: str | None = None, text: str = "") -> Any:
+    """Declare the file to write; without a default and a text of its own, it is printed instead."""
+    text = text or ("output file" if default else "write to this file instead of printing")
     return option("--output -o", path, default, text, "FILE")
+
+
+def output_directory(text: str, default: str | None = None) -> Any:
+    """Declare the directory to write."""
+    return option("--output -o", path, default, text, "DIR")
 
 
 def output_format(more: Iterable[str] = ()) -> Any:
@@ -592,6 +597,11 @@ def dtype(
     """Declare the number format: one of DTYPES, or one of ``more``."""
     kind = one_of(*DTYPES, *more)
     return option(flag, kind, "float32", text, "NAME", configurable=configurable)
+
+
+def step(text: str, default: str = REFERENCE, more: Iterable[str] = ()) -> Any:
+    """Declare how a training step is computed: one of ``more``, or one of STEPS."""
+    return option("--step", one_of(*more, *STEPS), default, text, "NAME")
 
 
 def dataset(

@@ -14,7 +14,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.options import argument, number, option
 from mnistbench.events.analysis import Analysis, analyse_processes, ranks_run, read_ranks
 from mnistbench.events.report import ranks_report, traces_report
-from mnistbench.showing.output import EXIT_PASSED, check, deliver
+from mnistbench.showing.output import CommandResult
 from mnistbench.showing.progress import Progress
 
 #: Bounds of the values of --peak-tflops and --peak-gbs.
@@ -54,14 +54,12 @@ class Settings:
     output: Path | None = options.output()
 
 
-def run(settings: Settings) -> int:
-    """Print the report; return 0.
+def run(settings: Settings) -> CommandResult:
+    """Return the report.
 
     Raises:
-        MnistbenchError: a file cannot be read or written.
+        MnistbenchError: a file cannot be read.
     """
-    if settings.output:
-        check(settings.output)
     folders = [file for file in settings.files if file.is_dir()]
     if folders and len(settings.files) > 1:
         raise UsageError(f"{folders[0]}: is a folder of ranks, which is one run; name it alone")
@@ -83,5 +81,4 @@ def run(settings: Settings) -> int:
                 report = ranks_report(merged, settings.top, settings.by, user_peaks)
             else:
                 report = traces_report(traces, settings.top, settings.by, user_peaks)
-    deliver(report, settings.format, settings.output)
-    return EXIT_PASSED
+    return CommandResult(report)

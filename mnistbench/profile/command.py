@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import profile_report
 from mnistbench.profile.result import Profiled, Settings
-from mnistbench.showing.output import EXIT_PASSED, check, deliver, print_error, rank_0_reports
+from mnistbench.showing.output import EXIT_PASSED, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 
 if TYPE_CHECKING:
@@ -28,67 +29,53 @@ __all__ = ["Settings", "run"]
 _BATCH_SIZES = (1, 16, 64)
 
 
-def run(settings: Settings) -> int:
-    """Profile every case, report, and return 0. Of several ranks, rank 0 alone reports.
+def run(settings: Settings) -> CommandResult | int:
+    """Profile every case. Of several ranks, rank 0 alone returns the report, the others 0.
 
     Raises:
         MnistbenchError: something cannot be used, read or measured.
     """
     rank = own_rank(os.environ)
-    with rank_0_reports(rank):
-        if rank.world_size > 1 and settings.phases != ("step",):
-            raise UsageError(
-                "--phase: ranks communicate in a step only; leave --phase out, or profile without "
-                "torchrun"
-            )
-        if rank.world_size > 1 and settings.cold:
-            raise UsageError(
-                "--cold: first iterations are those of one process; leave --cold out, or profile "
-                "without torchrun"
-            )
-        ranks = rank.world_size
-        sizes = (
-            settings.batch_sizes
-            or tuple(size for size in _BATCH_SIZES if size >= ranks)
-            or (ranks,)
+    if rank.world_size > 1 and settings.phases != ("step",):
+        raise UsageError(
+            "--phase: ranks communicate in a step only; leave --phase out, or profile without "
+            "torchrun"
         )
-        if min(sizes) < ranks:
-            raise UsageError(
-                f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give "
-                f"{ranks} at least"
-            )
-        settings = replace(settings, batch_sizes=sizes)
-        if settings.output:
-            check(settings.output)
-        import_torch(quiet=True)
-        if rank.world_size == 1:
-            from mnistbench.measuring.environment import resolve_devices
+    if rank.world_size > 1 and settings.cold:
+        raise UsageError(
+            "--cold: first iterations are those of one process; leave --cold out, or profile "
+            "without torchrun"
+        )
+    ranks = rank.world_size
+    sizes = (
+        settings.batch_sizes or tuple(size for size in _BATCH_SIZES if size >= ranks) or (ranks,)
+    )
+    if min(sizes) < ranks:
+        raise UsageError(
+            f"--batch-size: {min(sizes)} has no sample for each of {ranks} ranks; give "
+            f"{ranks} at least"
+        )
+    settings = replace(settings, batch_sizes=sizes)
+    import_torch(quiet=True)
+    if rank.world_size > 1:
+        cases = _profiled_as_rank(settings, rank)
+    else:
+        from mnistbench.measuring.environment import resolve_devices
 
-            _report(_profiled(settings, resolve_devices(settings.devices)), settings)
-        else:
-            _run_rank(settings, rank)
-    return EXIT_PASSED
+        cases = _profiled(settings, resolve_devices(settings.devices))
+    return EXIT_PASSED if rank.rank else CommandResult(profile_report(cases, settings))
 
 
-def _report(cases: Sequence[Profiled], settings: Settings) -> None:
-    deliver(profile_report(cases, settings), settings.format, settings.output)
-
-
-def _run_rank(settings: Settings, rank: Rank) -> None:
-    """Profile as one of several ranks; report on rank 0."""
+def _profiled_as_rank(settings: Settings, rank: Rank) -> list[Profiled]:
+    """Profile as one of several ranks."""
     import torch
 
     from mnistbench.measuring.environment import device_of_rank
     from mnistbench.workloads.ranks import run_as_rank
 
     device = device_of_rank(settings.devices, rank)
-
-    def work(ranks: Ranks) -> None:
-        cases = _profiled(settings, [device], ranks)
-        if ranks.rank == 0:
-            _report(cases, settings)
-
-    run_as_rank(rank, torch.device(device), work, print_error)
+    work = partial(_profiled, settings, [device])
+    return run_as_rank(rank, torch.device(device), work, print_error)
 
 
 def _profiled(
@@ -99,7 +86,7 @@ def _profiled(
 
     from mnistbench.profile.first_call import TRAINING_STEPS, cold_calls
     from mnistbench.profile.run import profile_case
-    from mnistbench.workloads.workload import builtin_workloads
+    from mnistbench.workloads.workload import builtin_workloads, params_of
 
     workloads = {
         workload.name: workload
@@ -112,16 +99,14 @@ def _profiled(
             "self-cpu"
         )
     cases = [
-        Params(
-            workload=settings.model,
-            phase=phase,
-            batch_size=size,
-            device=device,
-            dtype=settings.dtype,
+        params_of(
+            workload,
+            phase,
+            size,
+            device,
             threads=settings.threads,
-            compile=False,
             seed=settings.seed,
-            dataset=settings.dataset,
+            dtype=settings.dtype,
         )
         for device in devices
         for phase in settings.phases

@@ -219,6 +219,8 @@ def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
 
     For one sample of a batch [B, ...].
     """
+    # By hooks: ``counter.get_flop_counts()`` has one sum of all calls of a module, so a module that
+    # runs twice would have one row with twice its FLOPs, and none if it has no formula.
     ordered: list[Layer] = []
     before: list[int] = []
     counter = FlopCounterMode(display=False)

@@ -28,7 +28,7 @@ from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.profiling import profile, profile_first_call, views_of
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, event_ns
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
-from mnistbench.workloads.workload import Workload
+from mnistbench.workloads.workload import Workload, params_of
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no
 #: operation.
@@ -114,17 +114,17 @@ class OpBenchmark:
 
     def _params(self, phase: str, workload: Workload) -> Params:
         options = self._session.options
-        return Params(
-            workload=workload.name,
-            phase=phase,
-            batch_size=self._batch_size,
-            # A mark may name a device that is not in --bench-device.
-            device=resolve_devices([self._device])[0],
-            dtype=options.dtype,
+        # A mark may name a device that is not in --bench-device.
+        device = resolve_devices([self._device])[0]
+        return params_of(
+            workload,
+            phase,
+            self._batch_size,
+            device,
             threads=options.threads,
-            compile=options.compile,
             seed=options.seed,
-            dataset=workload.dataset,
+            dtype=options.dtype,
+            compiled=options.compile,
             step=self._step,
         )
 

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import pytest
 
 from mnistbench.compare.judge import Judgement
-from mnistbench.compare.report import append_step_summary, blocks, verdict_lines
+from mnistbench.compare.report import blocks, report, verdict_lines
 from mnistbench.core import units
 from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
 from mnistbench.saved_runs.case_tables import case_tables
+from mnistbench.showing.output import append_to_step_summary
 from mnistbench.showing.terminal import draw, draw_report
 
 
@@ -83,5 +84,5 @@ def _print_comparison(
         reporter.write_line(
             draw_report(blocks(judgement, session.options.op_top), colour=reporter.hasmarkup)
         )
-    if note := append_step_summary(judgement, session.options.op_top):
+    if note := append_to_step_summary(lambda: report(judgement, session.options.op_top)):
         reporter.write_line(note)

@@ -1,6 +1,10 @@
 """What a command gives back.
 
 Exit codes, the line of an error, and a report in a format, printed or in a file.
+
+A command that shows a report has :class:`ReportSettings`, and its ``run`` returns a
+:class:`CommandResult`. ``mnistbench.cli`` checks the file of the report before it calls ``run`` and
+delivers the report afterwards.
 """
 
 from __future__ import annotations
@@ -8,13 +12,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.files import check_file, replace_file, why_not_writable
-from mnistbench.core.ranks import Rank
 from mnistbench.core.units import printable
 from mnistbench.showing.report import Report
 from mnistbench.showing.terminal import colours
@@ -44,19 +48,42 @@ def print_error(error: MnistbenchError | str) -> None:
     print(f"mnistbench: {printable(str(error))}", file=sys.stderr, flush=True)
 
 
-@contextmanager
-def rank_0_reports(rank: Rank) -> Iterator[None]:
-    """Run the body; delay an error of it on every rank but rank 0.
+def leave_error_to_rank_0(environ: Mapping[str, str]) -> None:
+    """Wait before an error is printed, on every rank of a launcher but rank 0.
 
     Rank 0 usually has the same error. It prints the error and ends, and then the launcher ends the
     other ranks, so the error is printed once.
     """
-    try:
-        yield
-    except MnistbenchError:
-        if rank.rank:
-            time.sleep(_DELAY_S)
-        raise
+    if environ.get("WORLD_SIZE") and environ.get("RANK", "") not in ("", "0"):
+        time.sleep(_DELAY_S)
+
+
+@runtime_checkable
+class ReportSettings(Protocol):
+    """Settings of a command that shows a report: in which format, and in which file."""
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def output(self) -> Path | None: ...
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """The report of a command, and its exit code."""
+
+    report: Report
+    code: int = EXIT_PASSED
+    is_verdict: bool = False  # the summary of a job on GitHub gets the report, too
+
+
+def deliver_result(result: CommandResult, settings: ReportSettings) -> int:
+    """Deliver the report of a command as its settings say; return its exit code."""
+    deliver(result.report, settings.format, settings.output)
+    if result.is_verdict and (note := append_to_step_summary(lambda: result.report)):
+        print_error(note)
+    return result.code
 
 
 def render(report: Report, form: str, *, colour: bool = False) -> str:
@@ -140,12 +167,15 @@ def _cannot_be_written(path: Path, error: OSError, option: str = "--output") -> 
     return UsageError(f"{option}: {path} cannot be written ({error.strerror}); name another file")
 
 
-def append_text_to_step_summary(text: str) -> str:
-    """Append Markdown to the file that ``GITHUB_STEP_SUMMARY`` names.
+def append_to_step_summary(make_report: Callable[[], Report]) -> str:
+    """Append a report as Markdown to the file that ``GITHUB_STEP_SUMMARY`` names, if it is set.
 
     Return an error message, or nothing.
     """
-    path = os.environ["GITHUB_STEP_SUMMARY"]
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return ""
+    text = render(make_report(), "markdown")
     try:
         with Path(path).open("a", encoding="utf-8") as stream:
             stream.write(text + "\n")

@@ -22,7 +22,7 @@ from mnistbench.core.machine import shorten_waits, usable_cpus
 from mnistbench.core.params import FAST, default_step
 from mnistbench.core.ranks import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.showing.output import EXIT_STOPPED, print_error, rank_0_reports
+from mnistbench.showing.output import EXIT_STOPPED, print_error
 from mnistbench.train.recipe import RECIPES, with_recipe
 from mnistbench.train.report import TrainingProgress, ending, title
 from mnistbench.train.result import AUTO, CHECKPOINT, Settings
@@ -62,10 +62,8 @@ def run(settings: Settings) -> int:
             not suffice.
         OSError: a file cannot be written.
     """
-    rank = own_rank(os.environ)
     try:
-        with rank_0_reports(rank):
-            return _trained(settings, rank)
+        return _trained(settings, own_rank(os.environ))
     except KeyboardInterrupt:  # before training began, or the second Ctrl-C
         print("mnistbench: interrupted", file=sys.stderr)
         return EXIT_STOPPED

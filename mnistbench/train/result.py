@@ -13,7 +13,7 @@ from typing import Any
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import number, one_of, option, path, plain, switch, whole
-from mnistbench.core.params import STEPS, device_label
+from mnistbench.core.params import device_label
 from mnistbench.core.record import CaseRecord, Environment, Scalars, finite
 from mnistbench.showing.report import document
 
@@ -89,15 +89,10 @@ class Settings:
     model: str = options.model()
     dataset: str = options.dataset(text="digits or mnist", default="mnist")
     data_dir: Path | str | None = options.data_dir()
-    step: str = option(
-        "--step",
-        one_of(AUTO, *STEPS),
+    step: str = options.step(
+        "reference, or fast: the same in less time, on cpu; auto: fast on cpu, reference elsewhere",
         AUTO,
-        (
-            "reference, or fast: the same in less time, on cpu; auto: fast on cpu, reference "
-            "elsewhere"
-        ),
-        "NAME",
+        more=[AUTO],
     )
     dtype: str = options.dtype(
         text="float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it",
@@ -113,12 +108,8 @@ class Settings:
         "continue the run of this directory after its last whole epoch, with its options",
         "DIR",
     )
-    output: Path | None = option(
-        "--output -o",
-        path,
-        None,
-        "new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)",
-        "DIR",
+    output: Path | None = options.output_directory(
+        "new directory for all files (default: runs/TIME-MODEL-BATCH-DEVICE-DATASET)"
     )
     profile: bool = switch(
         "--profile", "profile a few steps after training: table and trace.json.gz"
@@ -226,7 +217,12 @@ class EpochResult:
 
 
 class Listener:
-    """Callbacks of a run. The default implementation ignores all events and never stops the run."""
+    """Callbacks of a run. The default implementation ignores all events and never stops the run.
+
+    They are no iterator over log intervals and epochs, because progress advances by batches within
+    a log interval, and because a run that stops goes on: ranks agree to stop before the next batch,
+    in training and in a test, the interrupted log interval counts, and the files are written.
+    """
 
     def begin(self, train_samples: int) -> None:
         """Handle the start of training; the number of samples of an epoch."""

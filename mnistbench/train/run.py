@@ -37,7 +37,7 @@ from mnistbench.train.result import (
 )
 from mnistbench.train.trainer import Trainer
 from mnistbench.workloads.ranks import OneProcess, Ranks
-from mnistbench.workloads.workload import Workload, workload_of_ranks
+from mnistbench.workloads.workload import Workload, params_of, workload_of_ranks
 
 #: Training steps in the trace, after the warm-up: enough for a median, and few enough for a trace
 #: viewer.
@@ -99,16 +99,14 @@ def _run(
 ) -> Result:
     assert workload.load is not None, "a workload without a whole set has no epochs"
     whole = workload.load(torch.device(settings.device))
-    params = Params(
-        workload=workload.name,
-        phase="step",
-        batch_size=settings.batch_size,
-        device=settings.device,
-        dtype=settings.dtype,
+    params = params_of(
+        workload,
+        "step",
+        settings.batch_size,
+        settings.device,
         threads=torch.get_num_threads(),
-        compile=False,
         seed=settings.seed,
-        dataset=workload.dataset,
+        dtype=settings.dtype,
         step=settings.step,
     )
     model = seeded_model(params, workload)

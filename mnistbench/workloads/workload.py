@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import SMALLNET, SUITE_MODELS
+from mnistbench.core.params import REFERENCE, SMALLNET, SUITE_MODELS, Params
 from mnistbench.workloads import data
 from mnistbench.workloads.adadelta import Adadelta, Optimizer
 from mnistbench.workloads.data import Batch
@@ -52,6 +52,33 @@ class Workload:
                 f"workload name {self.name!r}: use letters, digits and underscores, so that -k "
                 "can select it"
             )
+
+
+def params_of(
+    workload: Workload,
+    phase: str,
+    batch_size: int,
+    device: str,
+    *,
+    threads: int,
+    seed: int,
+    dtype: str = "float32",
+    compiled: bool = False,
+    step: str = REFERENCE,
+) -> Params:
+    """Return the identity of a case of a workload, which has its name and its dataset."""
+    return Params(
+        workload=workload.name,
+        phase=phase,
+        batch_size=batch_size,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        compile=compiled,
+        seed=seed,
+        dataset=workload.dataset,
+        step=step,
+    )
 
 
 def predicted(output: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inner_runs import BLOCKED
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import (
@@ -29,13 +30,13 @@ from mnistbench.core.options import (
     options_of,
     path,
     plain,
-    project_table,
     read,
     seconds,
     several,
     share,
     some_of,
     switch,
+    tool_table,
     whole,
 )
 
@@ -253,7 +254,7 @@ def pyproject(tmp_path, monkeypatch):
 
 def test_command_line_overrides_the_configuration(pyproject):
     file = pyproject(PROJECT)
-    configured, nearest = project_table(Settings)
+    configured, nearest = tool_table(Settings)
     assert nearest == file
     assert read_line(configured=configured, file=file) == Settings(
         fail=(0.02, 0.05), reason="slow disk"
@@ -265,7 +266,7 @@ def test_nearest_project_file_counts_and_other_tools_are_not_read(pyproject):
     file = pyproject(PROJECT)
     own = file.parent / "below" / "pyproject.toml"
     own.write_text("[tool.other]\nop_fail = 1\n", encoding="utf-8")
-    assert project_table(Settings) == ({}, own)
+    assert tool_table(Settings) == ({}, own)
 
 
 def test_command_without_configurable_options_does_not_read_the_project_file(pyproject):
@@ -274,7 +275,7 @@ def test_command_without_configurable_options_does_not_read_the_project_file(pyp
         name: str | None = option("--name", str, None, "name", "NAME")
 
     pyproject("not TOML at all")
-    assert project_table(Plain) == ({}, None)
+    assert tool_table(Plain) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_command_without_configurable_options_does_not_read_the_project_file(pyp
 def test_error_of_a_configuration_names_the_key_and_the_file(pyproject, text, message):
     file = pyproject(text)
     with pytest.raises(UsageError) as error:
-        read_line(configured=project_table(Settings)[0], file=file)
+        read_line(configured=tool_table(Settings)[0], file=file)
     assert str(error.value).startswith(message.replace("FILE", str(file)))
 
 
@@ -376,7 +377,9 @@ def pytest_configure(config):
 def test_pytest_reads_the_same_fields(pytester, words, ini, line):
     pytester.makeconftest(PLUGIN)
     pytester.makeini(f"[pytest]\n{ini}\n")
-    result = pytester.runpytest_inprocess("-p", "no:mnistbench", "-p", "no:cacheprovider", *words)
+    result = pytester.runpytest_inprocess(
+        *BLOCKED, "-p", "no:mnistbench", "-p", "no:cacheprovider", *words
+    )
     (result.stderr if line.startswith("ERROR") else result.stdout).fnmatch_lines([line])
 
 

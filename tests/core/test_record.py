@@ -24,6 +24,7 @@ from builders import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inner_runs import BLOCKED
 from strategies import (
     ANY_SPEED,
     NANOSECONDS,
@@ -178,9 +179,9 @@ def test_a_file_that_pytest_benchmark_saved_gives_our_case_with_its_statistics(
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeconftest(PLUGIN)
     pytester.makepyfile(BENCHMARKS)
-    pytester.runpytest_subprocess("-p", "no:mnistbench", "--benchmark-save=base").assert_outcomes(
-        passed=2
-    )
+    pytester.runpytest_subprocess(
+        *BLOCKED, "-p", "no:mnistbench", "--benchmark-save=base"
+    ).assert_outcomes(passed=2)
     [saved] = pytester.path.glob(".benchmarks/*/0001_base.json")
     file = json.loads(saved.read_text())
     read = Run.from_json(file, saved.name)

@@ -1,7 +1,8 @@
 """Whole gates with real processes.
 
-One that passes, two shards that are judged together, two at the same time, one that finds a slower
-operation and writes a script of it, one that is killed.
+One that passes, one beside plug-ins that act on each run of pytest, two shards that are judged
+together, two at the same time, one that finds a slower operation and writes a script of it, one
+that is killed.
 """
 
 import os
@@ -15,10 +16,12 @@ from pathlib import Path
 import forks
 import pytest
 from gate_builders import GENEROUS
+from inner_runs import ADDOPTS
 from projects import CONFTEST, git
 
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED
 
 #: The model of the project, whose layers are as wide as a module of the project says.
@@ -92,6 +95,45 @@ def test_the_same_code_passes(repository):
     assert done.stdout.splitlines()[-1].startswith("passed: no regression ")
     again = forks.run("mnistbench", "judge", *GENEROUS, only_file(repository), cwd=repository.path)
     assert (again.returncode, again.stdout) == (EXIT_PASSED, done.stdout)
+
+
+#: Tests of microseconds, whose data pytest-randomly seeds.
+DRAWN = """
+import random
+
+import pytest
+
+
+@pytest.fixture
+def numbers():
+    return [random.random() for _ in range(100)]
+
+
+async def test_awaits():
+    pass
+
+
+@pytest.mark.parametrize("function", [sum, sorted, max])
+def test_numbers(benchmark, numbers, function):
+    benchmark(function, numbers)
+"""
+
+
+@pytest.mark.thorough
+def test_the_same_code_passes_beside_plug_ins_that_act_on_each_run(repository, monkeypatch):
+    monkeypatch.delenv(ADDOPTS)
+    repository.append(
+        "pytest.ini",
+        "asyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\ntimeout = 0.1\n",
+    )
+    write_plain_test(repository, DRAWN)
+    done = gate(repository, "--all-cases", "--launches=8", *GENEROUS)
+    assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
+    launches = raw_samples.load(only_file(repository)).launches
+    assert [len(launch.cases) for launch in launches] == [3] * 8
+    for launch in launches:
+        for [build] in launch.cases.values():
+            assert build[BASE].outcome == build[HEAD].outcome
 
 
 #: Tests of two shards.

@@ -1,8 +1,6 @@
 """Beside other plug-ins the same cases are saved with the same operations, or a line says why not.
 
-Not here are pytest-randomly, which reorders and reseeds, pytest-asyncio, which warns of an option
-that is not set, and pytest-timeout, whose hooks cannot be registered twice in one process:
-installed, they would disturb all runs of pytest that these tests start.
+A test loads those that act on each run with ``-p``, because all other tests block them.
 """
 
 import pytest
@@ -33,6 +31,26 @@ def _fails_once():
 """
 
 
+#: A fixture of each test that pytest cannot run by itself.
+AWAITED = """
+import asyncio
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+async def _awaited():
+    await asyncio.sleep(0)
+    yield
+    await asyncio.sleep(0)
+"""
+
+ASYNCIO = (
+    *("-p", "pytest_asyncio.plugin", "--asyncio-mode=auto"),  # asyncio is a module of Python's
+    "--override-ini=asyncio_default_fixture_loop_scope=function",  # it warns without
+)
+
+
 def operations(saved):
     """Return the operations of each table of each case, by the name of the case."""
     return {
@@ -46,19 +64,21 @@ def operations(saved):
 
 @pytest.mark.versions
 @pytest.mark.parametrize(
-    ("distribution", "options", "conftest"),
+    ("header", "options", "conftest"),
     [
-        ("pytest-cov", ("--cov=.", "--cov-report="), ""),
-        ("pytest-rerunfailures", ("--reruns=1",), FAILS_ONCE),
+        ("plugins: *cov-*", ("--cov=.", "--cov-report="), ""),
+        ("plugins: *rerunfailures-*", ("--reruns=1",), FAILS_ONCE),
+        ("asyncio: mode=*", ASYNCIO, AWAITED),
+        ("timeout: 600*", ("-p", "timeout", "--timeout=600"), ""),
     ],
 )
-def test_the_same_operations_are_saved(project, distribution, options, conftest):
+def test_the_same_operations_are_saved(project, header, options, conftest):
     project.write("test_bench.py", BOTH)
     _, alone = project.run_saved()
     project.append("conftest.py", conftest)
     result, beside = project.run_saved(*options)
     assert result.parseoutcomes()["passed"] == 2
-    result.stdout.fnmatch_lines([f"plugins: *{distribution.removeprefix('pytest-')}-*"])
+    result.stdout.fnmatch_lines([header])
     assert all(tables and all(tables) for tables in operations(alone).values())
     assert operations(beside) == operations(alone)
 
@@ -67,3 +87,84 @@ def test_workers_of_xdist_save_nothing_and_say_why(project):
     result = project.run("-n2", "--benchmark-save=base")
     assert not list(project.path.glob(".benchmarks/**/*.json"))
     result.stderr.fnmatch_lines(["*Benchmarks are automatically disabled because xdist*"])
+
+
+DRAWN = """
+import random
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def size():
+    return random.randrange(2, 9)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_product(benchmark, number, size):
+    benchmark(torch.mm, torch.ones(size, size), torch.ones(size, size))
+"""
+
+
+@pytest.mark.versions
+def test_cases_in_another_order_are_those_of_the_saved_run(project):
+    project.write("test_bench.py", DRAWN)
+    project.run_saved("--op-benchmarks", "--benchmark-save=base")
+    compared = ("--benchmark-compare=0001", "--case-fail=1000000%", "-p", "randomly")
+    result, saved = project.run_saved("--op-benchmarks", *compared, "--randomly-seed=1")
+    assert result.ret == pytest.ExitCode.OK
+    tables_of_case = operations(saved)
+    assert len(tables_of_case) == 6
+    assert list(tables_of_case) != sorted(tables_of_case)
+    assert all(tables and all(tables) for tables in tables_of_case.values())
+
+
+@pytest.mark.versions
+def test_an_asynchronous_test_runs_beside_benchmarks(project):
+    project.append("test_bench.py", "async def test_awaits(_awaited):\n    pass\n")
+    project.append("conftest.py", AWAITED)
+    result, saved = project.run_saved(*ASYNCIO)
+    result.assert_outcomes(passed=2)
+    [tables] = operations(saved).values()
+    assert tables
+    assert all(tables)
+
+
+#: The second call of each function, which is profiled, does not return.
+HANGS = """
+import time
+
+import pytest
+import torch
+
+
+def hangs(calls):
+    if next(calls):
+        time.sleep(600)
+
+
+def multiplies_and_hangs(calls):
+    torch.ones(2, 2) @ torch.ones(2, 2)
+    hangs(calls)
+
+
+@pytest.mark.op_benchmark
+@pytest.mark.timeout(2, func_only=True)
+@pytest.mark.parametrize("function", [hangs, multiplies_and_hangs])
+def test_hangs(benchmark, function):
+    benchmark.pedantic(function, (iter(range(9)),), rounds=1)
+
+"""
+
+
+@pytest.mark.versions
+def test_a_time_limit_in_a_profiled_call_ends_this_case_alone(project):
+    project.write("test_bench.py", HANGS + BOTH)
+    result, saved = project.run_saved("-p", "timeout")
+    result.assert_outcomes(failed=2, passed=2)
+    result.stdout.fnmatch_lines(["FAILED *test_hangs?hangs? - Failed: Timeout *2.0*"])
+    ended = [benchmark for benchmark in saved["benchmarks"] if "hangs" not in benchmark["name"]]
+    project.write("test_bench.py", BOTH)
+    _, alone = project.run_saved()
+    assert operations({"benchmarks": ended}) == operations(alone)

@@ -15,7 +15,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.showing import output
 from mnistbench.showing.output import (
-    append_text_to_step_summary,
+    append_to_step_summary,
     check,
     check_directory,
     deliver,
@@ -193,11 +193,12 @@ def test_an_error_is_one_printable_line(capsys):
 
 def test_step_summary_of_github_is_appended_to(tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
-    assert [append_text_to_step_summary(text) for text in "ab"] == ["", ""]
-    assert (tmp_path / "summary").read_text(encoding="utf-8") == "a\nb\n"
+    assert [append_to_step_summary(lambda: REPORT) for _ in range(2)] == ["", ""]
+    text = render(REPORT, "markdown")
+    assert (tmp_path / "summary").read_text(encoding="utf-8") == f"{text}\n{text}\n"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     assert (
-        append_text_to_step_summary("c")
+        append_to_step_summary(lambda: REPORT)
         == f"GITHUB_STEP_SUMMARY: {tmp_path} cannot be written (Is a directory)"
     )
 

@@ -13,6 +13,7 @@ import time
 
 import forks
 import pytest
+from inner_runs import ADDOPTS
 
 from mnistbench import cli
 
@@ -186,7 +187,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     for name in os.environ:  # pytest-benchmark is off in what believes itself a worker of xdist
-        if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")):
+        if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")) and name != ADDOPTS:
             monkeypatch.delenv(name)
     return Project(tmp_path)
 

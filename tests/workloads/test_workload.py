@@ -8,6 +8,7 @@ from torch import nn
 from torch_builders import CPU, tiny_set, tiny_workload
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.params import FAST, Params
 from mnistbench.workloads import data
 from mnistbench.workloads.workload import (
     ConvNet,
@@ -16,6 +17,7 @@ from mnistbench.workloads.workload import (
     Workload,
     builtin_workloads,
     number_correct,
+    params_of,
 )
 
 pytestmark = pytest.mark.versions
@@ -23,6 +25,30 @@ pytestmark = pytest.mark.versions
 
 def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def test_a_case_has_the_name_and_the_dataset_of_its_workload() -> None:
+    workload = tiny_workload(name="mine", dataset="stars")
+    assert params_of(workload, "step", 8, "cpu", threads=2, seed=3) == Params(
+        workload="mine",
+        phase="step",
+        batch_size=8,
+        device="cpu",
+        dtype="float32",
+        threads=2,
+        compile=False,
+        seed=3,
+        dataset="stars",
+    )
+    changed = params_of(
+        workload, "eval", 8, "cpu", threads=2, seed=3, dtype="bfloat16", compiled=True, step=FAST
+    )
+    assert (changed.phase, changed.dtype, changed.compile, changed.step) == (
+        "eval",
+        "bfloat16",
+        True,
+        FAST,
+    )
 
 
 @pytest.mark.parametrize("name", ["convnet", "lenet5", "my_model", "Net2", "7"])

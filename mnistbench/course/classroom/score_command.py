@@ -46,32 +46,32 @@ FLOPS = 23_984_896
 PATIENCE_S = 300.0
 
 
+def scored_launches() -> Any:
+    """Declare the number of launches of a score."""
+    kind = whole(4, scores.MOST_LAUNCHES)
+    return option("--launches", kind, "8", "processes of each side, one after the other", "N")
+
+
+def seconds_of_launch() -> Any:
+    """Declare the time of a launch."""
+    text = "time for the turns of both sides in a launch, in seconds"
+    return option("--seconds", number(), "3", text, "S")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What is scored, and for how long."""
 
     file: Path = argument("FILE", path, "Python file with a function make_step(model)")
-    output: Path = option(
-        "--output -o",
-        path,
-        DIRECTORY,
-        "directory of the lab, to which score.json is written",
-        "DIR",
+    output: Path = options.output_directory(
+        "directory of the lab, to which score.json is written", DIRECTORY
     )
     batch_size: int = options.batch_size()
     dtype: scores.Precision = options.dtype(  # noqa: RUF009  # a field, as all options
         text="least precise number format that is allowed"
     )
-    launches: int = option(
-        "--launches",
-        whole(4, scores.MOST_LAUNCHES),
-        "8",
-        "processes of each side, one after the other",
-        "N",
-    )
-    seconds: float = option(
-        "--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S"
-    )
+    launches: int = scored_launches()
+    seconds: float = seconds_of_launch()
 
 
 def this_machine() -> Environment:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import replace_file
-from mnistbench.core.options import argument, data_dir, option, path, switch
+from mnistbench.core.options import argument, path, switch
 from mnistbench.core.units import printable
 from mnistbench.course.lab.chapters import Chapters
 from mnistbench.course.lab.lab_file import DIRECTORY, Findings, LabSettings, write_file
@@ -48,10 +49,10 @@ _EPOCHS = {"digits": 3, "mnist": 1}
 class Settings(LabSettings):
     """What a lab measures, where, and how its report is written."""
 
-    data_dir: Path | None = data_dir()
+    data_dir: Path | None = options.data_dir()
     studies: bool = switch("--studies", "also run the operator studies, for at most 3 minutes")
     lang: str = language()
-    output: Path | None = option("--output -o", path, None, _OUTPUT, "DIR")
+    output: Path | None = options.output_directory(_OUTPUT)
     merge: bool = switch(
         "--merge", "do not measure: write one report of the labs in these directories"
     )

@@ -23,7 +23,7 @@ from mnistbench.profile.run import profile_case, too_large
 from mnistbench.train.result import Listener, Point
 from mnistbench.train.result import Settings as TrainSettings
 from mnistbench.train.run import run as train
-from mnistbench.workloads.workload import builtin_workloads
+from mnistbench.workloads.workload import builtin_workloads, params_of
 
 #: Points of a training curve per epoch, at most.
 _POINTS_PER_EPOCH = 20
@@ -189,16 +189,8 @@ class Measures:
         return WarmTime(device, threads, phase, size, tuple(times), case.samples, case.whole_set)
 
     def _params(self, phase: str, device: str, threads: int, size: int) -> Params:
-        return Params(
-            workload=self._settings.model,
-            phase=phase,
-            batch_size=size,
-            device=device,
-            dtype="float32",
-            threads=threads,
-            compile=False,
-            seed=self._settings.seed,
-            dataset=self._settings.dataset,
+        return params_of(
+            self._workload, phase, size, device, threads=threads, seed=self._settings.seed
         )
 
 

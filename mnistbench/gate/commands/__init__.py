@@ -1,4 +1,4 @@
 """The commands ``gate``, ``judge`` and ``bisect``.
 
-``bisection`` is the search of ``bisect``; ``delivery`` shows the report of each.
+``bisection`` is the search of ``bisect``; ``result`` has the report and the exit code of each.
 """

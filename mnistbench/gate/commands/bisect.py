@@ -23,7 +23,7 @@ from mnistbench.gate.commands.bisection import (
     bisect,
     largest_regressions,
 )
-from mnistbench.gate.commands.delivery import deliver_verdict
+from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.environments.uv import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
@@ -34,7 +34,7 @@ from mnistbench.gate.report.texts import signed, table_name
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import PASSED, REGRESSED
-from mnistbench.showing.output import check
+from mnistbench.showing.output import CommandResult
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
@@ -51,14 +51,12 @@ class Settings(RunOptions):
     )
 
 
-def run(settings: Settings) -> int:
-    """Run gates until the first slower release is known, report, and return the exit code.
+def run(settings: Settings) -> CommandResult:
+    """Run gates until the first slower release is known, and return the report.
 
     Raises:
         MnistbenchError: uv fails, or the first gate cannot be run.
     """
-    if settings.output:
-        check(settings.output)
     name = settings.range.name
     bisection = Bisection(name, releases(settings.range))
     run_options = {option: getattr(settings, option) for option in options_of(RunOptions)}
@@ -95,9 +93,7 @@ def run(settings: Settings) -> int:
             progress.say,
             budget_s=math.inf if settings.budget_s is None else settings.budget_s,
         )
-    return deliver_verdict(
-        report(result), settings, result.outcome, is_excusable=result.is_excusable
-    )
+    return result_of(report(result), settings, result.outcome, is_excusable=result.is_excusable)
 
 
 # ---- Report --------------------------------------------------------------------------------------

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.gate import qualification
-from mnistbench.gate.commands.delivery import deliver_verdict
+from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.raw_samples import ENDING
-from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, check, print_error
+from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 
 Settings = GateOptions
 
 
-def run(settings: Settings) -> int:
-    """Measure, judge, report, and return the exit code.
+def run(settings: Settings) -> CommandResult | int:
+    """Measure, judge, and return the report; without one, the exit code of a commit to skip.
 
     Raises:
         MnistbenchError: something cannot be used or measured. With ``--bisect`` only a UsageError,
             because it stops the search; what cannot be measured is a commit to skip.
     """
     try:
-        if settings.output:
-            check(settings.output)
         with Progress(sys.stderr) as progress:
             if settings.qualify:
                 measured = measure_same_code(settings, progress)
@@ -45,13 +44,15 @@ def run(settings: Settings) -> int:
             progress.say(f"raw samples: {measured.path}; {again}: mnistbench judge {files}")
         if settings.qualify:
             outcome, shown = qualification.report(measured, settings.top)
-            return deliver_verdict(shown, settings, outcome, is_excusable=False)
-        code = deliver_verdict(
+            return result_of(shown, settings, outcome, is_excusable=False)
+        result = result_of(
             report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable
         )
     except MnistbenchError as error:
         if isinstance(error, UsageError) or not settings.bisect:
             raise
         print_error(error)
-        code = EXIT_UNJUDGED
-    return BISECT_SKIPS if settings.bisect and code == EXIT_UNJUDGED else code
+        return BISECT_SKIPS
+    if settings.bisect and result.code == EXIT_UNJUDGED:
+        return replace(result, code=BISECT_SKIPS)
+    return result

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core.options import argument, output_format, path
-from mnistbench.gate.commands.delivery import deliver_verdict
+from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
-from mnistbench.showing.output import check
+from mnistbench.showing.output import CommandResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +30,11 @@ class Settings(JudgeOptions):
     format: str = output_format(["html"])
 
 
-def run(settings: Settings) -> int:
-    """Judge the files as one gate, report, and return the exit code.
+def run(settings: Settings) -> CommandResult:
+    """Judge the files as one gate, and return the report.
 
     Raises:
-        MnistbenchError: a file cannot be read or used, or the report cannot be written.
+        MnistbenchError: a file cannot be read or used.
     """
-    if settings.output:
-        check(settings.output)
     verdict = conclude(gather(settings.files), settings)
-    return deliver_verdict(
-        report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable
-    )
+    return result_of(report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable)

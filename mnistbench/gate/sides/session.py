@@ -12,6 +12,7 @@ import importlib.metadata
 import inspect
 import io
 import json
+import math
 import os
 import sys
 import traceback
@@ -38,15 +39,12 @@ from mnistbench.measuring.timing import Clock
 
 #: Arguments for pytest after the user's: the session leaves the standard streams of the process
 #: alone.
-_QUIET = ("--bench-tensorboard=off", "-q", "-s")
+_QUIET = ("-q", "-s")
 
-#: Arguments by plug-in (the name of its entry point): processes of pytest-xdist cannot be measured,
-#: and coverage takes time.
-_QUIET_PLUGINS = {"xdist": ("-n0",), "pytest_cov": ("--no-cov",)}
-
-#: Options of pytest-benchmark and pytest-codspeed in a session of the gate, whatever the user's
-#: are.
-_BENCHMARK_OPTIONS = {
+#: Options of other plug-ins and of our own in a session of the gate, whatever the user's are. They
+#: are set where they exist: a plug-in that is installed need not be loaded.
+_OPTIONS = {
+    # pytest-benchmark and pytest-codspeed neither measure nor save nor compare.
     "benchmark_disable": True,
     "benchmark_enable": False,
     "benchmark_only": False,
@@ -60,6 +58,12 @@ _BENCHMARK_OPTIONS = {
     "benchmark_histogram": None,
     "benchmark_cprofile": None,
     "codspeed": False,
+    "bench_tensorboard": "off",
+    "numprocesses": 0,  # processes of pytest-xdist cannot be measured
+    "no_cov": True,  # coverage takes time
+    # pytest-randomly draws one for each process, and seeds generators by it and by the test's id.
+    "randomly_seed": 0,
+    "session_timeout": math.inf,  # of pytest-timeout, for tests that run once
 }
 
 #: What is read of the parameters of a test, to know them again in another process: of all tests of
@@ -194,7 +198,7 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
         failures.exits_named(side.tree),
     ):
         try:
-            code = int(pytest.main(command, plugins=plugins))
+            code = int(pytest.main(command, plugins=[_PluginOptions(), *plugins]))
         # A hook after the tests, a conftest.py that calls sys.exit.
         except BaseException as error:  # noqa: BLE001
             traceback.print_exc()
@@ -205,6 +209,28 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return ""
     return failures.of_output(code, output.getvalue(), errors.getvalue(), side.tree)
+
+
+class _PluginOptions:
+    """A plug-in that sets the options of others, before these read them."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Iterator[None]:
+        """Set them for pytest-cov, which starts here."""
+        _set_options(early_config.known_args_namespace)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
+        """Set them for all others."""
+        _set_options(config.option)
+        return (yield)
+
+
+def _set_options(options: object) -> None:
+    for name, value in _OPTIONS.items():
+        if hasattr(options, name):
+            setattr(options, name, value)
 
 
 class _Session:
@@ -234,13 +260,7 @@ class _Session:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
-        """Set options of pytest-benchmark before it reads them.
-
-        It neither measures nor saves nor compares.
-        """
-        for name, value in _BENCHMARK_OPTIONS.items():
-            if hasattr(config.option, name):
-                setattr(config.option, name, value)
+        """Leave out arguments that name nothing on this side."""
         if config.option.file_or_dir and not config.option.pyargs:
             config.args = self._requested.existing(config.args)
         try:
@@ -519,11 +539,5 @@ def _plugins(directory: Path) -> list[str]:
             option
             for name, module in moved.items()
             for option in ("-p", f"no:{name}", "-p", str(module))
-        ),
-        *(
-            option
-            for name, options in _QUIET_PLUGINS.items()
-            if name in installed
-            for option in options
         ),
     ]

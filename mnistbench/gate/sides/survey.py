@@ -143,8 +143,9 @@ def packages() -> dict[str, str]:
     """
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
-        if distribution.name:
-            versions.setdefault(distribution.name, distribution.version)
+        metadata = distribution.metadata  # parses the file each time
+        if "Name" in metadata:
+            versions.setdefault(metadata["Name"], metadata["Version"])
     return {"mnistbench": __version__, **versions}
 
 

@@ -21,6 +21,7 @@ import json
 import os
 import random
 import socket
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import closing
@@ -29,7 +30,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from mnistbench.core.errors import first_line
-from mnistbench.core.machine import gc_paused, peak_resident_bytes, pin_allocator, touch_heap
+from mnistbench.core.machine import (
+    TOUCHED_BYTES,
+    gc_paused,
+    peak_resident_bytes,
+    pin_allocator,
+    touch_heap,
+)
 from mnistbench.gate.causes.side_paths import measure_paths
 from mnistbench.gate.listing import unstable
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
@@ -46,6 +53,13 @@ from mnistbench.measuring.timing import Clock
 #: of the first, so that quantities of the order cancel. With half of the effort there is one, whose
 #: order is drawn. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2
+
+#: Libraries whose tensors and arrays are blocks of many pages.
+_OF_LARGE_BLOCKS = ("torch", "numpy")
+
+#: Bytes of heap that are touched where none of them is imported. To touch TOUCHED_BYTES takes as
+#: long as all else in such a process until it measures (0.2 of 0.5 s).
+TOUCHED_WITHOUT_ARRAYS_BYTES = 64 * 2**20
 
 #: Seconds between two messages of a case that takes long.
 ALIVE_S = 10.0
@@ -268,7 +282,8 @@ def _tidy_memory() -> None:
     """
     gc.collect()
     gc.freeze()
-    touch_heap()
+    has_large_blocks = any(library in sys.modules for library in _OF_LARGE_BLOCKS)
+    touch_heap(TOUCHED_BYTES if has_large_blocks else TOUCHED_WITHOUT_ARRAYS_BYTES)
 
 
 def _use_cores(cores: list[int], threads: int, device: str) -> None:

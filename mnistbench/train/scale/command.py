@@ -23,7 +23,7 @@ from mnistbench.core.options import plain
 from mnistbench.core.ranks import own_rank
 from mnistbench.core.reading import member, read_text
 from mnistbench.core.record import Environment
-from mnistbench.showing.output import EXIT_STOPPED, check, deliver
+from mnistbench.showing.output import EXIT_STOPPED, CommandResult
 from mnistbench.showing.progress import Progress
 from mnistbench.train.scale.report import report
 from mnistbench.train.scale.result import Launched, Scaling, Settings
@@ -48,14 +48,12 @@ _PREFIX = "mnistbench: "  # of the line of an error
 _END_S = 40.0
 
 
-def run(settings: Settings) -> int:
-    """Measure every number of ranks, report, and return 0; return 130 if Ctrl-C interrupted it.
+def run(settings: Settings) -> CommandResult | int:
+    """Measure every number of ranks and return the report; return 130 if Ctrl-C interrupted it.
 
     Raises:
         MnistbenchError: an option cannot be used, or a launch failed.
     """
-    if settings.output:
-        check(settings.output)
     check_ranks(settings, os.environ)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the ranks, too
     try:
@@ -65,8 +63,7 @@ def run(settings: Settings) -> int:
         return EXIT_STOPPED
     finally:
         signal.signal(signal.SIGTERM, before)
-    deliver(report(scaling), settings.format, settings.output)
-    return 0
+    return CommandResult(report(scaling))
 
 
 def check_ranks(settings: Settings, environ: Mapping[str, str]) -> None:

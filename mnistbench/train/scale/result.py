@@ -14,7 +14,7 @@ from pathlib import Path
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import one_of, option, several, switch, whole
-from mnistbench.core.params import FAST, STEPS
+from mnistbench.core.params import FAST
 from mnistbench.core.reading import Positive
 from mnistbench.core.record import Environment
 from mnistbench.profile.result import RankTimes
@@ -49,7 +49,7 @@ class Settings:
     threads: int = options.threads(text="intra-op threads of torch on the CPU, of each rank")
     dataset: str = options.dataset(text="digits or mnist")
     data_dir: Path | str | None = options.data_dir()
-    step: str = option("--step", one_of(*STEPS), "reference", "reference, or fast, on cpu", "NAME")
+    step: str = options.step("reference, or fast, on cpu")
     dtype: str = options.dtype()
     seed: int = options.seed("seed of weights, batches and dropout")
     iterations: int = options.iterations(

@@ -20,7 +20,6 @@ import torch
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import replace_file
 from mnistbench.core.machine import pin_allocator
-from mnistbench.core.params import Params
 from mnistbench.core.ranks import own_rank
 from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
 from mnistbench.measuring.environment import read
@@ -30,7 +29,7 @@ from mnistbench.train.scale.result import Launched, Settings
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.ranks import Ranks, run_as_rank
 from mnistbench.workloads.step import Step
-from mnistbench.workloads.workload import workload_of_ranks
+from mnistbench.workloads.workload import params_of, workload_of_ranks
 
 #: Exit code of a process that failed.
 _FAILED = 2
@@ -86,20 +85,18 @@ def measure(
         UsageError: the workload has no such step for the device, or there is no such model.
         DataError: the dataset is missing or damaged.
     """
-    params = Params(
-        workload=settings.model,
-        phase="step",
-        batch_size=settings.global_batch_size(ranks.world_size),
-        device=str(device),
-        dtype=settings.dtype,
-        threads=settings.threads,
-        compile=False,
-        seed=settings.seed,
-        dataset=settings.dataset,
-        step=settings.step,
-    )
     workload = workload_of_ranks(
         settings.model, settings.dataset, settings.data_dir, ranks.world_size
+    )
+    params = params_of(
+        workload,
+        "step",
+        settings.global_batch_size(ranks.world_size),
+        str(device),
+        threads=settings.threads,
+        seed=settings.seed,
+        dtype=settings.dtype,
+        step=settings.step,
     )
     assert workload.load is not None, "models of ours have a whole set"
     with ranks.rank_0_first():

@@ -45,7 +45,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown_numbers import agree
 
-from mnistbench.gate.commands.delivery import deliver_verdict
+from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
@@ -66,7 +66,7 @@ from mnistbench.judging.verdicts import (
     UNCONFIRMED,
     Reason,
 )
-from mnistbench.showing.output import render
+from mnistbench.showing.output import deliver_result, render
 
 SEE_ALL = "to see all: mnistbench judge FILE --all"
 FORMS = ("terminal", "markdown", "json")
@@ -1215,7 +1215,8 @@ def test_markdown_fits_a_comment_and_with_all_a_summary(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     options = JudgeOptions(everything=everything, format="markdown", output=tmp_path / "report.md")
     verdict = dataclasses.replace(verdict, options=options)
-    deliver_verdict(report(verdict), options, verdict.outcome, is_excusable=False)
+    result = result_of(report(verdict), options, verdict.outcome, is_excusable=False)
+    deliver_result(result, options)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert len(text.encode()) < most
     assert (tmp_path / "summary.md").read_text(encoding="utf-8") == f"{text}\n"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from inner_runs import environment_without
 
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import failures
@@ -431,11 +432,7 @@ def folder(tmp_path_factory, elsewhere):
             (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / name / file).write_text(text, encoding="utf-8")
     home = stage_home(folder)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
-    }
+    inherited = environment_without("PYTEST_", "MNISTBENCH_", "GIT_")
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder)],
         cwd=folder,

@@ -789,6 +789,8 @@ def spin(ms):
 
 COSTS = """
 import functools
+import resource
+from pathlib import Path
 
 import own
 import pytest
@@ -816,6 +818,8 @@ def test_body(benchmark, alone):
     own.spin(10)
     benchmark(cached)
     own.spin(500)
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("peak_kib").write_text(str(peak_kib))
 
 
 def test_setup(benchmark):
@@ -870,6 +874,9 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
         memory = costs[side].pop("resident memory")
         assert 10 * 2**20 < memory["all cases"] < 200 * 2**20  # before the heap is touched
+        # 64 MiB of it are touched, because nothing imports arrays.
+        peak = int((tmp_path / side / "peak_kib").read_text()) * 2**10
+        assert memory["all cases"] + 2**25 < peak < 300 * 2**20
         assert {name: set(cases) for name, cases in costs[side].items()} == {
             "import": {"all cases"},
             "shared fixtures": {"all cases"},
@@ -1145,18 +1152,20 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
     assert not set.intersection(*tests_of_shards)
 
 
-def test_options_of_other_plugins_do_not_matter(plan, tmp_path):
-    arguments = (
-        "-n2",  # of pytest-xdist, which is among the dependencies of the tests
-        "--benchmark-only",
-        "--benchmark-autosave",
-        "test_own.py",
-        "-k",
-        "decorated",
-    )
+#: pytest-xdist and pytest-cov are among the dependencies of the tests.
+@pytest.mark.parametrize(
+    "addopts",
+    ["-n2 --cov=. --cov-fail-under=100", "-p no:xdist -p no:pytest_cov -p no:mnistbench"],
+    ids=["used", "not loaded"],
+)
+def test_options_of_other_plugins_do_not_matter(plan, tmp_path, addopts):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "pytest.ini").write_text(f"[pytest]\naddopts = {addopts}\n")
+    arguments = ("--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")
     _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
     assert list(listings[HEAD].cases) == ["test_own.py::test_decorated"]
     assert not list((tmp_path / HEAD).rglob("*.json"))
+    assert not (tmp_path / HEAD / ".coverage").exists()
 
 
 def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, tmp_path):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
 import subprocess
 import sys
 
 import pytest
+from inner_runs import environment_without
 
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import session
@@ -28,7 +28,6 @@ filterwarnings = error
 CONFTEST = """
 from pathlib import Path
 
-import pytest
 import torch
 from model import Tiny
 from package.part import PART
@@ -40,25 +39,6 @@ from mnistbench import Workload
 def make_batch(batch_size, device, generator):
     inputs = torch.randn(batch_size, 8, generator=generator)
     return inputs.to(device), (inputs.sum(dim=1) > 0).long().to(device)
-
-
-class Timeout:
-    # The hook of pytest-timeout that sets the timer of a test.
-    @pytest.hookspec(firstresult=True)
-    def pytest_timeout_set_timer(self, item, settings): ...
-
-
-def pytest_addhooks(pluginmanager):
-    pluginmanager.add_hookspecs(Timeout)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_timeout_set_timer(item, settings):
-    Path("timer").touch()
-
-
-def pytest_runtest_call(item):
-    item.ihook.pytest_timeout_set_timer(item=item, settings=None)
 
 
 def pytest_sessionfinish(session):
@@ -187,8 +167,7 @@ def whole(tree):
 
     def take(case):
         if "fixture" in case.node_id:
-            exist = [(folder / tree / name).exists() for name in ("open", "timer")]
-            taken.append([case.node_id, *exist])
+            taken.append([case.node_id, (folder / tree / "open").exists()])
             return
         with one.errors_named():
             made = case.make()
@@ -268,11 +247,7 @@ def folder(tmp_path_factory):
     for name, changes in OTHERS.items():
         make_tree(folder / name, "x", changes)
     home = stage_home(folder)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
-    }
+    inherited = environment_without("PYTEST_", "MNISTBENCH_", "GIT_")
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, str(home), str(folder), *OTHERS],
         cwd=folder,
@@ -297,8 +272,8 @@ def test_cases_are_taken_in_the_given_order_and_no_other_test_runs(folder, tree)
     result = read(folder, tree)
     place = [str(folder / tree)] * 2
     assert result["taken"] == [
-        # Its fixtures are set up; it has no timeout.
-        ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True, False],
+        # Its fixtures are set up.
+        ["test_tiny.py::test_with_a_fixture[tiny-b4-cpu]", True],
         *(
             [
                 f"test_tiny.py::test_tiny[{phase}-tiny-b4-cpu]",
@@ -398,11 +373,6 @@ def test_a_side_that_cannot_be_loaded_has_one_line_of_reason_and_may_have_no_cas
             ["-p", "no:mnistbench", "-p", "own"],
         ),
         ({"other": "own"}, {"benchmark": "a", "mnistbench": "b"}, []),
-        (
-            {},
-            {"benchmark": "a", "mnistbench": "b", "xdist": "c", "pytest_cov": "d", "codspeed": "e"},
-            ["-n0", "--no-cov"],
-        ),
     ],
 )
 def test_plug_ins_that_pytest_does_not_find_are_named(

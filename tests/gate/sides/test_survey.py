@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +11,7 @@ from types import SimpleNamespace
 
 import projects
 import pytest
+from inner_runs import environment_without
 
 from mnistbench import __version__
 from mnistbench.core.reading import member
@@ -188,11 +187,7 @@ def folder(tmp_path_factory):
             (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / name / path).write_text(text, encoding="utf-8")
     home = stage_home(folder)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "MNISTBENCH_", "GIT_"))
-    }
+    inherited = environment_without("PYTEST_", "MNISTBENCH_", "GIT_")
     selected = [arguments for arguments, _, _ in SELECTIONS]
     done = subprocess.run(
         [
@@ -281,12 +276,13 @@ def test_a_path_that_does_not_exist_is_named(folder):
     assert messages["surveyed"]["listing"]["missing"] == ["nowhere.py"]
 
 
-def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(monkeypatch):
-    distributions = [
-        SimpleNamespace(name=name, version=version)
-        for name, version in (("a", "2"), ("a", "1"), (None, None))
-    ]
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda: distributions)
+def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(tmp_path, monkeypatch):
+    for place, version in (("first", "2"), ("second", "1")):
+        folder = tmp_path / place / "a.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Name: a\nVersion: {version}\n")
+    (tmp_path / "first" / "broken.dist-info").mkdir()  # without metadata
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
     assert survey.packages() == {"mnistbench": __version__, "a": "2"}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnistbench.core.errors import MnistbenchError, UsageError, first_line
+from mnistbench.core.options import argument, path
 from mnistbench.core.units import cut, printable
 from mnistbench.course.classroom.score import Score
 from mnistbench.course.classroom.submission import (
@@ -40,6 +41,12 @@ DEMO = "demo CPU"
 NAME = 60
 #: Characters that are shown of a reason.
 REASON = 300
+
+
+def submissions() -> Any:
+    """Declare the folder of the submissions."""
+    text = "folder with the students' files, or with a folder for each"
+    return argument("SUBMISSIONS", path, text)
 
 
 @dataclass(frozen=True)

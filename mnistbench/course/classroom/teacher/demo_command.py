@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.core.record import OpRow
@@ -59,7 +60,7 @@ class Settings:
     directory: Path = argument("DIR", path, "new directory for the submissions")
     lab: Path = option("--lab", path, DIRECTORY, "directory of a lab with predictions", "DIR")
     size: int = option("--size", whole(8, 999), "30", "number of students", "N")
-    seed: int = option("--seed", whole(0), "1", "seed of all random numbers", "N")
+    seed: int = options.seed("seed of all random numbers")
 
 
 def run(settings: Settings) -> int:

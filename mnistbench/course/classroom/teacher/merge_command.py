@@ -10,11 +10,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core import units
+from mnistbench.core import options, units
 from mnistbench.core.files import replace_file
-from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.score import BANDS, interval
+from mnistbench.course.classroom.teacher import cohort
 from mnistbench.course.classroom.teacher.cohort import (
     DEMO,
     REASON,
@@ -54,11 +54,9 @@ class ClassWord(Word):
 class Settings:
     """The submissions, and where the page is written."""
 
-    submissions: Path = argument(
-        "SUBMISSIONS", path, "folder with the students' files, or with a folder for each"
-    )
+    submissions: Path = cohort.submissions()
     lang: str = language()
-    output: Path = option("--output -o", path, "mnistbench-class", "output directory", "DIR")
+    output: Path = options.output_directory("output directory", "mnistbench-class")
 
 
 def run(settings: Settings) -> int:

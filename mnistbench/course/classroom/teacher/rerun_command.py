@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core import options
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.options import argument, number, option, path, switch, whole
+from mnistbench.core.options import option, switch, whole
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import score_command
-from mnistbench.course.classroom.score import MOST_LAUNCHES, RefusedError, interval
+from mnistbench.course.classroom.score import RefusedError, interval
+from mnistbench.course.classroom.teacher import cohort
 from mnistbench.course.classroom.teacher.cohort import UNREADABLE, Entry, gather, rankings
 from mnistbench.course.lab.lab_file import write_file
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check, print_error
@@ -29,9 +31,7 @@ from mnistbench.showing.terminal import draw
 class Settings:
     """Whose code is measured, and for how long."""
 
-    submissions: Path = argument(
-        "SUBMISSIONS", path, "folder with the students' files, or with a folder for each"
-    )
+    submissions: Path = cohort.submissions()
     top: int = option(
         "--top",
         whole(1),
@@ -46,18 +46,10 @@ class Settings:
         "--student", str, None, "this student instead, also if doubtful", "NAME", many=True
     )
     yes: bool = switch("--yes", "run the code of the students without asking")
-    launches: int = option(
-        "--launches",
-        whole(4, MOST_LAUNCHES),
-        "8",
-        "processes of each side, one after the other",
-        "N",
-    )
-    seconds: float = option(
-        "--seconds", number(), "3", "time for the turns of both sides in a launch, in seconds", "S"
-    )
-    output: Path | None = option(
-        "--output -o", path, None, "output file (default: rerun.json beside SUBMISSIONS)", "FILE"
+    launches: int = score_command.scored_launches()
+    seconds: float = score_command.seconds_of_launch()
+    output: Path | None = options.output(
+        text="output file (default: rerun.json beside SUBMISSIONS)"
     )
 
 

@@ -62,7 +62,7 @@ class Settings:
     )
     dataset: str = options.dataset()
     lang: str = language()
-    output: Path = option("--output -o", path, DIRECTORY, "directory of the lab", "DIR")
+    output: Path = options.output_directory("directory of the lab", DIRECTORY)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "student", self.student.strip())

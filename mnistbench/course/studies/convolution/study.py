@@ -17,6 +17,7 @@ from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
 from mnistbench.course.studies.study import machine, run_study
 from mnistbench.measuring.torch_import import import_torch
+from mnistbench.showing.output import CommandResult
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -246,8 +247,8 @@ def _table(costs: Sequence[WayCost], where: str) -> Table:
 # ---- Command -------------------------------------------------------------------------------------
 
 
-def run(settings: Settings) -> int:
-    """Measure each way of each convolution, report, and return 0.
+def run(settings: Settings) -> CommandResult:
+    """Measure each way of each convolution, and return the report.
 
     Raises:
         MnistbenchError: an option cannot be used, or something cannot be measured.

@@ -28,7 +28,7 @@ from mnistbench.core.params import MODELS
 from mnistbench.core.record import median_ns
 from mnistbench.course.studies.study import machine, run_study
 from mnistbench.measuring.torch_import import import_torch
-from mnistbench.showing.output import check_directory
+from mnistbench.showing.output import CommandResult, check_directory
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -601,8 +601,8 @@ def _loading_lines(study: GraphStudy) -> Iterator[str]:
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-def run(settings: Settings) -> int:
-    """Study a program, report, and return 0.
+def run(settings: Settings) -> CommandResult:
+    """Study a program, and return the report.
 
     Write its graphs, generated code and traces to the directory of the settings. The ``seconds`` of
     the settings bound the timed steps, but not the compile time.

@@ -18,6 +18,7 @@ from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.locality.caches import Cache, Caches, cache_of, of_this_machine
 from mnistbench.course.studies.locality.nests import CONVOLUTIONS, ORDERS, PRODUCTS
 from mnistbench.course.studies.study import run_study
+from mnistbench.showing.output import CommandResult
 from mnistbench.showing.plot import bars, beside
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
@@ -370,6 +371,6 @@ def figure(nests: Sequence[NestResult]) -> str:
 # ---- Command -------------------------------------------------------------------------------------
 
 
-def run(settings: Settings) -> int:
-    """Simulate each loop nest, time it if numba is installed, report, and return 0."""
+def run(settings: Settings) -> CommandResult:
+    """Simulate each loop nest, time it if numba is installed, and return the report."""
     return run_study("locality", settings, report_of)

@@ -44,7 +44,7 @@ from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.profiling import in_ranges, profile_warm
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.profile.run import too_large
-from mnistbench.workloads.workload import Workload, builtin_workloads
+from mnistbench.workloads.workload import Workload, builtin_workloads, params_of
 
 #: Dataset of the workloads; memory does not depend on it.
 _DATASET = "digits"
@@ -131,16 +131,8 @@ class _Pair:
         A batch that is too large raises UsageError.
         """
         self.progress(f"{self.phase} {self.workload.name}-b{batch_size}")
-        params = Params(
-            workload=self.workload.name,
-            phase=self.phase,
-            batch_size=batch_size,
-            device=self.device,
-            dtype="float32",
-            threads=self.threads,
-            compile=False,
-            seed=_SEED,
-            dataset=_DATASET,
+        params = params_of(
+            self.workload, self.phase, batch_size, self.device, threads=self.threads, seed=_SEED
         )
         with memory_suffices(too_large(self.device, batch_size)):
             return measured_peak(params, self.workload)

@@ -15,6 +15,7 @@ from mnistbench.core.options import (
 from mnistbench.core.params import SUITE_MODELS
 from mnistbench.course.studies.study import machine, run_study
 from mnistbench.measuring.torch_import import import_torch
+from mnistbench.showing.output import CommandResult
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -331,8 +332,8 @@ def _sentence(word: str, peak: Peak) -> str:
 # ---- Command -------------------------------------------------------------------------------------
 
 
-def run(settings: Settings) -> int:
-    """Predict, measure, report, and return 0.
+def run(settings: Settings) -> CommandResult:
+    """Predict, measure, and return the report.
 
     Raises:
         MnistbenchError: an option cannot be used, or something cannot be measured.

@@ -1,8 +1,7 @@
-"""A report -> the terminal or a file, the summary of a job, and the exit code."""
+"""The report and the exit code of a gate or of several."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from mnistbench.gate.options import JudgeOptions
@@ -12,10 +11,7 @@ from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
     EXIT_UNJUDGED,
-    append_text_to_step_summary,
-    deliver,
-    print_error,
-    render,
+    CommandResult,
 )
 from mnistbench.showing.report import Report
 
@@ -29,27 +25,18 @@ SUMMARY = 1_000_000
 _CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_UNJUDGED}
 
 
-def deliver_verdict(
-    shown: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool
-) -> int:
-    """Print or write a report, and return the exit code.
-
-    Append it to the summary of a job on GitHub.
+def result_of(
+    report: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool
+) -> CommandResult:
+    """Return a report, of which GitHub takes the Markdown, with the exit code.
 
     Args:
-        shown: the report.
+        report: of the gate or the gates.
         options: of the command.
         outcome: PASSED, REGRESSED or INCONCLUSIVE.
         is_excusable: whether ``--inconclusive ok`` applies.
     """
-    shown = replace(
-        shown,
-        limit=(SUMMARY, "to see all: --format json") if options.everything else (COMMENT, SEE_ALL),
-    )
-    deliver(shown, options.format, options.output)
-    if os.environ.get("GITHUB_STEP_SUMMARY") and (
-        note := append_text_to_step_summary(render(shown, "markdown"))
-    ):
-        print_error(note)
+    limit = (SUMMARY, "to see all: --format json") if options.everything else (COMMENT, SEE_ALL)
     may_pass = outcome == INCONCLUSIVE and is_excusable and options.inconclusive == "ok"
-    return _CODES[PASSED if may_pass else outcome]
+    code = _CODES[PASSED if may_pass else outcome]
+    return CommandResult(replace(report, limit=limit), code, is_verdict=True)
