@@ -226,7 +226,7 @@ def qualified(spread=0.5):
     measured = {CASE: Measured(spread=spread), OTHER: Measured()}
     launches = [
         *series(measured, count=qualification.least_launches(Thresholds())),
-        *series(measured, count=4, stage=raw_samples.LONGER),
+        *series(measured, count=4, stage=raw_samples.LONGER_STAGE),
     ]
     measured_launches = recorded(
         launches, labels={CASE: LABEL, OTHER: "other"}, machine="EPYC, 2 cores"

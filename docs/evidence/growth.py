@@ -65,13 +65,13 @@ def session(arguments):
         def pytest_collection_finish(self):
             import torch  # noqa: F401  # a part of the start, whichever case needs it first
 
-            from mnistbench.measuring import passes, tensorboard
+            from mnistbench.measuring import tensorboard
             from mnistbench.pytest_plugin import fixture
             from mnistbench.pytest_plugin.session import Session
 
-            clock.wrap(passes, "profile_first_call", "profiling")
+            clock.wrap(fixture, "profile_first_call", "profiling")
             clock.wrap(fixture, "profile", "profiling")
-            clock.wrap(fixture, "measure", "timing")
+            clock.wrap(fixture, "time_case", "timing")
             clock.wrap(tensorboard.Tracker, "training", "curves")
             clock.wrap(tensorboard.Tracker, "rounds", "curves")
             clock.wrap(Session, "judge", "comparing")

@@ -58,13 +58,12 @@ def main():
 
     class Study:
         def pytest_collection_finish(self):
-            from mnistbench.measuring import passes
             from mnistbench.measuring import tensorboard as tracking
             from mnistbench.pytest_plugin import fixture
 
             clock.wrap(fixture, "build", "building cases")
-            clock.wrap(passes, "profile_first_call", "profiling, cold")
-            clock.wrap(fixture, "measure", "timing")
+            clock.wrap(fixture, "profile_first_call", "profiling, cold")
+            clock.wrap(fixture, "time_case", "timing")
             clock.wrap(fixture, "profile", "profiling, warm")
             clock.wrap(tracking.Tracker, "training", "training curves")
             clock.wrap(tracking.Tracker, "rounds", "scalars of rounds")

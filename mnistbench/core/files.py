@@ -1,10 +1,9 @@
-"""Atomic writes, locks, checks whether a place is writable, and scikit-learn's digits."""
+"""Atomic writes, locks, and checks whether a place is writable."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import importlib.util
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -114,26 +113,3 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-# ---- Digits --------------------------------------------------------------------------------------
-
-
-#: Names the file for a process whose environment lacks scikit-learn; the gate sets it for its
-#: launches.
-DIGITS_VARIABLE = "MNISTBENCH_DIGITS"
-
-
-def digits_file() -> Path | None:
-    """Return the path of ``digits.csv.gz``.
-
-    Of the installed scikit-learn, else the one that the variable names.
-
-    None if there is no such file.
-    """
-    package = importlib.util.find_spec("sklearn")
-    folders = (package.submodule_search_locations if package else None) or ()
-    files = [Path(folder, "datasets", "data", "digits.csv.gz") for folder in folders]
-    if named := os.environ.get(DIGITS_VARIABLE):
-        files.append(Path(named))
-    return next((file for file in files if file.is_file()), None)

@@ -12,7 +12,8 @@ The way from the command to the verdict, in the order of reading:
 2. ``trees`` copies the two trees. ``surveying`` finds the cases of both sides, which ``listing``
    compares; ``launcher`` starts a process for each side and speaks with it (``messages``).
 3. In the process of a side, ``sides/worker`` is the program and ``sides/survey`` its first job,
-   which runs the pytest session of ``sides/session``; a test becomes a ``sides/case``.
+   which runs the tests of a ``sides/side`` in the pytest session of ``sides/session``; a test
+   becomes a ``sides/case``.
 4. ``rounds`` runs launches within a ``budget``. In their processes ``sides/steps`` measures in
    ``sides/turns``. Of the rest they load ``words``, ``messages`` and ``listing``; only these
    processes import torch.

@@ -31,7 +31,7 @@ from mnistbench.gate.options import (
 )
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE, Shard
 from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
@@ -319,7 +319,7 @@ class Budget:
 
         From those of the first stage so far.
         """
-        starts_s = statistics.fmean(self.rounds_s[1]) - statistics.fmean(
+        starts_s = statistics.fmean(self.rounds_s[FIRST_STAGE]) - statistics.fmean(
             sum(spent.seconds for spent in launch.values()) for launch in self.spent
         )
         cases_s = 0.0
@@ -352,9 +352,9 @@ class Budget:
         cases_s = sum(launches_s) / self.at_once
         return {
             "survey": round(self.loading_s, 3),
-            "starts and fixtures": round(sum(self.rounds_s[1]) - cases_s, 3),
+            "starts and fixtures": round(sum(self.rounds_s[FIRST_STAGE]) - cases_s, 3),
             "cases": round(cases_s, 3),
-            "fresh launches": round(sum(self.rounds_s[2]), 3),
+            "fresh launches": round(sum(self.rounds_s[FRESH_STAGE]), 3),
         }
 
 

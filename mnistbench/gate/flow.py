@@ -36,10 +36,12 @@ from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
 from mnistbench.gate.qualification import PREFIX, least_launches, measure_to_qualify, newest
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reproducers.write import reproducers_of
-from mnistbench.gate.rounds import FIRST, FRESH, Rounds, Stage, launches_at_once
+from mnistbench.gate.rounds import Rounds, Stage, launches_at_once
 from mnistbench.gate.statistics.quantities import Quantity, quantities
 from mnistbench.gate.statistics.raw_samples import (
     ENDING,
+    FIRST_STAGE,
+    FRESH_STAGE,
     INTERRUPTED,
     End,
     GateHeader,
@@ -244,7 +246,7 @@ class _Gate:
 
     def _compare(self, cases: Sequence[str]) -> End:
         stage = Stage(
-            FIRST,
+            FIRST_STAGE,
             LEAST_LAUNCHES if self._plans_launches else self._options.launches,
             LEAST_LAUNCHES,
             cases,
@@ -313,7 +315,9 @@ class _Gate:
         """
         budget = self._rounds.budget
         shards = self._options.shard.of
-        first_launches = sum(launch.stage == FIRST for launch in self._rounds.measured.launches)
+        first_launches = sum(
+            launch.stage == FIRST_STAGE for launch in self._rounds.measured.launches
+        )
         least = least_fresh(first_launches, self._options, shards)
         round_s = self._rounds.expected_round_s(flagged)
         needed_s = round_s * budget.rounds(least)
@@ -328,12 +332,12 @@ class _Gate:
             f"measuring {units.counted(len(flagged), 'case')} again, in fresh launches"
         )
         end = End()
-        stage = Stage(FRESH, 0, least, flagged, budget.deadline, first_round_s=round_s)
+        stage = Stage(FRESH_STAGE, 0, least, flagged, budget.deadline, first_round_s=round_s)
         first_look = budget.first_look(first_launches, round_s)
         looks_left = [look for look in looks(self._options, shards) if look >= first_look]
         for look in looks_left:
             end = End(self._rounds.run(replace(stage, launches=look)))
-            fresh = sum(launch.stage == FRESH for launch in self._rounds.measured.launches)
+            fresh = sum(launch.stage == FRESH_STAGE for launch in self._rounds.measured.launches)
             is_last = fresh < look or look == looks_left[-1]
             if is_last or is_settled(self._verdict().decision, self._options):
                 break

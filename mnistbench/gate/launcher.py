@@ -19,36 +19,26 @@ from typing import Any, TypeVar, overload
 import mnistbench
 from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.files import DIGITS_VARIABLE, digits_file
 from mnistbench.core.reading import member, read_text
-from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
-    COLLECT,
     LAUNCH,
-    SURVEY,
     Efforts,
-    Followed,
     Job,
-    Selected,
     SideResult,
     Spent,
-    Surveyed,
 )
 from mnistbench.gate.sides.stray import Imports, refusal
 from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD, THREADS
+from mnistbench.workloads.digits import DIGITS_VARIABLE, digits_file
 
 _T = TypeVar("_T")
 
 #: Longest time without a message from a process, in seconds, until it is known what the base takes.
 PATIENCE_S = 600.0
 
-#: After the survey a process may be silent for this multiple of the longest step that was surveyed
-#: (loading, or a test with a few calls; of the base for the head's survey, of both sides for a
-#: launch). A side waits half as long for its peer, so the error names the side that hangs.
-SILENCE_FACTOR = 30.0
 #: Least silence that is allowed, in seconds.
 MIN_SILENCE_S = 60.0
 
@@ -79,7 +69,7 @@ class _PeerError(LaunchError):
     """The process of one side ended because the other side has ended or does something else."""
 
 
-class _LoadingError(LaunchError):
+class LoadingError(LaunchError):
     """A side cannot be loaded.
 
     Args:
@@ -153,130 +143,6 @@ def stage_home(folder: Path) -> Path:
     ):
         shutil.copytree(package, home / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     return home
-
-
-# ---- Survey --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Surveys:
-    """What the surveys of both sides have sent."""
-
-    listings: Listings
-    imports: Mapping[str, Imports]  # by side
-    followed: Mapping[str, Followed]  # by side
-
-
-def survey(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
-    """Load each side in a process of its own, both at the same time.
-
-    Return the completed plan and what they have found.
-
-    The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
-    is measured; if that is empty, the whole project.
-
-    Raises:
-        LaunchError: a side cannot be loaded.
-    """
-    wanted: dict[str, Any] = {
-        "only": plan.only or None,
-        "is_shard": plan.shard.of > 1,
-        "follows_code": plan.follows_code,
-    }
-    with side_processes(plan, seed, log) as processes, _loading_of_both(processes):
-        base = processes[BASE]
-        head = processes[HEAD]
-        head.begin(plan.job(SURVEY, HEAD, seed, selects=True, folder=folder, **wanted))
-        selected = head.receive("selected", Selected)
-        plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
-        base.begin(plan.job(SURVEY, BASE, seed, **wanted))
-        if plan.shard.of > 1:
-            plan = replace(plan, shard=_completed(plan.shard, [base, head]))
-        base_survey = base.receive("surveyed", Surveyed)
-        limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * base_survey.longest_s)
-        head_survey = head.receive("surveyed", Surveyed, limit_s)
-        limit_s = max(limit_s, SILENCE_FACTOR * head_survey.longest_s)
-    listings = Listings(base_survey.listing, head_survey.listing)
-    for argument in listings.base.missing:
-        if argument in listings.head.missing:
-            raise LaunchError(f"neither side has {argument}; name files and tests that exist")
-    imports = {BASE: base_survey.imports, HEAD: head_survey.imports}
-    _check_imports(plan, imports)
-    sides = {BASE: listings.base, HEAD: listings.head}
-    plan = replace(
-        plan,
-        with_torch=frozenset(side for side, listing in sides.items() if listing.torch),
-        parallel=frozenset(
-            node_id
-            for listing in sides.values()
-            for node_id, case in listing.cases.items()
-            if case.parallel
-        ),
-        parameters={side: listing.parameters for side, listing in sides.items()},
-        limit_s=limit_s,
-    )
-    followed = {BASE: base_survey.followed, HEAD: head_survey.followed}
-    return plan, Surveys(listings, imports, followed)
-
-
-def _check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
-    """Check that the sides have not imported the same code.
-
-    Raises:
-        LaunchError: they have.
-    """
-    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
-    if reason := refusal(imports, is_same_code=is_same_code):
-        raise LaunchError(reason)
-
-
-@contextmanager
-def _loading_of_both(processes: Mapping[str, SideProcess]) -> Iterator[None]:
-    """Add to the reason why a side cannot be loaded whether the other one can.
-
-    Raises:
-        LaunchError: a side cannot be loaded.
-    """
-    try:
-        yield
-    except _LoadingError as error:
-        other_side = HEAD if error.side == BASE else BASE
-        reason = str(error).removeprefix(f"{error.side}: ")
-        other_reason = processes[other_side].why_not_loaded()
-        if other_reason is None:
-            raise
-        if other_reason.removeprefix(f"{other_side}: ") == reason:
-            raise LaunchError(f"both sides: {reason}") from None
-        raise LaunchError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
-
-
-def _completed(shard: Shard, processes: Sequence[SideProcess]) -> Shard:
-    """Give a shard the tests that the processes have collected, and them those of the shard."""
-    tests = {
-        test for process in processes for test in process.receive("collected", tuple[str, ...])
-    }
-    shard = replace(shard, tests=tuple(sorted(tests)))
-    for process in processes:
-        process.child.tell(json.dumps(shard.own()))
-    return shard
-
-
-def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, str]]:
-    """Collect the tests of each side in another process.
-
-    Return those of each side, with the hash of their parameters.
-
-    Raises:
-        LaunchError: a side cannot be loaded.
-    """
-    with side_processes(plan, seed, log) as processes:
-        for side, process in processes.items():
-            process.begin(plan.job(COLLECT, side, seed))
-        tests: Any = Mapping[str, str]
-        return {
-            side: process.receive("collected", tests, plan.limit_s)
-            for side, process in processes.items()
-        }
 
 
 # ---- Launch --------------------------------------------------------------------------------------
@@ -373,7 +239,7 @@ class Launching:
                 self._processes, self._receive("ready", Imports), strict=True
             )
         }
-        _check_imports(self._plan, imports)
+        check_imports(self._plan, imports)
 
     def measure(self, begins: Callable[[int], None] | None = None) -> LaunchResult:
         """Measure the sides.
@@ -405,6 +271,17 @@ class Launching:
         if ended:
             raise ended
         return messages
+
+
+def check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
+    """Check that the sides have not imported the same code.
+
+    Raises:
+        LaunchError: they have.
+    """
+    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
+    if reason := refusal(imports, is_same_code=is_same_code):
+        raise LaunchError(reason)
 
 
 def _merged(results: Sequence[SideResult]) -> LaunchResult:
@@ -509,7 +386,7 @@ class SideProcess:
             message = self._next_message(limit_s)
             if "error" in message:
                 reason = str(message["error"])
-                raise LaunchError(reason) if self._is_loaded else _LoadingError(reason, self.side)
+                raise LaunchError(reason) if self._is_loaded else LoadingError(reason, self.side)
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
             self._at = message.get("at", self._at)

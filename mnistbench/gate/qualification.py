@@ -28,11 +28,17 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.gate.listing import reasons_with_cases
 from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
-from mnistbench.gate.rounds import FIRST, Rounds, Stage
+from mnistbench.gate.rounds import Rounds, Stage
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
-from mnistbench.gate.statistics.raw_samples import ENDING, LONGER, End, Recorded
+from mnistbench.gate.statistics.raw_samples import (
+    ENDING,
+    FIRST_STAGE,
+    LONGER_STAGE,
+    End,
+    Recorded,
+)
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import least_fresh, looks
@@ -88,19 +94,23 @@ def measure_to_qualify(cases: Sequence[str], options: GateOptions, rounds: Round
     budget = rounds.budget
     least = least_launches(options)
     launches = options.launches
-    same = Stage(FIRST, launches, least, cases, budget.deadline, first_round_s=budget.first_round_s)
+    same = Stage(
+        FIRST_STAGE, launches, least, cases, budget.deadline, first_round_s=budget.first_round_s
+    )
     if "launches" not in options.given_fields:
         rounds.run(replace(same, launches=budget.at_once))
         same_s = SAME_SHARE * (options.budget_s or QUALIFYING_S)
-        rounds_that_fit = int(same_s / budget.mean_round_s(FIRST)) if budget.rounds_s[FIRST] else 0
+        rounds_that_fit = (
+            int(same_s / budget.mean_round_s(FIRST_STAGE)) if budget.rounds_s[FIRST_STAGE] else 0
+        )
         most = MOST_SAME * least
         same = replace(same, launches=max(least, min(most, rounds_that_fit * budget.at_once)))
-    longer = replace(same, number=LONGER, launches=LIVE_LAUNCHES, least=LIVE_LAUNCHES)
+    longer = replace(same, number=LONGER_STAGE, launches=LIVE_LAUNCHES, least=LIVE_LAUNCHES)
     for stage, added in ((same, 0.0), (longer, LIVE)):
         if cut_short := rounds.run(stage, added=added):
             return End(cut_short)
     rounds.progress.say("resampling gates")
-    gate_s = budget.loading_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST)
+    gate_s = budget.loading_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
     gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
     fresh_s = max(rounds.expected_round_s([case]) for case in cases)
     first_look = gate.first_look(LAUNCHES, fresh_s)
@@ -219,7 +229,7 @@ def qualify(
 
     Args:
         measured: ``least_launches(limits)`` of the same code or more, and LIVE_LAUNCHES of the
-            stage LONGER.
+            stage LONGER_STAGE.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
         first_look: fewest fresh launches that a gate judges.
@@ -227,7 +237,7 @@ def qualify(
     """
     same, live = (
         quantities.quantities([launch for launch in measured.launches if launch.stage == stage])
-        for stage in (1, LONGER)
+        for stage in (FIRST_STAGE, LONGER_STAGE)
     )
     # CPU if it has both.
     live_logs = {

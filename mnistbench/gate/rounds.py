@@ -14,13 +14,14 @@ from mnistbench.core.machine import TOUCHED_BYTES, available_bytes, own_cores
 from mnistbench.gate.budget import Budget
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
 from mnistbench.gate.listing import Listings, reasons_with_cases
-from mnistbench.gate.statistics.raw_samples import Launch, Recorded, append
+from mnistbench.gate.statistics.raw_samples import (
+    FIRST_STAGE,
+    FRESH_STAGE,
+    Launch,
+    Recorded,
+    append,
+)
 from mnistbench.showing.progress import Progress
-
-#: Stage of the launches of all cases.
-FIRST = 1
-#: Stage of the launches that measure candidates again.
-FRESH = 2
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been
 #: measured.
@@ -48,7 +49,7 @@ def launches_at_once(plan: Plan, sides: Listings) -> int:
 class Stage:
     """Launches of one purpose."""
 
-    number: int  # FIRST, FRESH or LONGER
+    number: int  # FIRST_STAGE, FRESH_STAGE or LONGER_STAGE
     launches: int  # wanted, with those that the stage already has
     least: int  # fewest that can be judged, or confirm a slowdown
     cases: Sequence[str]  # node ids of the cases to measure
@@ -94,12 +95,12 @@ class Rounds:
             round_s = self._next_round_s(stage)
             deadline = self._deadline(stage, done, round_s)
             if self.budget.now() + round_s > deadline:
-                fresh = "fresh " if stage.number == FRESH else ""
+                fresh = "fresh " if stage.number == FRESH_STAGE else ""
                 used_up = f"the budget allowed {done} of {stage.launches} {fresh}launches"
                 self.progress.say(used_up)
                 return used_up if done < stage.least else ""
             self._run_round(stage, done, round_s)
-            if stage.number == FIRST:
+            if stage.number == FIRST_STAGE:
                 self._fit_efforts(stage, deadline)
         return ""
 
@@ -116,7 +117,7 @@ class Rounds:
     def _next_round_s(self, stage: Stage) -> float:
         if not self.budget.rounds_s[stage.number]:
             return stage.first_round_s
-        if stage.number == FIRST:
+        if stage.number == FIRST_STAGE:
             return self.expected_round_s(stage.cases)
         return self.budget.mean_round_s(stage.number)
 
@@ -125,7 +126,7 @@ class Rounds:
         # To judge: time reserved for fresh launches would be of no use.
         if done < stage.least:
             return self.budget.deadline
-        if stage.number != FIRST:
+        if stage.number != FIRST_STAGE:
             return stage.deadline
         return max(stage.deadline, self.budget.latest_start_of_a_saving_launch(done, round_s))
 
@@ -193,7 +194,7 @@ class Rounds:
         self.measured.launches.append(launch)
         self._unmeasurable |= launch.unmeasurable
         append(self.measured.path, line)
-        if stage.number == FIRST:
+        if stage.number == FIRST_STAGE:
             self.budget.spent.append(result.spent)
 
     def _shown_cases(self, stage: Stage, done: int, round_s: float) -> Callable[[int], None]:
@@ -203,7 +204,7 @@ class Rounds:
         """
         text = f"launch {done + 1} of {stage.launches}"
         rounds = self.budget.rounds(stage.launches - done)
-        is_known = bool(self.budget.rounds_s[stage.number]) or stage.number == FRESH
+        is_known = bool(self.budget.rounds_s[stage.number]) or stage.number == FRESH_STAGE
         self.progress.step(text, left_s=round_s * rounds if is_known else None)
         began = self.budget.now()
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import cpu_model, usable_cpus
 from mnistbench.gate import trees
 from mnistbench.gate.launcher import (
+    MIN_SILENCE_S,
     LaunchError,
+    LoadingError,
     Plan,
-    Surveys,
-    collect_again,
+    SideProcess,
+    check_imports,
     own_hash_seed,
-    survey,
+    side_processes,
 )
 from mnistbench.gate.listing import (
     Listing,
@@ -32,15 +37,22 @@ from mnistbench.gate.listing import (
     unstable,
     without_counterpart,
 )
+from mnistbench.gate.messages import COLLECT, SURVEY, Followed, Selected, Surveyed
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.reach.cases import reach
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.sides import stray
-from mnistbench.gate.statistics.raw_samples import GateHeader
+from mnistbench.gate.sides.stray import Imports
+from mnistbench.gate.statistics.raw_samples import GateHeader, Shard
 from mnistbench.gate.words import BASE, HEAD
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
+
+#: After the survey a process may be silent for this multiple of the longest step that was surveyed
+#: (loading, or a test with a few calls; of the base for the head's survey, of both sides for a
+#: launch). A side waits half as long for its peer, so the error names the side that hangs.
+SILENCE_FACTOR = 30.0
 
 #: Most cases of a side that an error names.
 _NAMED = 3
@@ -90,7 +102,7 @@ def survey_sides(
     # Before tests write files into the trees.
     differing = trees.all_differing(tuple(plan.trees.values()))
     has_default = (plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir()
-    plan, surveys = survey(plan, seed, DEFAULT_FOLDER if has_default else "", log)
+    plan, surveys = survey_in_processes(plan, seed, DEFAULT_FOLDER if has_default else "", log)
     _check_shard(plan)
     sides = _without_unstable(plan, surveys.listings, seed, log, say)
     _check_cases(options, plan, sides)
@@ -104,6 +116,119 @@ def survey_sides(
             measured = len(sides.common)
             say(f"{measured} of {measured + len(reached.same)} cases run code that differs")
     return plan, code, _header(options, plan, here, seed, surveys, sides, reached)
+
+
+# ---- The processes of both sides -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Surveys:
+    """What the surveys of both sides have sent."""
+
+    listings: Listings
+    imports: Mapping[str, Imports]  # by side
+    followed: Mapping[str, Followed]  # by side
+
+
+def survey_in_processes(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
+    """Load each side in a process of its own, both at the same time.
+
+    Return the completed plan and what they have found.
+
+    The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
+    is measured; if that is empty, the whole project.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    wanted: dict[str, Any] = {
+        "only": plan.only or None,
+        "is_shard": plan.shard.of > 1,
+        "follows_code": plan.follows_code,
+    }
+    with side_processes(plan, seed, log) as processes, _loading_of_both(processes):
+        base = processes[BASE]
+        head = processes[HEAD]
+        head.begin(plan.job(SURVEY, HEAD, seed, selects=True, folder=folder, **wanted))
+        selected = head.receive("selected", Selected)
+        plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
+        base.begin(plan.job(SURVEY, BASE, seed, **wanted))
+        if plan.shard.of > 1:
+            plan = replace(plan, shard=_completed(plan.shard, [base, head]))
+        base_survey = base.receive("surveyed", Surveyed)
+        limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * base_survey.longest_s)
+        head_survey = head.receive("surveyed", Surveyed, limit_s)
+        limit_s = max(limit_s, SILENCE_FACTOR * head_survey.longest_s)
+    listings = Listings(base_survey.listing, head_survey.listing)
+    for argument in listings.base.missing:
+        if argument in listings.head.missing:
+            raise LaunchError(f"neither side has {argument}; name files and tests that exist")
+    imports = {BASE: base_survey.imports, HEAD: head_survey.imports}
+    check_imports(plan, imports)
+    sides = {BASE: listings.base, HEAD: listings.head}
+    plan = replace(
+        plan,
+        with_torch=frozenset(side for side, listing in sides.items() if listing.torch),
+        parallel=frozenset(
+            node_id
+            for listing in sides.values()
+            for node_id, case in listing.cases.items()
+            if case.parallel
+        ),
+        parameters={side: listing.parameters for side, listing in sides.items()},
+        limit_s=limit_s,
+    )
+    followed = {BASE: base_survey.followed, HEAD: head_survey.followed}
+    return plan, Surveys(listings, imports, followed)
+
+
+@contextmanager
+def _loading_of_both(processes: Mapping[str, SideProcess]) -> Iterator[None]:
+    """Add to the reason why a side cannot be loaded whether the other one can.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    try:
+        yield
+    except LoadingError as error:
+        other_side = HEAD if error.side == BASE else BASE
+        reason = str(error).removeprefix(f"{error.side}: ")
+        other_reason = processes[other_side].why_not_loaded()
+        if other_reason is None:
+            raise
+        if other_reason.removeprefix(f"{other_side}: ") == reason:
+            raise LaunchError(f"both sides: {reason}") from None
+        raise LaunchError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
+
+
+def _completed(shard: Shard, processes: Sequence[SideProcess]) -> Shard:
+    """Give a shard the tests that the processes have collected, and them those of the shard."""
+    tests = {
+        test for process in processes for test in process.receive("collected", tuple[str, ...])
+    }
+    shard = replace(shard, tests=tuple(sorted(tests)))
+    for process in processes:
+        process.child.tell(json.dumps(shard.own()))
+    return shard
+
+
+def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, str]]:
+    """Collect the tests of each side in another process.
+
+    Return those of each side, with the hash of their parameters.
+
+    Raises:
+        LaunchError: a side cannot be loaded.
+    """
+    with side_processes(plan, seed, log) as processes:
+        for side, process in processes.items():
+            process.begin(plan.job(COLLECT, side, seed))
+        tests: Any = Mapping[str, str]
+        return {
+            side: process.receive("collected", tests, plan.limit_s)
+            for side, process in processes.items()
+        }
 
 
 # ---- Which cases there are -----------------------------------------------------------------------

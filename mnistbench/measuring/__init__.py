@@ -1,6 +1,6 @@
 """Measurement of one case.
 
-``case`` builds it, ``passes`` times it, ``profiling`` makes its operation tables.
+``case`` builds it, ``timing`` and ``passes`` time it, ``profiling`` makes its operation tables.
 
 Question: how is one case measured? Input: a workload and ``Params`` (phase, batch size, device,
 dtype). Output: times in nanoseconds, operation tables, TensorBoard scalars, and the environment

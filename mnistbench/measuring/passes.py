@@ -1,31 +1,21 @@
-"""The timed passes of a case.
+"""The timed passes of a case outside pytest: iterations of one process, and steps of ranks.
 
-The first iteration, pytest-benchmark's rounds, iterations by events, steps of ranks.
-
-Nothing else runs inside a timed region.
+Nothing else runs inside a timed region. In pytest the fixture ``op_benchmark`` times a case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
-from mnistbench.core.record import OpTable, nanoseconds
-from mnistbench.measuring.case import Case, on_device, seed
-from mnistbench.measuring.profiling import profile_first_call
-from mnistbench.measuring.timing import WARMUP_ITERATIONS, clocked, event_ns, times_ns
+from mnistbench.measuring.case import Case, seed
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, clocked, times_ns
 from mnistbench.workloads.ranks import Ranks, seed_of_masks
 from mnistbench.workloads.step import Step
 
-#: Iterations timed by events on an accelerator, after the rounds; fewer for a whole epoch.
-EVENT_CALLS = 20
-EVENT_CALLS_OF_AN_EPOCH = 3
-
-#: Outside pytest: seconds to fill with timed iterations.
+#: Seconds to fill with timed iterations.
 CALLS_S = 1.0
 #: Fewest timed iterations, even if they take longer.
 LEAST_CALLS = 10
@@ -38,42 +28,6 @@ BLOCK_STEPS = 10
 WARMUP_ITERATIONS_OF_RANKS = 3
 
 
-@dataclass(frozen=True)
-class Timed:
-    """Results of the timed passes of a case."""
-
-    rounds_ns: tuple[float, ...] = ()  # wall time per iteration of each round
-    device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
-    # Operations of the first iteration.
-    first_call: OpTable | None = field(default=None, repr=False)
-
-
-def measure(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
-    """Run a case through a pytest-benchmark fixture.
-
-    If the fixture is disabled, the case runs once and nothing is measured. ``cold`` profiles the
-    first iteration; ``first_of_process`` means that no case has run in this process before.
-    """
-    if not benchmark.enabled:
-        benchmark(case)
-        return Timed()
-    first_call = None
-    if case.runner is not None:
-        if cold:
-            first_call = profile_first_call(case, first_of_process=first_of_process)
-        for _ in range(WARMUP_ITERATIONS):
-            case()
-        case.reset()
-    try:
-        benchmark(case)
-    # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted.
-    except BaseException:
-        benchmark.has_error = True
-        raise
-    rounds_ns = tuple(map(nanoseconds, benchmark.stats.stats.data))
-    return Timed(rounds_ns, device_times(case), first_call)
-
-
 def time_calls(case: Case) -> tuple[int, ...]:
     """Return the wall time of single warm iterations, in nanoseconds.
 
@@ -83,26 +37,6 @@ def time_calls(case: Case) -> tuple[int, ...]:
         case()
     case.reset()
     return times_ns(case, seconds=CALLS_S, least=LEAST_CALLS, most=MOST_CALLS)
-
-
-def device_times(case: Case) -> tuple[int, ...]:
-    """Return the elapsed time of single iterations on the accelerator's clock, in nanoseconds.
-
-    Empty on a CPU.
-
-    An iteration ends with the host's wait for the device, so these times have the gaps between
-    kernels. They begin at the initial state of the case: after more rounds, other weights give
-    other times.
-    """
-    device = torch.device(case.params.device)
-    if device.type == "cpu":
-        return ()
-    case.reset()
-    with on_device(device):
-        return tuple(
-            event_ns(case, device)
-            for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH)
-        )
 
 
 def time_steps(

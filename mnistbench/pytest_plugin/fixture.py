@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,17 +22,21 @@ from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, REFERENCE, Params
-from mnistbench.core.record import KEY, CaseRecord, Timing, thin
-from mnistbench.measuring.case import Case, build, fork_random, thread_count
+from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, nanoseconds, thin
+from mnistbench.measuring.case import Case, build, fork_random, on_device, thread_count
 from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.passes import Timed, measure
-from mnistbench.measuring.profiling import profile, views_of
+from mnistbench.measuring.profiling import profile, profile_first_call, views_of
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, event_ns
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
 from mnistbench.workloads.workload import Workload, params_of
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no
 #: operation.
 NOTED_SHARE = 0.10
+
+#: Iterations timed by events on an accelerator, after the rounds; fewer for a whole epoch.
+EVENT_CALLS = 20
+EVENT_CALLS_OF_AN_EPOCH = 3
 
 #: An address in the text of an object, a function or a container of them.
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
@@ -133,7 +137,7 @@ class OpBenchmark:
             self._benchmark.group = _title(case)
         is_first_case = not self._session.case_has_run
         self._session.case_has_run = True
-        timed = measure(
+        timed = time_case(
             case,
             self._benchmark,
             cold=not self._session.options.no_op_profile,
@@ -173,6 +177,62 @@ class OpBenchmark:
             return _with(record, lambda: hook(config=config, case=case, record=record, timed=timed))
         record = _with(record, lambda: [operation_tables(config, case, timed)])
         return _with(record, lambda: [training_scalars(config, case, timed)])
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Results of the timed passes of a case."""
+
+    rounds_ns: tuple[float, ...] = ()  # wall time per iteration of each round
+    device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
+    # Operations of the first iteration.
+    first_call: OpTable | None = field(default=None, repr=False)
+
+
+def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
+    """Run the first iteration of a case, and its rounds by pytest-benchmark's fixture.
+
+    If the fixture is disabled, the case runs once and nothing is measured. ``cold`` profiles the
+    first iteration; ``first_of_process`` means that no case has run in this process before.
+    """
+    if not benchmark.enabled:
+        benchmark(case)
+        return Timed()
+    first_call = None
+    if case.runner is not None:
+        if cold:
+            first_call = profile_first_call(case, first_of_process=first_of_process)
+        for _ in range(WARMUP_ITERATIONS):
+            case()
+        case.reset()
+    try:
+        benchmark(case)
+    # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted.
+    except BaseException:
+        benchmark.has_error = True
+        raise
+    rounds_ns = tuple(map(nanoseconds, benchmark.stats.stats.data))
+    return Timed(rounds_ns, device_times(case), first_call)
+
+
+def device_times(case: Case) -> tuple[int, ...]:
+    """Return the elapsed time of single iterations on the accelerator's clock, in nanoseconds.
+
+    Empty on a CPU.
+
+    An iteration ends with the host's wait for the device, so these times have the gaps between
+    kernels. They begin at the initial state of the case: after more rounds, other weights give
+    other times.
+    """
+    device = torch.device(case.params.device)
+    if device.type == "cpu":
+        return ()
+    case.reset()
+    with on_device(device):
+        return tuple(
+            event_ns(case, device)
+            for _ in range(EVENT_CALLS if case.runner else EVENT_CALLS_OF_AN_EPOCH)
+        )
 
 
 def operation_tables(config: pytest.Config, case: Case, timed: Timed) -> dict[str, Any]:

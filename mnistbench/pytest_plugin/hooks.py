@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mnistbench.core.params import Params
     from mnistbench.core.record import CaseRecord
     from mnistbench.measuring.case import Case
-    from mnistbench.measuring.passes import Timed
+    from mnistbench.pytest_plugin.fixture import Timed
     from mnistbench.workloads.workload import Workload
 
 

@@ -12,7 +12,6 @@ import gzip
 import io
 import math
 import os
-import random
 import socket
 import tempfile
 import textwrap
@@ -27,8 +26,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from mnistbench.core.errors import DataError, UsageError
-from mnistbench.core.files import digits_file
 from mnistbench.core.params import DATASETS
+from mnistbench.workloads.digits import digit_rows, legacy_permutation
 
 #: Images (float32 [B, 1, 28, 28], normalised) and labels (int64 [B]).
 Batch = tuple[Tensor, Tensor]
@@ -221,7 +220,7 @@ def _digits() -> Dataset:
 
     The same bytes on every machine.
     """
-    table = torch.tensor(_digits_of_scikit_learn())  # int64 [N, 65]
+    table = torch.tensor(digit_rows())  # int64 [N, 65]
     levels = table[:, :-1].reshape(-1, 1, 8, 8)
     labels = table[:, -1]
     # Integers only: interpolation rounds differently on other machines or in other releases.
@@ -239,58 +238,6 @@ def _digits() -> Dataset:
         DIGITS_MEAN,
         DIGITS_STD,
     )
-
-
-def _digits_of_scikit_learn() -> list[list[int]]:
-    """Return a row for every digit: 64 levels and the label.
-
-    The file of scikit-learn is read directly, because importing scikit-learn takes seconds. If the
-    file has another path in some version, scikit-learn reads it.
-
-    Raises:
-        DataError: there is no scikit-learn.
-    """
-    if file := digits_file():
-        with gzip.open(file, "rt", encoding="ascii") as lines:
-            return [[int(float(value)) for value in line.split(",")] for line in lines]
-    try:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise DataError(
-            "the digits are a file of scikit-learn, which is not installed: pip install "
-            "scikit-learn"
-        ) from None
-
-    return [
-        [*map(int, levels), int(target)]
-        for levels, target in zip(*load_digits(return_X_y=True), strict=True)
-    ]
-
-
-def legacy_permutation(seed: int, size: int) -> list[int]:
-    """Return ``numpy.random.RandomState(seed).permutation(size)``.
-
-    In an environment without numpy too.
-
-    That generator's stream is frozen by numpy's compatibility policy (NEP 19); those of torch and
-    of numpy's ``default_rng`` are not. Python has the same Mersenne Twister, but seeds it in
-    another way.
-
-    Args:
-        seed: 0 to 2**32 - 1.
-        size: number of positions, below 2**32.
-    """
-    words = [seed]
-    for position in range(1, 624):  # init_genrand of Matsumoto and Nishimura's mt19937ar.c
-        words.append((1_812_433_253 * (words[-1] ^ words[-1] >> 30) + position) % 2**32)
-    twister = random.Random()  # noqa: S311  # no secret
-    twister.setstate((3, (*words, len(words)), None))
-    order = list(range(size))
-    for last in range(size - 1, 0, -1):
-        while (chosen := twister.getrandbits(32) % 2 ** last.bit_length()) > last:
-            pass
-        order[last], order[chosen] = order[chosen], order[last]
-    return order
 
 
 def _parse(images: bytearray, labels: bytearray) -> Split:

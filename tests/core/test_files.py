@@ -1,20 +1,16 @@
-"""Atomic writes, directories that cannot be written, and the file with the digits."""
+"""Atomic writes and directories that cannot be written."""
 
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from mnistbench.core.files import (
-    DIGITS_VARIABLE,
-    digits_file,
     locked,
     replace_file,
     why_not_writable,
@@ -105,28 +101,3 @@ def test_why_a_directory_is_not_writable(tmp_path: Path, monkeypatch: pytest.Mon
     assert "Too many levels of symbolic links" in why_not_writable(tmp_path / "round" / "below")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     assert why_not_writable(tmp_path / "not") == f"{tmp_path} is not writable"
-
-
-def put(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "digits.csv.gz").touch()
-    return folder / "digits.csv.gz"
-
-
-def test_digits_are_those_of_scikit_learn_else_of_the_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = ModuleSpec("sklearn", None, is_package=True)
-    # Stands in for the installed scikit-learn, without a file.
-    spec.submodule_search_locations = [str(tmp_path / "sklearn")]
-    specs = {"sklearn": spec}
-    monkeypatch.setattr(importlib.util, "find_spec", specs.get)
-    monkeypatch.delenv(DIGITS_VARIABLE, raising=False)
-    assert digits_file() is None
-    monkeypatch.setenv(DIGITS_VARIABLE, str(tmp_path / "named" / "digits.csv.gz"))
-    assert digits_file() is None
-    named = put(tmp_path / "named")
-    assert digits_file() == named
-    assert put(tmp_path / "sklearn" / "datasets" / "data") == digits_file()
-    specs.clear()
-    assert digits_file() == named

@@ -25,12 +25,12 @@ from full_disks import NO_ROOM, largest_file
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import flow, launcher, qualification, rounds, surveying, words
+from mnistbench.gate import flow, qualification, rounds, surveying, words
 from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.flow import measure, measure_same_code
-from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
+from mnistbench.gate.launcher import LaunchError, LaunchResult
 from mnistbench.gate.listing import (
     OTHER_ID,
     OTHER_PARAMETERS,
@@ -55,6 +55,7 @@ from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
 from mnistbench.gate.statistics.shards import gather
+from mnistbench.gate.surveying import Surveys, survey_in_processes
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
@@ -163,7 +164,7 @@ class Launches:
         finally:
             self.running -= 1
 
-    def survey(self, plan, seed, folder, log):
+    def survey_in_processes(self, plan, seed, folder, log):
         assert all(tree.directory.is_dir() for tree in plan.trees.values())
         self.looked.append((plan, folder))
         self.clock += self.loading
@@ -271,7 +272,7 @@ def gate(here, tmp_path, launches, monkeypatch):
     """Measure with these launches; what the request says by keywords."""
     for module, name in (
         (rounds, "launching"),
-        (surveying, "survey"),
+        (surveying, "survey_in_processes"),
         (surveying, "collect_again"),
         (write, "capture_on_sides"),
         (causes, "measure_profiles"),
@@ -540,7 +541,7 @@ def test_convolution(benchmark):
 def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, launches, monkeypatch):
     """The surveys are processes of both sides; what they have found is in the header."""
     (here / "bench/test_step.py").write_text(CONVOLUTION)
-    monkeypatch.setattr(surveying, "survey", launcher.survey)
+    monkeypatch.setattr(surveying, "survey_in_processes", survey_in_processes)
     case = "bench/test_step.py::test_convolution"
     launches.factors = {case: 1.0}
     forced = (("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ATEN_CPU_CAPABILITY", "default"))
@@ -920,8 +921,8 @@ def test_a_project_without_that_folder_is_searched_whole(gate, launches, here):
 
 
 def sharded(launches, number, of):
-    """Let the survey divide the tests, as the launcher does."""
-    looked = launches.survey
+    """Let the survey divide the tests."""
+    looked = launches.survey_in_processes
 
     def survey(plan, *arguments):
         planned, surveys = looked(plan, *arguments)
@@ -937,7 +938,7 @@ def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeyp
     measurements = []
     for number in (1, 2):
         changes, survey = sharded(launches, number, 2)
-        monkeypatch.setattr(surveying, "survey", survey)
+        monkeypatch.setattr(surveying, "survey_in_processes", survey)
         measurements.append(gate(launches=10, **changes))
     assert sorted(case for measured in measurements for case in measured.header.labels) == sorted(
         (QUICK, SLOW)
@@ -959,7 +960,7 @@ def test_a_shard_measures_its_tests_and_its_file_says_so(gate, launches, monkeyp
 def test_a_flagged_case_of_a_shard_has_more_fresh_launches(gate, launches, monkeypatch):
     launches.factors = {QUICK: 1.2, SLOW: 1.2}
     changes, survey = sharded(launches, 1, 2)
-    monkeypatch.setattr(surveying, "survey", survey)
+    monkeypatch.setattr(surveying, "survey_in_processes", survey)
     measured = gate(launches=10, **changes)
     assert stages_of(measured) == [1] * 10 + [2] * 8  # 4 can only confirm the level of a whole gate
     assert conclude(measured, JudgeOptions()).outcome == REGRESSED
@@ -978,7 +979,7 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, launch
         )
         return planned, replace(surveys, listings=Listings(nothing, nothing))
 
-    monkeypatch.setattr(surveying, "survey", skipped)
+    monkeypatch.setattr(surveying, "survey_in_processes", skipped)
     first = gate(launches=10, **changes)
     second = gate(**{**changes, "shard": Shard(2, 2)})
     assert (second.launches, second.end.cut_short) == (
@@ -999,7 +1000,7 @@ def test_shards_with_new_benchmarks_alone_compare_nothing(gate, launches, monkey
     parts = []
     for number in (1, 2):
         changes, survey = sharded(launches, number, 2)
-        monkeypatch.setattr(surveying, "survey", survey)
+        monkeypatch.setattr(surveying, "survey_in_processes", survey)
         parts.append(gate(allow_missing=True, **changes))
     together = gather([part.path for part in parts])
     allowed = conclude(together, JudgeOptions(allow_missing=True))
@@ -1028,7 +1029,7 @@ def test_shards_of_which_none_has_a_case_do_not_pass(gate, launches, monkeypatch
             nothing = Listing({}, left_out=left_out)
             return planned, replace(surveys, listings=Listings(nothing, nothing))
 
-        monkeypatch.setattr(surveying, "survey", skipped)
+        monkeypatch.setattr(surveying, "survey_in_processes", skipped)
         parts.append(gate(**changes))
     for is_allowed in (False, True):
         verdict = conclude(
@@ -1046,14 +1047,14 @@ def test_one_test_is_not_divided(gate, launches, monkeypatch):
         plan, listings = survey(*arguments)
         return replace(plan, shard=replace(plan.shard, tests=plan.shard.tests[:1])), listings
 
-    monkeypatch.setattr(surveying, "survey", of_one_test)
+    monkeypatch.setattr(surveying, "survey_in_processes", of_one_test)
     with pytest.raises(UsageError, match=r"a single test cannot be divided, so remove --shard$"):
         gate(**changes)
 
 
 def test_more_shards_than_tests_are_refused(gate, launches, monkeypatch, tmp_path):
     changes, survey = sharded(launches, 3, 3)
-    monkeypatch.setattr(surveying, "survey", survey)
+    monkeypatch.setattr(surveying, "survey_in_processes", survey)
     with pytest.raises(UsageError) as raised:
         gate(**changes)
     assert (
@@ -1504,7 +1505,7 @@ def qualifying(gate, monkeypatch):
 
 def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
     measured = qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
-    assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER] * LIVE_LAUNCHES
+    assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER_STAGE] * LIVE_LAUNCHES
     assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
     assert measured.header.base == measured.header.head
     assert measured.path.name.startswith("qualification_")

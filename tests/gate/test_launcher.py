@@ -20,7 +20,7 @@ import pytest
 
 from mnistbench.core.child import Child
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import launcher
+from mnistbench.gate import launcher, surveying
 from mnistbench.gate.launcher import (
     LaunchError,
     LaunchResult,
@@ -28,12 +28,12 @@ from mnistbench.gate.launcher import (
     environment,
     launching,
     stage_home,
-    survey,
 )
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import LAUNCH, Efforts, SideResult, Surveyed
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.surveying import survey_in_processes
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
 
@@ -531,7 +531,7 @@ def look(plan, tmp_path, monkeypatch):
 
     def looked(program, *, plan=plan):
         monkeypatch.setattr(launcher, "_BOOT", PROTOCOL + program)
-        return survey(plan, 7, "bench", tmp_path / "log")
+        return survey_in_processes(plan, 7, "bench", tmp_path / "log")
 
     return looked
 
@@ -569,13 +569,13 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
 def test_the_limit_of_launches_follows_from_the_longest_step(
     look, monkeypatch, base_s, head_s, limit_s
 ):
-    monkeypatch.setattr(launcher, "MIN_SILENCE_S", 1.0)
+    monkeypatch.setattr(surveying, "MIN_SILENCE_S", 1.0)
     plan, _ = look(f"select()\nsurveyed(longest_s={base_s} if name == 'base' else {head_s})")
     assert plan.limit_s == pytest.approx(limit_s)
 
 
 def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan, monkeypatch):
-    monkeypatch.setattr(launcher, "MIN_SILENCE_S", 1.0)
+    monkeypatch.setattr(surveying, "MIN_SILENCE_S", 1.0)
     with pytest.raises(LaunchError) as raised:
         look(
             "select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\n"
@@ -721,7 +721,7 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launcher, "_check_imports", interrupted)
+    monkeypatch.setattr(surveying, "check_imports", interrupted)
     with pytest.raises(KeyboardInterrupt):
         look("select()\nsurveyed()\ntime.sleep(60)")
     assert nobody_lives(plan)

@@ -30,7 +30,7 @@ from mnistbench.gate.qualification import (
     report,
 )
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER, End
+from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER_STAGE, End
 from mnistbench.gate.verdict.findings import LOOKS, looks
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_PASSED, EXIT_UNJUDGED, render
@@ -183,7 +183,7 @@ def launches(live=1 + LIVE, count=LEAST + 2, **cases):
     }
     return [
         *series(measured, count=count),
-        *series(slower, count=LIVE_LAUNCHES, stage=LONGER, seed=2),
+        *series(slower, count=LIVE_LAUNCHES, stage=LONGER_STAGE, seed=2),
     ]
 
 
@@ -506,7 +506,7 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
         else "this runner is qualified: it rules out "
     )
     assert (
-        sum(measured.stage == LONGER for measured in measurement.launches),
+        sum(measured.stage == LONGER_STAGE for measured in measurement.launches),
         measurement.header.sides.torch,
     ) == (
         LIVE_LAUNCHES,

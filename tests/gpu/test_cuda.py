@@ -23,10 +23,10 @@ from mnistbench.core.record import OpTable, median_ns
 from mnistbench.events.analysis import analyse
 from mnistbench.gate.sides.workload_case import WorkloadCase, columns
 from mnistbench.measuring.case import Case, build, fork_random
-from mnistbench.measuring.passes import EVENT_CALLS, device_times
 from mnistbench.measuring.profiling import cost_per_call, profile_warm
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.profile import ceilings, run
+from mnistbench.pytest_plugin.fixture import EVENT_CALLS, device_times
 from mnistbench.workloads.workload import Workload, builtin_workloads
 
 pytestmark = [

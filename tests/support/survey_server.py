@@ -24,6 +24,7 @@ import pytest_benchmark.plugin  # noqa: F401
 
 from mnistbench.gate.messages import SURVEY, Job
 from mnistbench.gate.sides import session, survey
+from mnistbench.gate.sides.side import SideError
 
 #: pytest's plug-ins of the sessions, whatever is installed.
 PLUGINS = ("-p", "pytest_benchmark.plugin", "-p", "mnistbench.pytest_plugin.plugin")
@@ -83,7 +84,7 @@ def survey_tree(output: Path, tree: Path) -> None:
     survey.loaded_packages = lambda _: ()
     try:
         survey.survey(job, lambda **message: said.update(message), sys.stdin)
-    except session.SideError as error:
+    except SideError as error:
         said["error"] = str(error)
     (output / SURVEYED).write_text(json.dumps(said))
 

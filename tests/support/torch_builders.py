@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,6 +137,56 @@ class LossSpy:
         self.output_dtypes.append(output.dtype)
         self.dtypes.append(loss.dtype)
         return loss
+
+
+class FakeCase:
+    """Keeps what was done with it, and in which order."""
+
+    def __init__(self, log: list[str], *, runner: object = object(), device: str = "cpu") -> None:
+        self.log = log
+        self.runner = runner
+        self.params = tiny_params(device=device)
+
+    def __call__(self) -> None:
+        self.log.append("call")
+
+    def reset(self) -> None:
+        self.log.append("reset")
+
+
+def fake_accelerator(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Put in place of torch's an accelerator whose n-th pair of events lies n + 0.25 ms apart.
+
+    Returns what happens on it.
+    """
+    happened: list[str] = []
+    timed = iter(range(1_000))
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            happened.append("record")
+
+        def synchronize(self) -> None:
+            happened.append("wait for event")
+
+        def elapsed_time(self, end: Event) -> float:
+            return next(timed) + 0.25
+
+    @contextmanager
+    def on(index: int) -> Iterator[None]:
+        happened.append(f"on {index}")
+        yield
+        happened.append(f"off {index}")
+
+    def get_device_module(device: torch.device) -> Any:
+        assert device.type in ("cuda", "mps")
+        return SimpleNamespace(Event=Event, device=on)
+
+    monkeypatch.setattr(torch, "get_device_module", get_device_module)
+    return happened
 
 
 @contextmanager

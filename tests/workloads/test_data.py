@@ -139,25 +139,6 @@ class TestDigits:
             digest.hexdigest() == "b37c94c9467004f4bf2b9fd4d8848308493bd9f7d8160f93f1934d7390a06e4f"
         )
 
-    def test_the_order_is_that_of_numpys_legacy_generator(self) -> None:
-        for seed, size in ((0, 1797), (0, 1), (1, 2), (2**32 - 1, 1024), (7, 1025)):
-            assert (
-                data.legacy_permutation(seed, size)
-                == np.random.RandomState(seed).permutation(size).tolist()
-            )
-
-    def test_without_the_file_scikit_learn_reads_the_digits(
-        self, digits: Dataset, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(data, "digits_file", lambda: None)
-        assert torch.equal(load("digits").test.images, digits.test.images)
-        monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-        with pytest.raises(
-            DataError,
-            match=r"^the digits are a file of scikit-learn, .*: pip install scikit-learn$",
-        ):
-            load("digits")
-
     def test_constants_are_those_of_the_training_images(self, digits: Dataset) -> None:
         scaled = digits.train.images.double() / 255
         assert round(scaled.mean().item(), 4) == digits.mean == data.DIGITS_MEAN

@@ -11,7 +11,7 @@ from mnistbench.gate.page.forest import ForestPlot, six_digits, tone
 from mnistbench.gate.report.selection import verdicts_of_quantities
 from mnistbench.gate.report.texts import table_name
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.raw_samples import Build
+from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, Build
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
@@ -34,7 +34,7 @@ class OperationTables:
         self._builds: dict[str, Build] = {
             header.name(case): builds[0]
             for launch in verdict.recorded.launches
-            if launch.stage == 1
+            if launch.stage == FIRST_STAGE
             for case, builds in launch.cases.items()
         }
         self._positions: dict[tuple[str, ...], int] = {}

@@ -9,8 +9,13 @@ from mnistbench.core import units
 from mnistbench.gate.report.selection import SEE_ALL, limited, without_echoes
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.reasons import bound_reason, launches_needed
-from mnistbench.gate.verdict.verdict import NOTHING_TO_COMPARE, Verdict, gap_text
+from mnistbench.gate.verdict.reasons import (
+    NOTHING_TO_COMPARE,
+    bound_reason,
+    gap_text,
+    launches_needed,
+)
+from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
 from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED

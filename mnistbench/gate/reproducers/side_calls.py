@@ -13,7 +13,8 @@ from typing import Any
 
 from mnistbench.gate.messages import Job
 from mnistbench.gate.reproducers.script import VALUES
-from mnistbench.gate.sides.session import Side, TakenCase
+from mnistbench.gate.sides.session import TakenCase, run_tests
+from mnistbench.gate.sides.side import Side
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 
 #: Most rows of a script: an operation is one row, a group of operations may be many. Those with the
@@ -53,7 +54,8 @@ def capture(job: Job, say: Callable[..., None]) -> None:
             }
             _save(chosen, Path(job.values) / f"{script['script']}{VALUES[side.name]}")
 
-    side.run(
+    run_tests(
+        side,
         job.arguments,
         lambda node_ids: [node_id for node_id in node_ids if node_id in cases],
         take,

@@ -1,15 +1,13 @@
-"""Run the pytest session of a side, which has this process to itself.
+"""Run the tests of a side by its pytest, once in this process.
 
-A side is a tree on disk. A case is measured inside the fixture of its test, so that all fixtures of
-the test are set up. The modules of mnistbench that this process has imported before are those of
-the gate; the side imports its own. Does not import torch: only the side may.
+A case is measured inside the fixture of its test, so that all fixtures of the test are set up. Does
+not import torch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import importlib.metadata
 import inspect
 import io
@@ -19,36 +17,23 @@ import os
 import sys
 import traceback
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from importlib.abc import Loader
-from importlib.machinery import ExtensionFileLoader, SourceFileLoader
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mnistbench.core.errors import MnistbenchError, first_line
-from mnistbench.core.machine import ended_children_s, gc_paused
+from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.params import CALL
-from mnistbench.gate.messages import Job
 from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.sides.fingerprint import Limits, fingerprint
-from mnistbench.gate.sides.own_modules import PACKAGE, OwnModules
 from mnistbench.gate.sides.requested import Requested
-from mnistbench.gate.sides.stray import (
-    Imports,
-    Outside,
-    outside_modules,
-    paths_of,
-    project_table,
-    with_copies,
-)
-from mnistbench.gate.words import ALL_CASES, FIXTURES, IMPORT, SETUP
+from mnistbench.gate.sides.side import PACKAGE, WORKLOAD_CASE, Side, SideError
+from mnistbench.gate.sides.stray import project_table
+from mnistbench.gate.words import FIXTURES, SETUP
 from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
 from mnistbench.measuring.timing import Clock
 
@@ -85,9 +70,6 @@ _OPTIONS = {
 #: a suite.
 _OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
 
-#: The module for cases of workloads, which needs torch.
-WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
-
 #: The fixture of a case of a workload.
 FIXTURE = "op_benchmark"
 #: The fixture of a plain test; in pytest-codspeed it is a mark, too.
@@ -105,10 +87,6 @@ _FIXTURE_PLUGINS = {
     "benchmark": "pytest_benchmark.plugin",
     PACKAGE: "mnistbench.pytest_plugin.plugin",
 }
-
-
-class SideError(MnistbenchError):
-    """The code of a side cannot be measured; the message names the side and the reason."""
 
 
 @dataclass
@@ -130,242 +108,107 @@ class TakenCase:
         return self.is_plain or not phases or self.params.phase in phases
 
 
-@dataclass
-class Side:
-    """One tree, whose tests run in this process."""
+def run_tests(
+    side: Side,
+    arguments: Sequence[str],
+    order: Callable[[list[str]], list[str]],
+    take: Callable[[TakenCase], None],
+) -> None:
+    """Run the tests that use ``op_benchmark`` or ``benchmark``, once in this process.
 
-    name: str
-    tree: Path  # of the snapshot
-    directory: Path  # in it: where pytest runs
-    # Folder with mnistbench and pytest-benchmark, for a side whose environment does not have them.
-    fallback: str
-    threads: int = 0  # of all its cases; 0: each case has its own number
-    # Node id of a test that was not taken -> why.
-    left_out: dict[str, str] = field(default_factory=dict)
-    # Node id of a collected test -> hash of its parameters.
-    parameters: dict[str, str] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
-    repository: Path | None = None  # the user's own tree, which must not be measured
-    say: Callable[..., None] = lambda **_: None  # sends a message of the process
-    plugins: list[object] = field(default_factory=list)  # more of pytest's
-    # Surrounds the import of each module.
-    importing: Callable[..., AbstractContextManager[None]] = lambda **_: contextlib.nullcontext()
-    # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
-    once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
-    # The cost that is counted now, its case, and the CPU time before.
-    _counted: tuple[str, str, int] | None = None
-    _earlier: frozenset[str] = frozenset()  # modules that were imported before the session
+    Args:
+        side: whose tests run.
+        arguments: for pytest.
+        order: gets the node ids of the tests, and returns those to run, in their order.
+        take: called inside the fixture of each test.
 
-    def __post_init__(self) -> None:
-        """Keep the modules of the gate, which are imported now."""
-        self._own_modules = OwnModules(self.fallback)
-
-    @classmethod
-    def of(cls, job: Job, say: Callable[..., None] = lambda **_: None) -> Side:
-        """Return the side that a job names."""
-        return cls(
-            job.side,
-            Path(job.tree),
-            Path(job.directory),
-            job.home,
-            job.threads,
-            repository=Path(job.repository),
-            say=say,
-        )
-
-    def case_id(self, node_id: str) -> str:
-        """Return the id of a test, the same on both sides.
-
-        It may have a path of the tree, for example that of a file of data.
-        """
-        return node_id.replace(str(self.tree), "<tree>")
-
-    def threads_of(self, params: Any) -> int:
-        """Return the number of intra-op threads of a case on this side."""
-        return self.threads or int(params.threads)
-
-    def run(
-        self,
-        arguments: Sequence[str],
-        order: Callable[[list[str]], list[str]],
-        take: Callable[[TakenCase], None],
-    ) -> None:
-        """Run the tests that use ``op_benchmark`` or ``benchmark``, once in this process.
-
-        Args:
-            arguments: for pytest.
-            order: gets the node ids of the tests, and returns those to run, in their order.
-            take: called inside the fixture of each test.
-
-        Raises:
-            SideError: a file cannot be imported, a test fails, or pytest refuses the arguments.
-            MnistbenchError: ``order`` or ``take`` raises it.
-        """
-        session = _Session(self, order, take)
-        failure = self._run_pytest(arguments, session, *self.plugins)
-        if session.failures:
-            raise SideError(f"{self.name}: {session.failures[0]}")
-        if session.raised:
-            raise session.raised
-        if session.stopped_by:
-            raise SideError(f"{self.name}: {failures.of_exception(session.stopped_by, self.tree)}")
-        if failure:
-            raise SideError(f"{self.name}: {failure}")
-
-    @contextmanager
-    def counted(self, name: str, case: str = ALL_CASES) -> Iterator[None]:
-        """Add the CPU time of the body to a cost that occurs once.
-
-        Inside another such body it is a part of that one's cost.
-        """
-        if self._counted:
-            yield
-            return
-        self._counted = name, case, _spent_ns()
-        try:
-            yield
-        finally:
-            self.end_count()
-
-    def end_count(self) -> None:
-        """End the body that is counted now, if any: what follows belongs to no cost."""
-        if self._counted:
-            name, case, before_ns = self._counted
-            self.once[name][case] = self.once[name].get(case, 0) + _spent_ns() - before_ns
-            self._counted = None
-
-    def paths_among(self, arguments: list[str]) -> list[str] | None:
-        """Return the arguments that the side's pytest takes for paths.
-
-        None if it does not accept the arguments.
-
-        Runs in a forked process: pytest imports conftest.py to know its options, and code that runs
-        twice in one process may register its operators or hooks twice.
-        """
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            # About forking with threads: those of imported libraries are idle.
-            warnings.simplefilter("ignore")
-            child = os.fork()
-        if not child:
-            try:
-                reader = _PathReader()
-                self._run_pytest(arguments, reader)
-                os.write(writing, json.dumps(reader.paths).encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading) as stream:
-            text = stream.read()
-        os.waitpid(child, 0)
-        paths: list[str] | None = json.loads(text or "null")
-        return paths
-
-    def _run_pytest(self, arguments: Sequence[str], *plugins: object) -> str:
-        """Run the side's pytest; return why it failed, else "".
-
-        The process keeps the side's modules and folder.
-        """
-        self._own_modules.set_aside()
-        self._earlier = self._earlier or frozenset(sys.modules)
-        source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
-        installed = [path for path in sys.path if path and path != self.fallback]
-        if self.repository:  # what editable installs and PYTHONPATH name
-            installed = list(with_copies(installed, self.tree, self.repository))
-        sys.path[:] = list(dict.fromkeys([str(self.directory), *source, *installed, self.fallback]))
-        os.chdir(self.directory)
-        errors = io.StringIO()
-        output = io.StringIO()
-        # Not in the tree; a project may ask for --ff.
-        cache = f"cache_dir={self.tree.parent / 'pytest_cache'}"
-        command = [*arguments, *_plugins(self.directory), *_QUIET, "-o", cache]
-        raised: BaseException | None = None
-        code = int(pytest.ExitCode.INTERNAL_ERROR)
-        with (
-            contextlib.redirect_stderr(errors),
-            contextlib.redirect_stdout(output),
-            failures.exits_named(self.tree),
-        ):
-            try:
-                code = int(pytest.main(command, plugins=[_PluginOptions(), *plugins]))
-            # A hook after the tests, a conftest.py that calls sys.exit.
-            except BaseException as error:  # noqa: BLE001
-                traceback.print_exc()
-                raised = error
-        sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
-        if raised:
-            return failures.of_exception(raised, self.tree)
-        if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return ""
-        return failures.of_output(code, output.getvalue(), errors.getvalue(), self.tree)
-
-    def load(self, name: str) -> Any:
-        """Return a module of the gate's own mnistbench, also while the side's is imported."""
-        return self._own_modules.load(name)
-
-    def import_torch(self) -> None:
-        """Import torch and the modules of the gate that need it, and use one thread."""
-        with gc_paused():  # saves a fifth of the time
-            self.load(WORKLOAD_CASE)
-        sys.modules["torch"].set_num_threads(1)
-
-    @contextmanager
-    def errors_named(self) -> Iterator[None]:
-        """Turn an exception of the body, which runs code of the side, into a SideError."""
-        try:
-            yield
-        except MnistbenchError:  # of the gate: the side has a class of its own with this name
-            raise
-        except Exception as error:  # the side's code may raise anything
-            traceback.print_exc()  # the log of the launch
-            raise SideError(f"{self.name}: {type(error).__name__}: {first_line(error)}") from error
-
-    def outside(self) -> dict[str, Outside]:
-        """Return the imported modules of the project that are not from the tree."""
-        repository = self.repository or self.tree
-        return outside_modules(
-            self.tree, self.directory, Path(self.fallback), repository, self._earlier
-        )
-
-    def imports(self) -> Imports:
-        """Return the modules of the project that this process has imported."""
-        files = {
-            name: os.path.relpath(path, self.tree)
-            for name, module in sorted(sys.modules.items())
-            for path in paths_of(module)[:1]
-            if path.startswith(f"{self.tree}{os.sep}")
-        }
-        return Imports(str(self.tree), self.outside(), files)
-
-
-def _spent_ns() -> int:
-    """Return the CPU time of this process and of its ended children, in nanoseconds."""
-    return Clock.cpu_ns() + round(1e9 * ended_children_s())
-
-
-def _count_imports(side: Side) -> None:
-    """Count the execution of the modules of a side's tree, with what they import.
-
-    For the rest of this process. All modules are executed by ``exec_module`` of a loader: that of
-    Python's sources, that of compiled modules, and pytest's, which rewrites assertions of tests and
-    conftest.py and is a finder of ``sys.meta_path`` as well.
+    Raises:
+        SideError: a file cannot be imported, a test fails, or pytest refuses the arguments.
+        MnistbenchError: ``order`` or ``take`` raises it.
     """
-    loaders: list[Any] = [type(finder) for finder in sys.meta_path if isinstance(finder, Loader)]
-    for loader in (*loaders, SourceFileLoader, ExtensionFileLoader):
+    session = _Session(side, order, take)
+    failure = _run_pytest(side, arguments, session, *side.plugins)
+    if session.failures:
+        raise SideError(f"{side.name}: {session.failures[0]}")
+    if session.raised:
+        raise session.raised
+    if session.stopped_by:
+        raise SideError(f"{side.name}: {failures.of_exception(session.stopped_by, side.tree)}")
+    if failure:
+        raise SideError(f"{side.name}: {failure}")
 
-        def execute(
-            self: Any,
-            module: ModuleType,
-            original: Callable[[Any, ModuleType], None] = loader.exec_module,
-        ) -> None:
-            is_own = str(getattr(module, "__file__", "")).startswith(f"{side.tree}{os.sep}")
-            with (
-                side.importing(is_own=is_own),
-                side.counted(IMPORT) if is_own else contextlib.nullcontext(),
-            ):
-                original(self, module)
 
-        loader.exec_module = execute
+def paths_among(side: Side, arguments: list[str]) -> list[str] | None:
+    """Return the arguments that the side's pytest takes for paths.
+
+    None if it does not accept the arguments.
+
+    Runs in a forked process: pytest imports conftest.py to know its options, and code that runs
+    twice in one process may register its operators or hooks twice.
+    """
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        # About forking with threads: those of imported libraries are idle.
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if not child:
+        try:
+            reader = _PathReader()
+            _run_pytest(side, arguments, reader)
+            os.write(writing, json.dumps(reader.paths).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        text = stream.read()
+    os.waitpid(child, 0)
+    paths: list[str] | None = json.loads(text or "null")
+    return paths
+
+
+class _PathReader:
+    """A plug-in that reads which arguments are paths and ends the session before collection."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int:
+        """Read the paths; at this point all options are known."""
+        self.paths = list(config.option.file_or_dir)
+        return 0
+
+
+def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
+    """Run the side's pytest; return why it failed, else "".
+
+    The process keeps the side's modules and folder.
+    """
+    side.enter_tree()
+    errors = io.StringIO()
+    output = io.StringIO()
+    # Not in the tree; a project may ask for --ff.
+    cache = f"cache_dir={side.tree.parent / 'pytest_cache'}"
+    command = [*arguments, *_plugins(side.directory), *_QUIET, "-o", cache]
+    raised: BaseException | None = None
+    code = int(pytest.ExitCode.INTERNAL_ERROR)
+    with (
+        contextlib.redirect_stderr(errors),
+        contextlib.redirect_stdout(output),
+        failures.exits_named(side.tree),
+    ):
+        try:
+            code = int(pytest.main(command, plugins=[_PluginOptions(), *plugins]))
+        # A hook after the tests, a conftest.py that calls sys.exit.
+        except BaseException as error:  # noqa: BLE001
+            traceback.print_exc()
+            raised = error
+    sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
+    if raised:
+        return failures.of_exception(raised, side.tree)
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return ""
+    return failures.of_output(code, output.getvalue(), errors.getvalue(), side.tree)
 
 
 class _PluginOptions:
@@ -388,19 +231,6 @@ def _set_options(options: object) -> None:
     for name, value in _OPTIONS.items():
         if hasattr(options, name):
             setattr(options, name, value)
-
-
-class _PathReader:
-    """A plug-in that reads which arguments are paths and ends the session before collection."""
-
-    def __init__(self) -> None:
-        self.paths: list[str] | None = None
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Read the paths; at this point all options are known."""
-        self.paths = list(config.option.file_or_dir)
-        return 0
 
 
 class _Session:
@@ -426,7 +256,7 @@ class _Session:
 
         pytest has installed its loader of tests and of conftest.py.
         """
-        _count_imports(self.side)
+        self.side.count_imports()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:

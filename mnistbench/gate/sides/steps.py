@@ -28,7 +28,7 @@ from typing import Any
 from mnistbench.core.machine import ended_children_s
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
-from mnistbench.gate.sides.session import Side
+from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue

@@ -21,7 +21,8 @@ from mnistbench.gate.messages import Job, Selected, Surveyed
 from mnistbench.gate.reach.following import Follower
 from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
-from mnistbench.gate.sides.session import FIXTURE, WORKLOAD_CASE, Side, SideError, TakenCase
+from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests
+from mnistbench.gate.sides.side import WORKLOAD_CASE, Side, SideError
 from mnistbench.gate.sides.steps import SideRun, rehearse
 from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created
@@ -69,7 +70,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         return [node_id for node_id in kept if node_id in own]
 
     try:
-        side.run(arguments, selected, surveyed.take)
+        run_tests(side, arguments, selected, surveyed.take)
     except SideError as error:
         refuse_old_torch(side.name)
         if outside := side.outside():
@@ -114,7 +115,7 @@ def collect(job: Job, say: Callable[..., None]) -> None:
         say(collected=side.parameters)
         return []
 
-    side.run(job.arguments, none, lambda _: None)
+    run_tests(side, job.arguments, none, lambda _: None)
 
 
 def refuse_old_torch(side: str) -> None:
@@ -180,9 +181,9 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
     """
     default = [folder] if folder else []
     whole = [*default, *arguments]
-    paths = side.paths_among(whole) if arguments else default
+    paths = paths_among(side, whole) if arguments else default
     if paths is None and default:  # perhaps because of the conftest.py of the default folder
-        paths = [*default, *(side.paths_among(arguments) or ())]
+        paths = [*default, *(paths_among(side, arguments) or ())]
     return (whole, [DEFAULT_PHASE]) if paths is None or paths == default else (arguments, [])
 
 

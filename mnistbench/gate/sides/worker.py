@@ -41,7 +41,8 @@ from mnistbench.gate.causes.side_paths import measure_paths
 from mnistbench.gate.listing import unstable
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
 from mnistbench.gate.reproducers.side_calls import capture
-from mnistbench.gate.sides.session import Side, SideError, TakenCase
+from mnistbench.gate.sides.session import TakenCase, run_tests
+from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
@@ -139,7 +140,7 @@ class _Launch:
         """
         if self._job.imports_torch:
             self._side.import_torch()
-        self._side.run(self._job.arguments, self._in_random_order, self._take)
+        run_tests(self._side, self._job.arguments, self._in_random_order, self._take)
         self.turns.agree("")
         if self._start is None:
             raise SideError(self._why_nothing_is_measured())

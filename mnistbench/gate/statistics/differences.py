@@ -1,4 +1,4 @@
-"""Difference of a quantity between the two sides of a build.
+"""Difference of a quantity between the two sides of a build: of a case, and of operations.
 
 Exchanging the sides changes the sign of a difference and nothing else: the permutation test
 requires that.
@@ -7,15 +7,16 @@ requires that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.gate.statistics.permutation import Array
 from mnistbench.gate.statistics.raw_samples import Build, SideSample
 from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, LEAST_PAIRS, WALL
-from mnistbench.judging.kinds import MEAN
+from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, REPLACED
 
 #: Least squared error of a difference: some clocks advance in steps.
 _LEAST_SQUARE = 1e-12
@@ -114,3 +115,130 @@ def _wall_by_cpu(side: SideSample) -> Array:
     wall = np.asarray(side.times[WALL], dtype=np.float64)
     cpu = np.asarray(side.times[CPU], dtype=np.float64)
     return np.divide(wall, cpu, out=np.zeros_like(wall), where=cpu != 0)
+
+
+# ---- Operations ----------------------------------------------------------------------------------
+
+
+def operations_log(kind: str, keys: Collection[OpKey], build: Build) -> float:
+    """Return log(head / base) of the sum of operations; of ADDED that of their case."""
+    if kind == REPLACED:
+        return _replaced_log(build, keys)
+    if kind == ADDED:
+        return _added_log(build, keys)
+    return _operation_difference(build, keys).log
+
+
+def total_ns(side: SideSample, keys: Iterable[OpKey]) -> int:
+    """Return the sum of times over operations and iterations, ns.
+
+    0 for an operation that the side does not have.
+    """
+    return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
+
+
+def summed_ns(side: SideSample, keys: Iterable[OpKey]) -> Array:
+    """Return the sum over operations for each profiled iteration, ns.
+
+    0 for operations that the side does not have.
+    """
+    rows = [side.operations[key].self_ns for key in keys if key in side.operations]
+    iterations = max((len(operation.self_ns) for operation in side.operations.values()), default=0)
+    return np.sum(rows, axis=0, dtype=np.float64) if rows else np.zeros(iterations)
+
+
+def whole_ns(side: SideSample) -> Times:
+    """Return the times that operations have shares of.
+
+    Busy times of an accelerator, else the sums of all operations.
+    """
+    return side.times[BUSY] if BUSY in side.times else summed_ns(side, side.operations)
+
+
+def _operation_difference(build: Build, keys: Collection[OpKey]) -> Difference:
+    """Return the difference of operations that both sides have.
+
+    If both sides ran blocks at once, it is the mean of two estimates: the change of the operations
+    over pairs of profiled iterations, and the change of their share of the iteration plus that of
+    the untraced case. The share does not depend on a change of the machine's speed between the
+    iterations of a pair. The overhead of the profiler has to be the same on both sides, so they
+    have to have the same number of calls, and small, which it is not for the short call of a plain
+    test.
+    """
+    base = build[BASE]
+    head = build[HEAD]
+    has_shares = all(side.block_ns and side.by_share for side in (base, head))
+    if not has_shares or _calls(base) != _calls(head):
+        return difference(summed_ns(base, keys), summed_ns(head, keys))
+    operations = difference(_mean_with_share(base, keys), _mean_with_share(head, keys))
+    case = case_difference(build, WALL, ITERATION)
+    return Difference(
+        operations.log + case.log / 2, operations.squared_error + case.squared_error / 2
+    )
+
+
+def _mean_with_share(side: SideSample, keys: Iterable[OpKey]) -> Array:
+    """Return exp of half of log(time) + log(time / whole) of each iteration."""
+    time = summed_ns(side, keys)
+    whole = summed_ns(side, side.operations)
+    return np.divide(time, np.sqrt(whole), out=np.zeros_like(time), where=whole != 0)
+
+
+def _calls(side: SideSample) -> float:
+    """Return the number of calls of all operations in an iteration."""
+    return sum(
+        operation.calls
+        for key, operation in side.operations.items()
+        if key[0] not in NOT_OPERATIONS
+    )
+
+
+# ---- Operations of one side ----------------------------------------------------------------------
+
+
+def _replaced_log(build: Build, keys: Collection[OpKey]) -> float:
+    """Return the change of the sum of replaced operations, as a logarithm.
+
+    Without the part that moved within their places.
+    """
+    change = difference(summed_ns(build[BASE], keys), summed_ns(build[HEAD], keys)).log
+    alone = _log_added(build, keys)
+    return change * (_added_log(build, keys) / alone) if alone else change
+
+
+def _added_log(build: Build, keys: Collection[OpKey]) -> float:
+    """Return the change of a case by new and gone operations, as a logarithm.
+
+    Limited by the change of their places.
+
+    Without the limit, work that moves from a remaining operation to a new one of the same place
+    would look like a slowdown. Returns the value closer to 0 of the two, and 0 if their signs
+    differ.
+    """
+    places = {key[1:] for key in keys}
+    around = {
+        key
+        for side in build.values()
+        for key in side.operations
+        if key[1:] in places and key[0] not in NOT_OPERATIONS
+    }
+    alone = _log_added(build, keys)
+    with_places = _log_added(build, around)
+    if math.isnan(alone) or math.isnan(with_places):
+        return math.nan
+    return min(alone, with_places, key=abs) if alone * with_places > 0 else 0.0
+
+
+def _log_added(build: Build, keys: Collection[OpKey]) -> float:
+    """Return the median over pairs of log((rest + new) / (rest + gone)).
+
+    An operation takes no time on a side that does not have it. The rest of an iteration is the mean
+    of both iterations of a pair: exchanging the sides then only changes the sign, and the speed of
+    the machine cancels.
+    """
+    gone = summed_ns(build[BASE], keys)
+    new = summed_ns(build[HEAD], keys)
+    count = min(len(gone), len(new))
+    rests = [summed_ns(side, side.operations.keys() - keys)[:count] for side in build.values()]
+    rest = sum(rests) / 2
+    return difference(rest + gone[:count], rest + new[:count]).log

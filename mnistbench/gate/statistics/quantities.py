@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from mnistbench.core.operation import OpKey, replacement_title
-from mnistbench.gate.statistics.differences import Times, case_difference
-from mnistbench.gate.statistics.operations import (
-    OperationGroup,
-    group_log,
-    groups,
+from mnistbench.core.operation import (
+    NOT_OPERATIONS,
+    OpKey,
+    operation_name,
+    place_name,
+    replacement_title,
+)
+from mnistbench.gate.statistics.differences import (
+    Times,
+    case_difference,
+    difference,
+    operations_log,
     summed_ns,
     total_ns,
     whole_ns,
 )
-from mnistbench.gate.statistics.raw_samples import Build, Launch
+from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE, Build, Launch
 from mnistbench.gate.words import (
     ALL_CASES,
     BASE,
@@ -32,7 +40,18 @@ from mnistbench.gate.words import (
     RESIDENT,
     WALL,
 )
-from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, MEMORY, ONCE, REPLACED
+from mnistbench.judging.grouping import is_judged_alone
+from mnistbench.judging.kinds import (
+    ADDED,
+    ITERATION,
+    MEAN,
+    MEMORY,
+    ONCE,
+    OPERATION,
+    OTHER,
+    OUTSIDE_KIND,
+    REPLACED,
+)
 
 #: Costs that occur once and have a smaller mean, of both sides over all launches, are not tested;
 #: nanoseconds (5 ms). It is also added to the times of both sides before their ratio is taken, so
@@ -125,6 +144,94 @@ class Quantity:
         return "replaced" if gone and new else "gone" if gone else "new" if new else "irregular"
 
 
+# ---- Groups of operations ------------------------------------------------------------------------
+
+
+class OperationGroup(NamedTuple):
+    """Operations of a case that are one quantity."""
+
+    kind: str  # OPERATION, REPLACED, ADDED, OUTSIDE_KIND or OTHER
+    name: str
+    members: tuple[OpKey, ...]
+
+
+def groups(builds: Sequence[Build]) -> list[OperationGroup]:
+    """Return the groups to test.
+
+    Large operations singly, operations of one side only by place, and the rest together.
+
+    The grouping is symmetric in the two sides and uses all launches together. It therefore does not
+    depend on the roles in any launch, as the permutation test requires.
+
+    Args:
+        builds: all builds of the case in all launches.
+    """
+    sides = [side for build in builds for side in build.values()]
+    if not all(side.operations for side in sides):
+        return []
+    everywhere = set.intersection(*(set(side.operations) for side in sides))
+    anywhere = set().union(*(side.operations for side in sides))
+    all_ns = sum(total_ns(side, side.operations) for side in sides)
+    single: list[OperationGroup] = []
+    small: list[OpKey] = []
+    for key in sorted(key for key in everywhere if key[0] not in NOT_OPERATIONS):
+        if is_judged_alone(sum(total_ns(side, (key,)) for side in sides), all_ns):
+            single.append(OperationGroup(OPERATION, operation_name(*key), (key,)))
+        else:
+            small.append(key)
+    one_sided = sorted(key for key in anywhere - everywhere if key[0] not in NOT_OPERATIONS)
+    outside = [
+        OperationGroup(
+            OUTSIDE_KIND,
+            operation_name(name, "", ""),
+            tuple(sorted(key for key in anywhere if key[0] == name)),
+        )
+        for name in sorted({key[0] for key in anywhere} & NOT_OPERATIONS)
+    ]
+    other = [OperationGroup(OTHER, OTHER, tuple(small))] if small else []
+    return [*single, *_one_sided_groups(builds, one_sided), *outside, *other]
+
+
+def _one_sided_groups(
+    builds: Sequence[Build], one_sided: Sequence[OpKey]
+) -> Iterable[OperationGroup]:
+    """Yield new and gone operations, grouped by phase and module.
+
+    Those of new or gone modules are one group.
+
+    A renamed module is a gone module and a new one, which have to be compared with each other. The
+    name of a group does not contain its operations, because they depend on the roles.
+    """
+    places_of_sides = [
+        {key[1:] for key in side.operations} for build in builds for side in build.values()
+    ]
+    places_everywhere = set.intersection(*places_of_sides)
+    keys_of_place: dict[tuple[str, ...], list[OpKey]] = defaultdict(list)
+    for key in one_sided:
+        keys_of_place[key[1:] if key[1:] in places_everywhere else ()].append(key)
+    for place, keys in sorted(keys_of_place.items()):
+        where = place_name(*place) or "no module" if place else "new and gone modules"
+        kind = REPLACED if _are_large(builds, keys) else ADDED
+        yield OperationGroup(kind, f"new and gone operations, {where}", tuple(keys))
+
+
+def _are_large(builds: Sequence[Build], keys: Collection[OpKey]) -> bool:
+    """Whether both sides spend at least 2 % of the case in these operations.
+
+    If so their ratio is tested, otherwise the share of the case that they add. The smaller side of
+    each build counts, so exchanging the sides changes nothing.
+    """
+    has_differences = all(
+        math.isfinite(difference(summed_ns(build[BASE], keys), summed_ns(build[HEAD], keys)).log)
+        for build in builds
+    )
+    if not has_differences:
+        return False
+    smaller_ns = sum(min(total_ns(side, keys) for side in build.values()) for build in builds)
+    all_ns = sum(total_ns(side, side.operations) for build in builds for side in build.values())
+    return is_judged_alone(len((BASE, HEAD)) * smaller_ns, all_ns)
+
+
 # ---- Quantities ----------------------------------------------------------------------------------
 
 
@@ -157,8 +264,8 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
 
     Operations of the latter are grouped as in the first.
     """
-    first_launches = [launch for launch in launches if launch.stage == 1]
-    fresh_launches = [launch for launch in launches if launch.stage == 2]
+    first_launches = [launch for launch in launches if launch.stage == FIRST_STAGE]
+    fresh_launches = [launch for launch in launches if launch.stage == FRESH_STAGE]
     first = quantities(first_launches)
     grouping: dict[str, list[OperationGroup]] = {}
     for quantity in first:
@@ -278,7 +385,9 @@ def _operation_quantities(
             group.name,
             clock="",
             members=tuple(keys),
-            logs=_mean_logs([group_log(group, build) for build in launch] for launch in launches),
+            logs=_mean_logs(
+                [operations_log(group.kind, keys, build) for build in launch] for launch in launches
+            ),
             base_ns=base_ns,
             head_ns=head_ns,
             share=larger_ns / whole,

@@ -46,8 +46,12 @@ ENDING = ".jsonl.gz"
 _Times = tuple[Nanoseconds, ...]
 _Outcome = tuple[str, float | None]  # hash, and a number; None: not finite
 
-#: Stage of launches of a qualification in which each iteration of the head is made longer.
-LONGER = 3
+#: Stage of the launches of all cases.
+FIRST_STAGE = 1
+#: Stage of the launches that measure flagged cases again.
+FRESH_STAGE = 2
+#: Stage of the launches of a qualification in which each iteration of the head is made longer.
+LONGER_STAGE = 3
 
 
 class Operation(NamedTuple):
@@ -179,9 +183,7 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch: a process for each side, which take turns."""
 
-    # 1: all cases. 2: candidates measured again. 3, LONGER: of a qualification, with time added to
-    # the head
-    stage: Literal[1, 2, 3]
+    stage: Literal[1, 2, 3]  # FIRST_STAGE, FRESH_STAGE or LONGER_STAGE
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
     # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.

@@ -15,7 +15,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.listing import OTHER_ID, Listing, Listings, Reach, without_counterpart
 from mnistbench.gate.options import LEAST_LAUNCHES
-from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded, load
+from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, End, GateHeader, Recorded, load
 from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
 
 
@@ -133,7 +133,7 @@ def _united(values: Sequence[Any]) -> Any:
 
 def is_judged(part: Recorded) -> bool:
     """Whether a shard has enough launches for a verdict about its tests."""
-    return sum(launch.stage == 1 for launch in part.launches) >= LEAST_LAUNCHES
+    return sum(launch.stage == FIRST_STAGE for launch in part.launches) >= LEAST_LAUNCHES
 
 
 def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:

@@ -3,26 +3,103 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mnistbench.core import units
-from mnistbench.gate.options import Thresholds
+from mnistbench.gate.listing import Reach, reasons_with_cases
+from mnistbench.gate.options import JudgeOptions, Thresholds
+from mnistbench.gate.statistics import shards
 from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.raw_samples import Recorded
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.verdict.findings import LEAST_FRESH, LaunchFinding
+from mnistbench.gate.words import HEAD
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, OPERATION, REPLACED
 from mnistbench.judging.verdicts import (
+    BROKEN,
     BUDGET,
     CONTRADICTED,
     CONTRADICTION,
     INCONCLUSIVE,
+    MISSING,
     NOISE,
     UNCONFIRMED,
     UNMEASURED,
     Reason,
 )
+
+#: Why a gate whose base has none of the cases compares nothing.
+NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
+
+
+# ---- Of the measurement --------------------------------------------------------------------------
+
+
+def measurement_reasons(
+    recorded: Recorded,
+    options: JudgeOptions,
+    *,
+    are_all_new: bool,
+    unmeasurable: Mapping[str, str],
+    unmeasured: Iterable[str],
+    unprofiled: Iterable[str],
+) -> Iterable[Reason]:
+    """Yield what was not measured.
+
+    The end of the run, cases of one side, samples that some launches lack. The arguments are those
+    fields of a ``Verdict``.
+    """
+    header = recorded.header
+    yield from shards.not_measured(recorded.shards) if recorded.shards else ()
+    if recorded.end.cut_short:
+        yield Reason(BROKEN if recorded.end.broken_off else BUDGET, recorded.end.cut_short)
+    if are_all_new and not options.allow_missing:
+        yield Reason(MISSING, f"{NOTHING_TO_COMPARE}; add --allow-missing if this is intended")
+    if (
+        len(recorded.shards) == header.shard.of
+        and not header.labels
+        and not header.reach.is_empty
+        and not are_all_new
+    ):
+        yield Reason(MISSING, "no test of any shard is a case of both sides")
+    if options.require_reach and header.reach.gap:
+        yield Reason(MISSING, f"{gap_text(header.reach)}; add a case that runs them")
+    why_missing = header.sides.left_out.get(HEAD, {})
+    for cases, difference in (
+        (header.sides.only_base, "not in the head"),
+        (header.sides.changed, "other parameters in the head"),
+    ):
+        if cases and not options.allow_missing:
+            named = [
+                f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases
+            ]
+            yield Reason(
+                MISSING,
+                (
+                    f"{difference}, so not judged: {units.and_more(named)}; "
+                    "add --allow-missing if this is intended"
+                ),
+            )
+    for text in [] if options.allow_missing else reasons_with_cases(unmeasurable):
+        yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
+    for case in unmeasured:
+        yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
+    for case in unprofiled:
+        yield Reason(
+            UNMEASURED,
+            f"{case}: not profiled in every launch, so no operation is judged; measure again",
+        )
+
+
+def gap_text(reach: Reach) -> str:
+    """Return which changed functions no case runs."""
+    counted = units.counted(len(reach.gap), "changed function is", "changed functions are")
+    return f"{counted} run by no case: {units.and_so_on(reach.gap)}"
+
+
+# ---- Of the test ---------------------------------------------------------------------------------
 
 
 def unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:

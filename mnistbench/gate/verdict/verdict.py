@@ -6,13 +6,12 @@ Samples just measured and those of a file are treated alike.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mnistbench.core import units
 from mnistbench.gate import words
-from mnistbench.gate.listing import Reach, reasons_with_cases
+from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import raw_samples, shards
 from mnistbench.gate.statistics.quantities import Quantity, quantities_of_stages
@@ -20,23 +19,17 @@ from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, decision_as_shown, united
 from mnistbench.gate.verdict.exact_differences import differences_of_cases
 from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.reasons import measurement_reasons
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.findings import unused
 from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import (
-    BROKEN,
-    BUDGET,
     INCONCLUSIVE,
-    MISSING,
     PASSED,
     REGRESSED,
-    UNMEASURED,
     Reason,
 )
-
-#: Why a gate whose base has none of the cases compares nothing.
-NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
 
 
 @dataclass(frozen=True)
@@ -98,53 +91,15 @@ class Verdict:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the gate is inconclusive."""
-        return (*self._of_measurement(), *self.decision.reasons)
-
-    def _of_measurement(self) -> Iterator[Reason]:
-        """Yield what was not measured.
-
-        The end of the run, cases of one side, samples that some launches lack.
-        """
-        yield from shards.not_measured(self.recorded.shards) if self.recorded.shards else ()
-        if self.end.cut_short:
-            yield Reason(BROKEN if self.end.broken_off else BUDGET, self.end.cut_short)
-        if self.are_all_new and not self.options.allow_missing:
-            yield Reason(MISSING, f"{NOTHING_TO_COMPARE}; add --allow-missing if this is intended")
-        if (
-            len(self.recorded.shards) == self.header.shard.of
-            and not self.header.labels
-            and not self.reach.is_empty
-            and not self.are_all_new
-        ):
-            yield Reason(MISSING, "no test of any shard is a case of both sides")
-        if self.options.require_reach and self.reach.gap:
-            yield Reason(MISSING, f"{gap_text(self.reach)}; add a case that runs them")
-        why_missing = self.header.sides.left_out.get(HEAD, {})
-        for cases, difference in (
-            (self.header.sides.only_base, "not in the head"),
-            (self.header.sides.changed, "other parameters in the head"),
-        ):
-            if cases and not self.options.allow_missing:
-                named = [
-                    f"{case} ({why_missing[case]})" if case in why_missing else case
-                    for case in cases
-                ]
-                yield Reason(
-                    MISSING,
-                    (
-                        f"{difference}, so not judged: {units.and_more(named)}; "
-                        "add --allow-missing if this is intended"
-                    ),
-                )
-        for text in [] if self.options.allow_missing else reasons_with_cases(self.unmeasurable):
-            yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
-        for case in self.unmeasured:
-            yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
-        for case in self.unprofiled:
-            yield Reason(
-                UNMEASURED,
-                f"{case}: not profiled in every launch, so no operation is judged; measure again",
-            )
+        of_measurement = measurement_reasons(
+            self.recorded,
+            self.options,
+            are_all_new=self.are_all_new,
+            unmeasurable=self.unmeasurable,
+            unmeasured=self.unmeasured,
+            unprofiled=self.unprofiled,
+        )
+        return (*of_measurement, *self.decision.reasons)
 
     @property
     def outcome(self) -> str:
@@ -175,7 +130,9 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     for launch in recorded.launches:
         for case, launch_builds in launch.cases.items():
             builds[case] += launch_builds
-    first_stage = [launch for launch in recorded.launches if launch.stage == 1]
+    first_stage = [
+        launch for launch in recorded.launches if launch.stage == raw_samples.FIRST_STAGE
+    ]
     return Verdict(
         recorded=recorded,
         options=options,
@@ -286,12 +243,6 @@ def _is_profiled_at_times(case: str, launches: Sequence[raw_samples.Launch]) -> 
         for side in build.values()
     }
     return len(has_operations) > 1
-
-
-def gap_text(reach: Reach) -> str:
-    """Return which changed functions no case runs."""
-    counted = units.counted(len(reach.gap), "changed function is", "changed functions are")
-    return f"{counted} run by no case: {units.and_so_on(reach.gap)}"
 
 
 def _case_names(header: GateHeader, process_name: str) -> dict[str, tuple[str, ...]]:

@@ -10,10 +10,10 @@ from mnistbench.gate import trees
 from mnistbench.gate.causes.attribution import causes
 from mnistbench.gate.causes.case_profile import SideFunction, SidePaths
 from mnistbench.gate.causes.profiles import MOST_KEPT, joined, measure_profiles
-from mnistbench.gate.launcher import survey
 from mnistbench.gate.messages import Followed
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.sides.stray import Imports
+from mnistbench.gate.surveying import survey_in_processes
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
 
@@ -202,7 +202,7 @@ def profiles(tmp_path_factory):
     for side, tree in plan.trees.items():
         write(tree.root, project(side))
     differing = trees.all_differing(tuple(plan.trees.values()))
-    plan, surveys = survey(plan, 1, "", folder / "log")
+    plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
     code = ComparedCode(plan.trees, surveys.imports, surveys.followed, differing)
     cases = list(surveys.listings.head.cases)
     return measure_profiles(plan, 2, cases, folder / "log", code)

@@ -15,10 +15,11 @@ GATE = textwrap.dedent("""
 
     from mnistbench.cli import main
     from mnistbench.gate import rounds, surveying
-    from mnistbench.gate.launcher import LaunchError, LaunchResult, Surveys
+    from mnistbench.gate.launcher import LaunchError, LaunchResult
     from mnistbench.gate.listing import ListedCase, Listing, Listings
     from mnistbench.gate.messages import Efforts, Followed, Spent
     from mnistbench.gate.sides.stray import Imports
+    from mnistbench.gate.surveying import Surveys
 
     CASE = "bench.py::test_step"
     LISTING = Listing({CASE: ListedCase("step", {"device": "cpu", "threads": 1})})
@@ -72,7 +73,7 @@ GATE = textwrap.dedent("""
                 spent={CASE: Spent(1.0, Efforts(1, 1), 0, 0)},
             )
 
-    surveying.survey = survey
+    surveying.survey_in_processes = survey
     rounds.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(
         Launch(plan, seed)
     )

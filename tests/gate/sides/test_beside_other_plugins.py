@@ -6,8 +6,9 @@ import gate_builders
 import pytest
 from inner_runs import ADDOPTS
 
-from mnistbench.gate.launcher import launching, survey
+from mnistbench.gate.launcher import launching
 from mnistbench.gate.messages import Efforts
+from mnistbench.gate.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 pytestmark = pytest.mark.versions
@@ -26,7 +27,7 @@ def measured(plan, tmp_path, ini, tests):
         (tree.root / "pytest.ini").write_text(f"[pytest]\n{ini}")
         (tree.root / "test_own.py").write_text(tests)
     plan = replace(plan, efforts=Efforts(timed=0.1, profiled=0.1))
-    plan, surveys = survey(plan, 1, "", tmp_path / "log")
+    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
     with launching(plan, 1, None, tmp_path / "log") as launch:
         launch.ready()
         builds_of_case = launch.measure().cases

@@ -14,7 +14,7 @@ from pytest_benchmark.fixture import FixtureAlreadyUsed
 
 from mnistbench.gate.sides import steps
 from mnistbench.gate.sides.case import SAMPLE_NS, PlainCase, SideCase, own_threads
-from mnistbench.gate.sides.session import Side
+from mnistbench.gate.sides.side import Side
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.measuring.calls import Call, intercept, refuse_weave
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample

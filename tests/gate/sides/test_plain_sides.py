@@ -22,9 +22,10 @@ from inner_runs import ADDOPTS
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import LaunchError, collect_again, launching, survey
+from mnistbench.gate.launcher import LaunchError, launching
 from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase
 from mnistbench.gate.statistics.raw_samples import Shard
+from mnistbench.gate.surveying import collect_again, survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 TESTS = """
@@ -132,7 +133,7 @@ def plan(tmp_path):
 
 
 def surveyed(plan, tmp_path):
-    plan, surveys = survey(plan, 1, "", tmp_path / "log")
+    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
     return plan, surveys.listings
 
 

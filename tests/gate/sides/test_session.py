@@ -8,17 +8,14 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-import resource
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 from inner_runs import environment_without
 
 from mnistbench.gate.launcher import environment, stage_home
-from mnistbench.gate.sides import session as side_module
-from mnistbench.gate.sides.session import Side, SideError
+from mnistbench.gate.sides import session
 
 INI = """
 [pytest]
@@ -145,7 +142,8 @@ sys.path.insert(0, home)
 import torch
 
 import mnistbench
-from mnistbench.gate.sides.session import Side, SideError
+from mnistbench.gate.sides.session import run_tests
+from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.turns import PeerError
 
 
@@ -177,7 +175,7 @@ def whole(tree):
             made()
         taken.append([case.node_id, case.label, case.params.phase, os.getcwd(), sys.path[0]])
 
-    one.run([], lambda node_ids: sorted(node_ids, reverse=True), take)
+    run_tests(one, [], lambda node_ids: sorted(node_ids, reverse=True), take)
     return {
         "taken": taken,
         "ran": (folder / tree / "ran").exists(),
@@ -192,7 +190,7 @@ def error(tree, *arguments):
     one = side(tree)
     taken = []
     try:
-        one.run([*arguments], lambda node_ids: node_ids, taken.append)
+        run_tests(one, [*arguments], lambda node_ids: node_ids, taken.append)
     except SideError as error:
         return str(error)
     return len(taken)
@@ -203,7 +201,7 @@ def ended(tree):
         raise PeerError("the other one")
 
     try:
-        side(tree).run([], lambda node_ids: node_ids, take)
+        run_tests(side(tree), [], lambda node_ids: node_ids, take)
     except PeerError as error:
         return str(error)
 
@@ -389,7 +387,7 @@ def test_plug_ins_that_pytest_does_not_find_are_named(
     (tmp_path / "pyproject.toml").write_text(
         f"[project.entry-points.pytest11]\n{''.join(lines)}", encoding="utf-8"
     )
-    assert side_module._plugins(tmp_path) == options
+    assert session._plugins(tmp_path) == options
 
 
 @pytest.mark.parametrize("text", ["", "entry-points = 1", "[project.entry-points]\npytest11 = 'x'"])
@@ -400,59 +398,4 @@ def test_a_project_without_plug_ins_adds_no_option(tmp_path, monkeypatch, text):
     ]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
     (tmp_path / "pyproject.toml").write_text(f"[project]\n{text}")
-    assert side_module._plugins(tmp_path) == []
-
-
-# ---- Errors of the side's code -------------------------------------------------------------------
-
-
-@pytest.fixture
-def side(tmp_path):
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    return Side("base", tree, tree, "/nowhere")
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (ValueError("a reason"), "base: ValueError: a reason"),
-        (ValueError("\nfirst\nsecond"), "base: ValueError: first"),
-        (KeyError(), "base: KeyError: no message"),
-    ],
-    ids=["one line", "lines", "no message"],
-)
-def test_what_a_sides_code_raises_is_one_line_with_its_name(side, error, message):
-    with pytest.raises(SideError) as raised, side.errors_named():
-        raise error
-    assert str(raised.value) == message
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_goes_on(side, error):
-    with pytest.raises(error), side.errors_named():
-        raise error
-
-
-def test_a_tree_whose_name_begins_like_the_sides_is_another(side, monkeypatch):
-    foreign = ModuleType("gate_test_other")
-    foreign.__file__ = str(side.tree.with_name("tree2") / "other.py")
-    monkeypatch.setitem(sys.modules, "gate_test_other", foreign)
-    assert side.imports().files == {}
-
-
-# ---- Costs that occur once -----------------------------------------------------------------------
-
-
-def test_the_time_of_ended_child_processes_belongs_to_a_cost(tmp_path):
-    side = Side("head", tmp_path, tmp_path, "")
-
-    def seconds_of_children():
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return ended.ru_utime + ended.ru_stime
-
-    with side.counted("setup", "t.py::t"):
-        before_s = seconds_of_children()
-        subprocess.run([sys.executable, "-c", "sum(range(1_000_000))"], check=True)
-        spent_s = seconds_of_children() - before_s
-    assert side.once["setup"]["t.py::t"] >= round(spent_s * 1e9) > 0
+    assert session._plugins(tmp_path) == []

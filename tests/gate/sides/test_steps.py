@@ -19,7 +19,7 @@ from mnistbench.events import from_profiler
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides import steps
 from mnistbench.gate.sides.case import SideCase
-from mnistbench.gate.sides.session import Side, SideError
+from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.steps import SideRun
 from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
 from mnistbench.gate.words import BASE, HEAD

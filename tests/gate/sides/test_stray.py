@@ -14,7 +14,7 @@ import gate_builders
 import pytest
 from bare_environments import linked_environment
 
-from mnistbench.gate.launcher import LaunchError, survey
+from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.sides.stray import (
     Imports,
     Outside,
@@ -23,6 +23,7 @@ from mnistbench.gate.sides.stray import (
     remark,
     with_copies,
 )
+from mnistbench.gate.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 NAME = "gate_test_outside"
@@ -479,7 +480,7 @@ def look(bare, tmp_path):
             pythons=dict.fromkeys((BASE, HEAD), python),
             variables=dict.fromkeys((BASE, HEAD), variables),
         )
-        return survey(plan, 1, "", tmp_path / "log")
+        return survey_in_processes(plan, 1, "", tmp_path / "log")
 
     yield surveyed
     for path in site_packages.iterdir():

@@ -19,7 +19,8 @@ from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.listing import Listing
 from mnistbench.gate.reach.following import Follower
 from mnistbench.gate.sides import survey
-from mnistbench.gate.sides.session import Side, TakenCase
+from mnistbench.gate.sides.session import TakenCase
+from mnistbench.gate.sides.side import Side
 
 CONFTEST = (
     projects.CONFTEST
@@ -108,7 +109,7 @@ import torch
 
 from mnistbench.gate.messages import SURVEY, Job
 from mnistbench.gate.sides.worker import survey
-from mnistbench.gate.sides.session import Side, SideError
+from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.survey import selection
 
 

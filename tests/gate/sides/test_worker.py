@@ -15,11 +15,12 @@ import torch
 from bare_environments import installed_environment, linked_environment
 from torch.torch_version import TorchVersion
 
-from mnistbench.gate.launcher import LaunchError, launching, survey
+from mnistbench.gate.launcher import LaunchError, launching
 from mnistbench.gate.messages import LAUNCH, Job
 from mnistbench.gate.sides import worker
-from mnistbench.gate.sides.session import SideError
+from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
+from mnistbench.gate.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
 
 #: Writes when each iteration begins and ends.
@@ -204,7 +205,7 @@ def measured_with(python, plan, tmp_path):
     """
     arguments = ("test_bench.py", "--bench-model=tiny,lenet5", "--benchmark-columns=min")
     plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=arguments)
-    plan, surveys = survey(plan, 1, "", tmp_path / "log")
+    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
     with launching(plan, 1, None, tmp_path / "log") as launch:
         return surveys.listings, gate_builders.run_whole(launch)
 

@@ -31,8 +31,7 @@ from hypothesis import strategies as st
 
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.gate.sides import steps
-from mnistbench.gate.statistics.operations import OperationGroup, groups
-from mnistbench.gate.statistics.quantities import Replaced, quantities
+from mnistbench.gate.statistics.quantities import OperationGroup, Replaced, groups, quantities
 from mnistbench.gate.words import ALL_CASES
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"

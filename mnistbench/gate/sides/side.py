@@ -1,0 +1,253 @@
+"""One side: a tree on disk, whose code runs in this process.
+
+The process has two copies of mnistbench: that of the gate, which measures, and that of the side.
+The invariant: ``sys.modules`` has the modules of one copy at a time. Until the side's tree is
+entered it is the gate's; from then on it is the side's, because tests and plug-ins import it by
+name. The gate's own modules are kept here, and :meth:`Side.load` puts them back for as long as
+another one of them is imported. Functions of both copies run whenever they like: they hold
+references to their modules.
+
+Does not import torch: only the side may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from importlib.abc import Loader
+from importlib.machinery import ExtensionFileLoader, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mnistbench.core.errors import MnistbenchError, first_line
+from mnistbench.core.machine import ended_children_s, gc_paused
+from mnistbench.gate.messages import Job
+from mnistbench.gate.sides.stray import Imports, Outside, outside_modules, paths_of, with_copies
+from mnistbench.gate.words import ALL_CASES, IMPORT
+from mnistbench.measuring.timing import Clock
+
+#: The package that exists twice.
+PACKAGE = "mnistbench"
+
+#: The module for cases of workloads, which needs torch.
+WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
+
+
+class SideError(MnistbenchError):
+    """The code of a side cannot be measured; the message names the side and the reason."""
+
+
+@dataclass
+class Side:
+    """One tree, whose tests run in this process."""
+
+    name: str
+    tree: Path  # of the snapshot
+    directory: Path  # in it: where pytest runs
+    # Folder with mnistbench and pytest-benchmark, for a side whose environment does not have them.
+    fallback: str
+    threads: int = 0  # of all its cases; 0: each case has its own number
+    # Node id of a test that was not taken -> why.
+    left_out: dict[str, str] = field(default_factory=dict)
+    # Node id of a collected test -> hash of its parameters.
+    parameters: dict[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
+    repository: Path | None = None  # the user's own tree, which must not be measured
+    say: Callable[..., None] = lambda **_: None  # sends a message of the process
+    plugins: list[object] = field(default_factory=list)  # more of pytest's
+    # Surrounds the import of each module.
+    importing: Callable[..., AbstractContextManager[None]] = lambda **_: contextlib.nullcontext()
+    # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
+    once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    # The cost that is counted now, its case, and the CPU time before.
+    _counted: tuple[str, str, int] | None = None
+    _earlier: frozenset[str] = frozenset()  # modules that were imported before the tree was entered
+
+    def __post_init__(self) -> None:
+        """Keep the modules of the gate, which are imported now."""
+        self._own_modules = OwnModules(self.fallback)
+
+    @classmethod
+    def of(cls, job: Job, say: Callable[..., None] = lambda **_: None) -> Side:
+        """Return the side that a job names."""
+        return cls(
+            job.side,
+            Path(job.tree),
+            Path(job.directory),
+            job.home,
+            job.threads,
+            repository=Path(job.repository),
+            say=say,
+        )
+
+    def case_id(self, node_id: str) -> str:
+        """Return the id of a test, the same on both sides.
+
+        It may have a path of the tree, for example that of a file of data.
+        """
+        return node_id.replace(str(self.tree), "<tree>")
+
+    def threads_of(self, params: Any) -> int:
+        """Return the number of intra-op threads of a case on this side."""
+        return self.threads or int(params.threads)
+
+    # ---- Modules ---------------------------------------------------------------------------------
+
+    def enter_tree(self) -> None:
+        """Make the process import the side's modules from now on, and work in its folder."""
+        self._own_modules.set_aside()
+        self._earlier = self._earlier or frozenset(sys.modules)
+        source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
+        installed = [path for path in sys.path if path and path != self.fallback]
+        if self.repository:  # what editable installs and PYTHONPATH name
+            installed = list(with_copies(installed, self.tree, self.repository))
+        sys.path[:] = list(dict.fromkeys([str(self.directory), *source, *installed, self.fallback]))
+        os.chdir(self.directory)
+
+    def load(self, name: str) -> Any:
+        """Return a module of the gate's own mnistbench, also while the side's is imported."""
+        return self._own_modules.load(name)
+
+    def import_torch(self) -> None:
+        """Import torch and the modules of the gate that need it, and use one thread."""
+        with gc_paused():  # saves a fifth of the time
+            self.load(WORKLOAD_CASE)
+        sys.modules["torch"].set_num_threads(1)
+
+    def outside(self) -> dict[str, Outside]:
+        """Return the imported modules of the project that are not from the tree."""
+        repository = self.repository or self.tree
+        return outside_modules(
+            self.tree, self.directory, Path(self.fallback), repository, self._earlier
+        )
+
+    def imports(self) -> Imports:
+        """Return the modules of the project that this process has imported."""
+        files = {
+            name: os.path.relpath(path, self.tree)
+            for name, module in sorted(sys.modules.items())
+            for path in paths_of(module)[:1]
+            if path.startswith(f"{self.tree}{os.sep}")
+        }
+        return Imports(str(self.tree), self.outside(), files)
+
+    # ---- Costs that occur once, and errors -------------------------------------------------------
+
+    @contextmanager
+    def counted(self, name: str, case: str = ALL_CASES) -> Iterator[None]:
+        """Add the CPU time of the body to a cost that occurs once.
+
+        Inside another such body it is a part of that one's cost.
+        """
+        if self._counted:
+            yield
+            return
+        self._counted = name, case, _spent_ns()
+        try:
+            yield
+        finally:
+            self.end_count()
+
+    def end_count(self) -> None:
+        """End the body that is counted now, if any: what follows belongs to no cost."""
+        if self._counted:
+            name, case, before_ns = self._counted
+            self.once[name][case] = self.once[name].get(case, 0) + _spent_ns() - before_ns
+            self._counted = None
+
+    def count_imports(self) -> None:
+        """Count the execution of the modules of the tree, with what they import.
+
+        For the rest of this process. All modules are executed by ``exec_module`` of a loader: that
+        of Python's sources, that of compiled modules, and pytest's, which rewrites assertions of
+        tests and conftest.py and is a finder of ``sys.meta_path`` as well.
+        """
+        finder_types: list[Any] = [
+            type(finder) for finder in sys.meta_path if isinstance(finder, Loader)
+        ]
+        for loader_type in (*finder_types, SourceFileLoader, ExtensionFileLoader):
+
+            def execute(
+                loader: Any,
+                module: ModuleType,
+                original: Callable[[Any, ModuleType], None] = loader_type.exec_module,
+            ) -> None:
+                is_own = str(getattr(module, "__file__", "")).startswith(f"{self.tree}{os.sep}")
+                with (
+                    self.importing(is_own=is_own),
+                    self.counted(IMPORT) if is_own else contextlib.nullcontext(),
+                ):
+                    original(loader, module)
+
+            loader_type.exec_module = execute
+
+    @contextmanager
+    def errors_named(self) -> Iterator[None]:
+        """Turn an exception of the body, which runs code of the side, into a SideError."""
+        try:
+            yield
+        except MnistbenchError:  # of the gate: the side has a class of its own with this name
+            raise
+        except Exception as error:  # the side's code may raise anything
+            traceback.print_exc()  # the log of the launch
+            raise SideError(f"{self.name}: {type(error).__name__}: {first_line(error)}") from error
+
+
+def _spent_ns() -> int:
+    """Return the CPU time of this process and of its ended children, in nanoseconds."""
+    return Clock.cpu_ns() + round(1e9 * ended_children_s())
+
+
+# ---- The gate's own copy of mnistbench -----------------------------------------------------------
+
+
+class OwnModules:
+    """The modules of the gate's own copy."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home  # folder that contains this copy
+        self._modules: dict[str, ModuleType] = {}  # empty until they are set aside
+
+    def set_aside(self) -> None:
+        """Remove the gate's modules, so that the side imports its own."""
+        self._modules = self._modules or _imported()
+        for name in _imported():
+            del sys.modules[name]
+
+    def load(self, name: str) -> Any:
+        """Return a module of the gate, also while those of the side are imported."""
+        if not self._modules:
+            return importlib.import_module(name)
+        if name not in self._modules:
+            modules_of_side = _imported()
+            path = list(sys.path)
+            for module in modules_of_side:
+                del sys.modules[module]
+            sys.modules.update(self._modules)
+            sys.path.insert(0, self._home)
+            try:
+                importlib.import_module(name)
+            finally:
+                self._modules = _imported()
+                for module in self._modules:
+                    del sys.modules[module]
+                sys.modules.update(modules_of_side)
+                sys.path[:] = path
+        return self._modules[name]
+
+
+def _imported() -> dict[str, ModuleType]:
+    """Return the imported modules of the package."""
+    return {
+        name: module
+        for name, module in sys.modules.items()
+        if name == PACKAGE or name.startswith(f"{PACKAGE}.")
+    }
