@@ -788,11 +788,12 @@ def spin(ms):
 
 COSTS = """
 import functools
-import resource
 from pathlib import Path
 
 import own
 import pytest
+
+from mnistbench.core.machine import peak_resident_bytes
 
 
 @pytest.fixture(scope="session")
@@ -817,8 +818,7 @@ def test_body(benchmark, alone):
     own.spin(10)
     benchmark(cached)
     own.spin(500)
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    Path("peak_kib").write_text(str(peak_kib))
+    Path("peak").write_text(str(peak_resident_bytes()))
 
 
 def test_setup(benchmark):
@@ -874,7 +874,7 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
         memory = costs[side].pop("resident memory")
         assert 10 * 2**20 < memory["all cases"] < 200 * 2**20  # before the heap is touched
         # 64 MiB of it are touched, because nothing imports arrays.
-        peak = int((tmp_path / side / "peak_kib").read_text()) * 2**10
+        peak = float((tmp_path / side / "peak").read_text())
         assert memory["all cases"] + 2**25 < peak < 300 * 2**20
         assert {name: set(cases) for name, cases in costs[side].items()} == {
             "import": {"all cases"},
