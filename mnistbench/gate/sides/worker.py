@@ -55,10 +55,10 @@ from mnistbench.measuring.timing import Clock
 BUILDS = 2
 
 #: Libraries whose tensors and arrays are blocks of many pages.
-_OF_LARGE_BLOCKS = ("torch", "numpy")
+_LARGE_BLOCK_LIBRARIES = ("torch", "numpy")
 
-#: Bytes of heap that are touched where none of them is imported. To touch TOUCHED_BYTES takes as
-#: long as all else in such a process until it measures (0.2 of 0.5 s).
+#: Bytes of heap that are touched where none of them is imported. TOUCHED_BYTES would take 0.2 s of
+#: CPU time, about as much as all that such a process does before it measures.
 TOUCHED_WITHOUT_ARRAYS_BYTES = 64 * 2**20
 
 #: Seconds between two messages of a case that takes long.
@@ -282,7 +282,7 @@ def _tidy_memory() -> None:
     """
     gc.collect()
     gc.freeze()
-    has_large_blocks = any(library in sys.modules for library in _OF_LARGE_BLOCKS)
+    has_large_blocks = any(library in sys.modules for library in _LARGE_BLOCK_LIBRARIES)
     touch_heap(TOUCHED_BYTES if has_large_blocks else TOUCHED_WITHOUT_ARRAYS_BYTES)
 
 
