@@ -234,10 +234,28 @@ def started(profiler: torch.profiler.profile) -> Iterator[None]:
     torch 2.11 warns at the start that a second cycle would clear the events, but there is only one.
     """
     with contextlib.ExitStack() as stack:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _without_import_of_inductor():
             warnings.filterwarnings("ignore", message=".*Profiler clears events")
             stack.enter_context(profiler)
         yield
+
+
+@contextlib.contextmanager
+def _without_import_of_inductor() -> Iterator[None]:
+    """Make ``torch._inductor`` absent in the body, unless it has been imported before.
+
+    The start of the profiler asks for the attribute to know whether inductor uses CUDA graphs. This
+    imports inductor, which takes nearly as long as the import of torch itself, although no code
+    that was compiled with it can run in the profile.
+    """
+    lazy_modules: set[str] = getattr(torch, "_lazy_modules", set())
+    is_lazy = "_inductor" in lazy_modules
+    lazy_modules.discard("_inductor")
+    try:
+        yield
+    finally:
+        if is_lazy:
+            lazy_modules.add("_inductor")
 
 
 # ---- Marks ---------------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from mnistbench.measuring.torch_import import import_torch
 
 import_torch()  # before all that imports torch: it pins the allocator
 
-import torch._dynamo  # by the constructor of an optimizer  # noqa: E402
-import torch._inductor  # by the start of the profiler  # noqa: E402, F401
+import torch._dynamo  # by the constructor of an optimizer  # noqa: E402, F401
 
 import mnistbench.measuring.profiling  # noqa: E402
 import mnistbench.workloads.workload  # noqa: E402, F401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -189,6 +190,16 @@ def test_cold_table_is_the_first_call_alone(first: bool) -> None:
     assert len(table.iteration_ns) == 1
     assert len(spy.values) == 1
     assert {row.calls for row in table.rows if row.name == "aten::linear"} == {1}
+
+
+def test_a_profile_does_not_import_inductor_which_can_be_imported_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
+    monkeypatch.delitem(vars(torch), "_inductor", raising=False)
+    assert profiling.operations_of(lambda: torch.ones(1)) == (True, False)
+    assert "torch._inductor" not in sys.modules
+    assert hasattr(torch, "_inductor")
 
 
 def test_profiling_starts_from_the_initial_state_of_the_case() -> None:
