@@ -308,6 +308,7 @@ result_of_side({
             "parallel": ["t.py::t"],
             "parameters": {"t.py::t": side},
             "added": 0.1 if side == HEAD else 0.0,
+            "touched_bytes": 64 * 2**20,
             "collects_paths": False,
             "selects": False,
             "folder": "",
