@@ -487,6 +487,7 @@ def test_the_page_lists_the_inputs():
     assert shown == {name: INPUTS[name]["default"] for name in shown}
 
 
+@pytest.mark.versions
 def test_the_workflow_is_short_has_the_base_commit_and_may_comment():
     assert len(WORKFLOW.splitlines()) <= 15
     workflow = yaml.safe_load(WORKFLOW)

@@ -268,6 +268,7 @@ def test_every_report_has_a_schema_of_this_version():
     assert {report for report, _ in GOLDEN} == {"gate", "compare"}
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(("report", "path"), GOLDEN, ids=lambda value: getattr(value, "stem", ""))
 def test_a_golden_file_is_valid(report, path):
     document = json.loads(path.read_text(encoding="utf-8"))

@@ -8,9 +8,8 @@ import scipy.stats
 
 from mnistbench.compare.prediction_interval import prediction_interval
 
-pytestmark = pytest.mark.versions
 
-
+@pytest.mark.versions
 @pytest.mark.parametrize("count", [3, 8, 15, 60])
 @pytest.mark.parametrize("risk", [0.05, 0.05 / 40, 0.05 / 5_000])
 def test_the_interval_is_that_of_students_t_on_logarithms(count, risk):

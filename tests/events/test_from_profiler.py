@@ -27,8 +27,6 @@ from mnistbench.events.model import Trace, steps_of
 from mnistbench.events.table import tables
 from mnistbench.measuring.profiling import MODEL, started
 
-pytestmark = pytest.mark.versions
-
 #: Thread of the forward pass.
 MAIN = 1
 #: Thread of autograd's engine.
@@ -518,6 +516,7 @@ class TestViews:
         assert rows[OUTSIDE, "forward", NO_MODULE].self_device_ns == (0,)
 
 
+@pytest.mark.versions
 def test_real_events_have_the_methods_that_the_fakes_have() -> None:
     profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU])
     with started(profiler):
@@ -756,6 +755,7 @@ def ranges_across_each_other() -> None:
     second.__exit__(None, None, None)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     "body",
     [

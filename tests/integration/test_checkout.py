@@ -11,8 +11,6 @@ import pytest
 import mnistbench
 from mnistbench.core.record import CaseRecord
 
-pytestmark = pytest.mark.versions
-
 REPOSITORY = Path(__file__).parent.parent.parent
 
 
@@ -59,6 +57,7 @@ def test_the_suite_runs_and_attaches_through_the_repositorys_own_conftest(checko
     assert CaseRecord.from_json(benchmark["extra_info"]["mnistbench"]).table("warm").rows
 
 
+@pytest.mark.versions
 def test_every_case_of_the_suite_has_an_id_that_reads_well(checkout):
     collected = run(checkout, "bench", "--collect-only", "-q", "--bench-device=cpu").stdout.split()
     sizes = (1, 16, 64)
@@ -79,12 +78,14 @@ def test_every_case_of_the_suite_has_an_id_that_reads_well(checkout):
     assert {line for line in collected if line.startswith("bench/")} == expected
 
 
+@pytest.mark.versions
 def test_blocking_the_plugin_blocks_it_in_a_checkout_too(checkout):
     done = run(checkout, "bench/test_step.py", "--collect-only", "-q", "-p", "no:mnistbench")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "bench/test_step.py::test_step\n" in done.stdout  # not parametrized
 
 
+@pytest.mark.versions
 def test_the_first_comparison_has_nothing_to_compare_with_and_warns(checkout):
     done = run(checkout, "bench/test_step.py", "--collect-only", "-q", "--benchmark-compare")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,10 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 from projects import run_pytest
-
-pytestmark = pytest.mark.versions
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_model"
 

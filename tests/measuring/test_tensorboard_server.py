@@ -16,8 +16,6 @@ from mnistbench.measuring import tensorboard
 from mnistbench.measuring.tensorboard import Tracker
 from mnistbench.workloads.workload import builtin_workloads
 
-pytestmark = pytest.mark.versions
-
 #: Runs by their directories, each with its own colour.
 RUNS = ["training-lenet5-b32-cpu-digits", "training-lenet5-b64-cpu-digits"]
 SCALARS = {"train/loss", "train/accuracy", "test/loss", "test/accuracy"}
@@ -81,6 +79,7 @@ def listed(address, path, **query):
     return json.loads(get(address, path, **query))
 
 
+@pytest.mark.versions
 def test_runs_are_listed_with_their_curves_images_and_graph(address):
     assert sorted(listed(address, "runs")) == RUNS
     tags = listed(address, "plugin/scalars/tags")

@@ -86,6 +86,7 @@ def sorted_by(panel):
 # ---- Opening -------------------------------------------------------------------------------------
 
 
+@pytest.mark.versions
 def test_a_case_opens_and_closes_by_mouse(opened):
     assert opened.locator(".operations tr").count() == 0  # nothing is drawn before it is asked for
     assert case(opened, STEP).get_attribute("aria-expanded") == "false"

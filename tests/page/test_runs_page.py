@@ -22,8 +22,6 @@ from mnistbench.judging.acceptance import Acceptance
 from mnistbench.page.run_view import STACKED
 from mnistbench.page.runs_page import runs_page
 
-pytestmark = pytest.mark.versions
-
 
 def page_of(*cases, **changes):
     """The page of one run of these cases."""
@@ -68,6 +66,7 @@ def test_references_of_the_page_lead_somewhere():
     assert runs == {section.attributes["id"] for section in root.all("section", class_="run")}
 
 
+@pytest.mark.versions
 def test_the_page(golden):
     text = runs_page(two_runs())
     golden(text[text.index("<main>") : text.index("</main>")] + "</main>\n", "runs_page.html")
@@ -388,6 +387,7 @@ def plain():
     )
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_names_are_shown_as_text(name, plain):
     criteria = Criteria(

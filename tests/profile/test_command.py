@@ -90,7 +90,6 @@ def test_first_calls_and_json(tmp_path):
     )
 
 
-@pytest.mark.versions
 def test_csv_of_a_step_by_module(tmp_path):
     # A process of its own: torch's allocator warns of a step, unless told not to before torch is
     # imported.

@@ -40,7 +40,6 @@ def job(folder: Path, **changes: Any) -> FirstCallJob:
     )
 
 
-@pytest.mark.versions
 def test_only_the_first_iteration_of_a_process_is_cold(tmp_path: Path) -> None:
     with thread_count(1), fork_random(CPU):
         first, later = first_call._calls(job(tmp_path))

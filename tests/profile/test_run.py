@@ -18,8 +18,6 @@ from mnistbench.measuring import profiling
 from mnistbench.profile import ceilings
 from mnistbench.profile.run import profile_case
 
-pytestmark = pytest.mark.versions
-
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,6 +25,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "measured_ceilings", lambda *_: Ceilings(1e9, 1e9, "float32"))
 
 
+@pytest.mark.versions
 def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     state = torch.get_rng_state()
@@ -53,6 +52,7 @@ def test_every_part_is_of_the_same_case(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.versions
 def test_the_trace_is_written_before_another_profiler_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

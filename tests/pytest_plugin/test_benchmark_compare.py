@@ -69,7 +69,6 @@ def command(project, *arguments):
 # ---- The report ----------------------------------------------------------------------------------
 
 
-@pytest.mark.versions
 def test_operations_beneath_the_table_then_loss_and_accuracy(project):
     project.measure_a_step()
     project.run("--benchmark-autosave")
@@ -379,7 +378,6 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
     )
 
 
-@pytest.mark.versions
 def test_workers_of_xdist_measure_nothing_so_the_comparison_is_undecided(project):
     result = project.run(
         "-n2",

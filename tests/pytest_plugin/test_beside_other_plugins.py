@@ -107,7 +107,6 @@ def test_product(benchmark, number, size):
 """
 
 
-@pytest.mark.versions
 def test_cases_in_another_order_are_those_of_the_saved_run(project):
     project.write("test_bench.py", DRAWN)
     project.run_saved("--op-benchmarks", "--benchmark-save=base")
@@ -120,7 +119,6 @@ def test_cases_in_another_order_are_those_of_the_saved_run(project):
     assert all(tables and all(tables) for tables in tables_of_case.values())
 
 
-@pytest.mark.versions
 def test_an_asynchronous_test_runs_beside_benchmarks(project):
     project.append("test_bench.py", "async def test_awaits(_awaited):\n    pass\n")
     project.append("conftest.py", AWAITED)
@@ -158,7 +156,6 @@ def test_hangs(benchmark, function):
 """
 
 
-@pytest.mark.versions
 def test_a_time_limit_in_a_profiled_call_ends_this_case_alone(project):
     project.write("test_bench.py", HANGS + BOTH)
     result, saved = project.run_saved("-p", "timeout")

@@ -62,7 +62,6 @@ def test_a_record_is_kept_with_a_note_if_the_attach_hook_fails(project, body, no
     )
 
 
-@pytest.mark.versions
 def test_a_graph_that_cannot_be_traced_costs_a_line_and_not_the_curve(project):
     project.measure_a_step()
     project.append(

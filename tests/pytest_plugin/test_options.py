@@ -55,7 +55,6 @@ def test_missing_mnist_is_one_line_with_the_three_ways_out(project):
     )
 
 
-@pytest.mark.versions
 def test_options_decide_what_is_measured(project):
     _, saved = project.run_saved(
         "--bench-batch-size=2,3",
@@ -134,7 +133,6 @@ def test_a_model_is_compiled(project):
     assert any(name.startswith("Torch-Compiled Region") for name in names)
 
 
-@pytest.mark.versions
 def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):
     project.write(
         "test_bench.py",

@@ -8,8 +8,6 @@ from projects import only_record, records
 
 from mnistbench.core.record import MAX_POINTS, CaseRecord
 
-pytestmark = pytest.mark.versions
-
 MIXED = """
 import time
 
@@ -25,6 +23,7 @@ def test_plain(benchmark):
 """
 
 
+@pytest.mark.versions
 def test_a_record_carries_tables_scalars_and_identity(project):
     project.write("test_bench.py", MIXED)
     result, saved = project.run_saved("--bench-tensorboard=.benchmarks/tensorboard")
@@ -106,6 +105,7 @@ def test_a_benchmark_that_is_not_ours_is_left_as_it_was_and_so_is_machine_info(p
     assert "environment" not in step["extra_info"]["mnistbench"]
 
 
+@pytest.mark.versions
 def test_pytest_benchmarks_own_commands_read_our_files(project):
     assert (
         project.run("--benchmark-save=one", "--bench-tensorboard=.benchmarks/tensorboard").ret == 0
@@ -124,6 +124,7 @@ def test_pytest_benchmarks_own_commands_read_our_files(project):
     assert list(project.path.glob("plot*.svg"))
 
 
+@pytest.mark.versions
 def test_pytest_benchmarks_options_work_on_our_cases(project):
     result = project.run(
         "--benchmark-histogram=plot", "--benchmark-cprofile=tottime", "--benchmark-cprofile-top=3"

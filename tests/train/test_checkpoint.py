@@ -30,7 +30,7 @@ from mnistbench.train.run import run
 from mnistbench.workloads.adadelta import Adadelta
 from mnistbench.workloads.rewrite import fast_model
 
-pytestmark = [pytest.mark.versions, pytest.mark.usefixtures("known_machine")]
+pytestmark = pytest.mark.usefixtures("known_machine")
 
 SETTINGS = Settings(
     model="tiny",
@@ -89,6 +89,7 @@ def reached(result: Result) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("step", ["reference", "fast"])
 def test_an_interrupted_run_continues_with_the_same_losses(step: str, tmp_path: Path) -> None:
     settings = dataclasses.replace(SETTINGS, step=step)
@@ -122,6 +123,7 @@ def test_an_interrupted_run_continues_with_the_same_losses(step: str, tmp_path: 
     )
 
 
+@pytest.mark.versions
 def test_tensorboard_shows_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # TensorBoard reads files of one second in the order of a number of the process without leading
     # zeros: .9 comes after .10.
@@ -175,6 +177,7 @@ def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 half a zip"])
 def test_a_damaged_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT).write_bytes(content)
@@ -185,6 +188,7 @@ def test_a_damaged_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None
         load(tmp_path)
 
 
+@pytest.mark.versions
 def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
     values = torch.load(tmp_path / CHECKPOINT, weights_only=True)

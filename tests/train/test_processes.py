@@ -15,8 +15,6 @@ from torch_builders import read_back, scalars_in
 from mnistbench.core.machine import PINNED
 from mnistbench.workloads.workload import LeNet5
 
-pytestmark = pytest.mark.versions
-
 SMALL = (
     "--dataset",
     "digits",
@@ -30,6 +28,7 @@ SMALL = (
 )
 
 
+@pytest.mark.versions
 def test_an_epoch_into_a_log(tmp_path):
     # A process of its own: torch reads how much it may warn when it is imported.
     command = [

@@ -49,7 +49,7 @@ def result_in(directory: Path) -> dict[str, Any]:
     ("world_size", "batch_size", "step"),
     # 1,437 samples: of the last batch of 1 sample, two of three ranks have none.
     [
-        pytest.param(2, 256, "reference", marks=pytest.mark.versions),
+        (2, 256, "reference"),
         pytest.param(3, 359, "fast", marks=pytest.mark.thorough),
     ],
 )
@@ -154,7 +154,6 @@ def end_after(fault: str, tmp_path: Path) -> list[subprocess.CompletedProcess[st
     return wait(ranks)
 
 
-@pytest.mark.versions
 @pytest.mark.parametrize(
     ("error", "shown", "recorded"),
     [
@@ -166,7 +165,9 @@ def end_after(fault: str, tmp_path: Path) -> list[subprocess.CompletedProcess[st
             "mnistbench: rank 1 of 2: memory of cpu does not suffice for batches of 64",
             "UsageError: memory of cpu does not suffice for batches of 64",
         ),
-        ('ValueError("odd")', "ValueError: odd", "ValueError: odd"),
+        pytest.param(
+            'ValueError("odd")', "ValueError: odd", "ValueError: odd", marks=pytest.mark.versions
+        ),
     ],
 )
 def test_a_rank_that_raises_ends_all_and_records_its_error_for_torchrun(
@@ -228,7 +229,6 @@ def _process_of_rank(rank: int, launcher: int) -> int:
     raise AssertionError("no such rank")
 
 
-@pytest.mark.versions
 def test_an_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
     [rank] = wait(start(2, *SMALL, "--lr", "no", cwd=tmp_path, modules=("mnistbench",)))
     assert rank.returncode == 2
@@ -245,7 +245,6 @@ def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(
     assert all_modules == torch_modules
 
 
-@pytest.mark.versions
 def test_an_interrupt_of_all_ranks_keeps_what_was_trained(tmp_path: Path) -> None:
     ranks = start(2, *SMALL, "--epochs", "1000", "--output", "run", cwd=tmp_path)
     until = time.monotonic() + 60

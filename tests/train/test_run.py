@@ -44,7 +44,7 @@ from mnistbench.train.result import (
 from mnistbench.train.run import run
 from mnistbench.workloads.workload import workload_of_ranks
 
-pytestmark = [pytest.mark.versions, pytest.mark.usefixtures("known_machine")]
+pytestmark = pytest.mark.usefixtures("known_machine")
 
 #: 20 training samples at batch 6: batches of 6, 6, 6 and 2; 12 test samples at batch 5: 5, 5 and 2.
 SETTINGS = Settings(
@@ -152,6 +152,7 @@ def test_the_same_settings_give_the_same_losses_with_and_without_a_directory(
     assert losses(trained()) != losses(trained(dtype="bfloat16"))
 
 
+@pytest.mark.versions
 def test_random_generators_and_threads_are_restored() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -161,6 +162,7 @@ def test_random_generators_and_threads_are_restored() -> None:
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.versions
 def test_training_is_the_same_as_in_pytorch_examples() -> None:
     """Adadelta, StepLR after each epoch, the mean loss of a batch.
 
@@ -199,6 +201,7 @@ def test_training_is_the_same_as_in_pytorch_examples() -> None:
     assert [epoch.test_loss for epoch in result.epochs] == pytest.approx(tests, rel=1e-5)
 
 
+@pytest.mark.versions
 def test_the_learning_rate_of_a_recipe_rises_and_falls_over_all_epochs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -294,6 +297,7 @@ def test_another_error_is_raised_unchanged() -> None:
         run(SETTINGS, workload=dataclasses.replace(WORKLOAD, loss=loss))
 
 
+@pytest.mark.versions
 def test_a_loss_that_is_not_finite_is_none_and_the_run_continues(tmp_path: Path) -> None:
     def loss(output: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.nll_loss(output, targets) * float("nan")
@@ -315,6 +319,7 @@ def test_without_a_directory_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.versions
 def test_tensorboard_has_what_the_result_has(tmp_path: Path) -> None:
     heard = Heard()
     result = trained(tmp_path, heard)
@@ -344,6 +349,7 @@ def test_tensorboard_has_what_the_result_has(tmp_path: Path) -> None:
     assert result.scalars.directory == str(tmp_path)
 
 
+@pytest.mark.versions
 def test_images_graph_and_what_was_misclassified(tmp_path: Path) -> None:
     result = trained(tmp_path, save_model=True)
     reader = read_back(tmp_path)
@@ -379,6 +385,7 @@ def outputs_of(directory: Path) -> tuple[Tensor, Tensor]:
         return model.eval()(inputs), targets
 
 
+@pytest.mark.versions
 def test_a_text_is_written_if_nothing_was_misclassified(tmp_path: Path) -> None:
     class Right(nn.Module):
         """Knows the labels.
@@ -433,6 +440,7 @@ def test_metrics_have_every_point_and_test(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.versions
 def test_weights_are_those_that_were_tested(tmp_path: Path) -> None:
     result = trained(tmp_path, save_model=True)
     output, targets = outputs_of(tmp_path)
@@ -441,6 +449,7 @@ def test_weights_are_those_that_were_tested(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.versions
 def test_the_trace_and_the_operations_are_of_training_steps(tmp_path: Path) -> None:
     result = trained(tmp_path, profile=True)
     events = json.loads(gzip.decompress((tmp_path / TRACE).read_bytes()))["traceEvents"]
@@ -494,6 +503,7 @@ def test_a_run_stopped_in_a_later_epoch_keeps_the_tests_before(tmp_path: Path) -
     assert result.outcome == INTERRUPTED
 
 
+@pytest.mark.versions
 def test_the_device_is_synchronized_once_per_log_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading a number of a tensor is what waits.
 

@@ -29,9 +29,6 @@ from mnistbench.core.errors import DataError, UsageError
 from mnistbench.workloads import data
 from mnistbench.workloads.data import Dataset, Split, load
 
-pytestmark = pytest.mark.versions
-
-
 Files = dict[str, bytes]
 TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS = data._MNIST_FILES
 
@@ -120,6 +117,7 @@ def digits() -> Dataset:
     return load("digits")
 
 
+@pytest.mark.versions
 class TestDigits:
     def test_sizes_shapes_and_types(self, digits: Dataset) -> None:
         assert digits.name == "digits"
@@ -334,6 +332,7 @@ class TestEpoch:
         assert devices == ["meta"] * 3
 
 
+@pytest.mark.versions
 class TestDataRoot:
     @pytest.fixture(autouse=True)
     def _cache(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,6 +365,7 @@ def check_tiny(mnist: Dataset) -> None:
         assert (split.labels.tolist(), split.labels.dtype) == (labels, torch.int64)
 
 
+@pytest.mark.versions
 @pytest.mark.usefixtures("tiny")
 class TestReadMnist:
     @pytest.mark.parametrize("write", [write_raw, write_gz])
@@ -662,6 +662,7 @@ class SilentHandler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.versions
 class TestTorchvisionDownload:
     """torchvision's own downloader, with a server on this machine in place of the network."""
 

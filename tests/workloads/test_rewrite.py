@@ -25,8 +25,6 @@ from mnistbench.workloads.rewrite import fast_model
 from mnistbench.workloads.step import Step
 from mnistbench.workloads.workload import ConvNet, LeNet5
 
-pytestmark = pytest.mark.versions
-
 MODELS = pytest.mark.parametrize("make_model", [ConvNet, LeNet5])
 
 
@@ -102,6 +100,7 @@ def test_steps_have_the_losses_of_the_reference(
         assert reference[-1] < 0.5 * reference[0]
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("batch_size", [1, 5])
 @MODELS
@@ -140,6 +139,7 @@ def test_every_gradient_is_that_of_the_reference(
         )
 
 
+@pytest.mark.versions
 @MODELS
 def test_testing_gives_the_outputs_of_the_reference(make_model: type[nn.Sequential]) -> None:
     model = make_model().eval()
@@ -162,6 +162,7 @@ def test_parameters_are_shared_and_names_stay() -> None:
     assert len(fast[:3]) == 3
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     "modules",
     [
@@ -214,6 +215,7 @@ def test_modules_of_other_kinds_are_computed_as_they_are(modules: tuple[nn.Modul
         torch.testing.assert_close(mine.grad, theirs.grad)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("kernel_size", "padding", "bias"), [(3, 0, True), ((2, 4), (1, 2), False)]
 )
@@ -256,6 +258,7 @@ def test_a_model_of_another_kind_is_refused() -> None:
         fast_model(nn.Linear(2, 2))
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("size", "image", "bias"), [(2, (8, 9), True), ((1, 3), (3, 8), False), (20, (22, 22), True)]
 )
@@ -321,6 +324,7 @@ def test_dropout_after_pooling_has_its_probability(ps: tuple[float, ...], batch_
     assert model.eval()(images).eq(1).all()
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     "pool",
     [nn.MaxPool2d((2,)), nn.MaxPool2d(2, (2, 2)), nn.MaxPool2d(7), nn.MaxPool2d((1, 7))],
@@ -364,6 +368,7 @@ def test_modes_are_those_of_the_model() -> None:
     assert torch.equal(fast(images), fast(images))
 
 
+@pytest.mark.versions
 def test_a_gradient_of_gradients_is_refused() -> None:
     model = fast_model(LeNet5())
     images = torch.randn(2, 1, 28, 28, requires_grad=True)
@@ -372,6 +377,7 @@ def test_a_gradient_of_gradients_is_refused() -> None:
         gradient.sum().backward()
 
 
+@pytest.mark.versions
 def test_indices_are_freed_by_the_backward_pass() -> None:
     def n_indices() -> int:
         tensors = [
@@ -386,6 +392,7 @@ def test_indices_are_freed_by_the_backward_pass() -> None:
     assert not n_indices()
 
 
+@pytest.mark.versions
 def test_one_image_in_bfloat16() -> None:
     plain = nn.Sequential(
         nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3)
@@ -416,6 +423,7 @@ def test_other_shapes_are_left_to_the_modules(wrong: str) -> None:
             model(image)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_not_a_number_is_seen(batch_size: int, sign: int) -> None:
@@ -432,6 +440,7 @@ def test_not_a_number_is_seen(batch_size: int, sign: int) -> None:
     assert model(images).isnan().any(dim=1).tolist() == [True, False][:batch_size]
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("n_hidden", [1, 7])  # one row is in the same order as one column
 def test_single_images_among_batches(loops: str, n_hidden: int) -> None:
     """The order of the weights in memory changes with the batch.

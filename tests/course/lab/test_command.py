@@ -95,7 +95,6 @@ def measured(tmp_path_factory):
     monkeypatch.undo()
 
 
-@pytest.mark.versions
 def test_every_file_that_the_report_names_is_there(measured):
     directory, _ = measured
     report = (directory / "report.md").read_text(encoding="utf-8")
@@ -111,7 +110,6 @@ def test_every_file_that_the_report_names_is_there(measured):
     )
 
 
-@pytest.mark.versions
 def test_every_number_of_a_real_report_can_be_computed_again_from_its_files(measured):
     directory, _ = measured
 
@@ -125,7 +123,6 @@ def test_every_number_of_a_real_report_can_be_computed_again_from_its_files(meas
         assert recomputed(number, rows) == pytest.approx(float(number["value"]), rel=1e-9)
 
 
-@pytest.mark.versions
 def test_a_real_lab_has_all_measurements(measured):
     _, findings = measured
     [run] = findings.trainings
@@ -156,7 +153,6 @@ def test_a_real_lab_has_all_measurements(measured):
     assert findings.ceilings["cpu"].flops_per_s > 0
 
 
-@pytest.mark.versions
 def test_a_real_lab_answers_the_questions(measured):
     directory, findings = measured
     with (directory / "tables" / "predictions.csv").open(encoding="utf-8", newline="") as stream:

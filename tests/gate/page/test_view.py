@@ -22,8 +22,6 @@ from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 
-pytestmark = pytest.mark.versions
-
 
 def page_of(verdict):
     return read(gate_page(verdict))
@@ -76,6 +74,7 @@ def test_the_page_is_one_file_whose_references_lead_somewhere(scenes, scene):
     check_references(root)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("scene", ["regressed", "inconclusive"])
 def test_the_page(golden, scenes, scene):
     text = gate_page(scenes[scene])

@@ -49,6 +49,7 @@ def step():
 # ---- Rows ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.versions
 def test_calls_of_forward_and_backward_are_tied_to_their_module(step):
     wanted = {
         ("aten::addmm", "forward", "hidden"),
@@ -67,6 +68,7 @@ def test_calls_of_forward_and_backward_are_tied_to_their_module(step):
     assert sorted(shapes["aten::mm", "backward", "out"]) == sorted([input_shapes, weight_shapes])
 
 
+@pytest.mark.versions
 def test_every_row_of_operations_of_the_table_is_found_or_has_a_reason(step):
     keys = {row.key for row in profile(step, iterations=1).rows}
     rows = capture(step, marked(step), keys)

@@ -362,6 +362,7 @@ def test_values_of_a_tensor_that_is_changed_are_restored(profiled, timing, repro
     assert (changed == 2).all()
 
 
+@pytest.mark.versions
 def test_the_part_of_an_operation_is_timed_by_its_name(reproduced):
     _, text, _ = reproduced(
         RUNS["aten::mkldnn_convolution"], "aten::mkldnn_convolution", profiled=True
@@ -407,6 +408,7 @@ def test_on_an_accelerator_calls_are_repeated():
     assert "prepare" not in text
 
 
+@pytest.mark.versions
 def test_an_operation_as_a_whole_is_timed_by_the_timer_of_torch(reproduced):
     large = torch.randn(300, 300)
     _, text, row = reproduced(lambda: large @ large, "aten::mm")

@@ -12,8 +12,6 @@ import scipy.stats
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.permutation import LEVEL, directed_test, simultaneous_bounds
 
-pytestmark = pytest.mark.versions
-
 SEED = 7
 MIXED = ["iteration", "operation", "iteration", "operation", "operation"]
 
@@ -91,6 +89,7 @@ def drawn(quantities, launches, seed, *, common=0.5, mean=0.0):
     return mean + 0.02 * (math.sqrt(common) * shared + math.sqrt(1 - common) * alone)
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("launches", [4, 6, 8])
 @pytest.mark.parametrize(("mean", "seed"), [(0.0, 1), (0.02, 2), (-0.03, 3)])
 def test_p_values_are_those_of_all_exchanges_one_by_one(launches, mean, seed):
@@ -101,6 +100,7 @@ def test_p_values_are_those_of_all_exchanges_one_by_one(launches, mean, seed):
         assert p_values == pytest.approx(by_brute_force(logs, MIXED, signs))
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(("mean", "seed"), [(0.0, 1), (0.01, 2), (0.02, 3), (-0.02, 4)])
 def test_of_a_single_quantity_they_are_those_of_scipy(mean, seed):
     [row] = logs = drawn(1, 10, seed, mean=mean)
@@ -124,6 +124,7 @@ def test_of_a_single_quantity_they_are_those_of_scipy(mean, seed):
     )
 
 
+@pytest.mark.versions
 def test_random_exchanges_are_close_to_all_of_them(monkeypatch):
     logs = drawn(4, 14, 5, mean=0.008)
     kinds = MIXED[:4]
@@ -239,6 +240,7 @@ def test_the_bounds_hold_the_truth_all_together(quantities, launches):
     assert checked / sets <= 0.99
 
 
+@pytest.mark.versions
 def test_bounds_contain_the_estimate_and_hardly_differ_on_either_side_of_it():
     logs = drawn(7, 9, 1, mean=0.1)
     low, high = simultaneous_bounds(logs, SEED)

@@ -22,7 +22,6 @@ from mnistbench.measuring import environment
 from mnistbench.train.scale import command
 
 
-@pytest.mark.versions
 def test_one_and_two_ranks(tmp_path: Path) -> None:
     small = (
         "--model",
@@ -178,7 +177,6 @@ def test_a_launch_that_fails_is_one_line(
     assert str(error.value) == reason
 
 
-@pytest.mark.versions
 def test_termination_ends_all_ranks(tmp_path: Path) -> None:
     starting = [
         sys.executable,

@@ -64,7 +64,6 @@ def test_eager_execution_of_the_expression_moves_three_tensors_for_each_operatio
     assert eager.moved_bytes == 4 * 3 * N_BYTES
 
 
-@pytest.mark.versions
 def test_a_training_step_is_one_graph_with_its_loss():
     step_program = program(Settings(program="lenet5", batch_size=2))
     traced, left_out = graphs(step_program)

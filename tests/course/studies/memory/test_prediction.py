@@ -204,7 +204,6 @@ def test_only_a_convolution_needs_more_memory_than_is_predicted(study):
     assert (below, far) == ({}, {})
 
 
-@pytest.mark.versions
 def test_layers_add_up_to_what_is_held(study):
     for case in study.cases:
         batch = case.batch_size * (28 * 28 * 4 + (8 if case.phase == "step" else 0))
