@@ -23,6 +23,7 @@ from kineto_builders import OPERATION, RANGE, KinetoEvent, fields, profiled
 from real_traces import analysed, linked, needs_traces
 from torch.autograd import DeviceType
 
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.events.analysis import timelines
 from mnistbench.events.model import KERNEL, steps_of
@@ -49,6 +50,13 @@ COPIES = {
     "mi300_bert_small": 2_404,
     "mi300_qwen_0.5b": 760,
 }
+
+
+@pytest.fixture(autouse=True)
+def without_garbage_collection():
+    """Millions of objects, and no cycles among them, would be searched again and again."""
+    with gc_paused():
+        yield
 
 
 @functools.lru_cache(maxsize=1)
