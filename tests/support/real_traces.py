@@ -46,6 +46,11 @@ def analysed(name):
         return analysis.analyse(path(name), counts_work=True)
 
 
+def analysed_file(file):
+    """The same of its file, in place of :func:`analysis.analyse`."""
+    return analysed(file.name.removesuffix(".json.gz"))
+
+
 ALL = (
     "a100_alexnet_training",
     "a100_triton_kernel",
