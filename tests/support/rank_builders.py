@@ -12,10 +12,8 @@ from pathlib import Path
 
 import forks
 
-#: torchrun with two ranks, which keeps its logs where it runs; the module and its arguments follow.
+#: torchrun with two ranks, which keeps its logs where it runs; a module and its arguments follow.
 TORCHRUN = (
-    sys.executable,
-    "-m",
     "torch.distributed.run",
     "--standalone",
     "--nproc-per-node",
