@@ -274,7 +274,6 @@ def test_folder(benchmark, tmp_path):
     benchmark(int)
 """
 
-
 SKIPPED = """
 import pytest
 
@@ -682,7 +681,6 @@ def test_without_pytest_codspeed_a_mark_alone_makes_no_case(suite):
 
 # ---- Options of plug-ins -------------------------------------------------------------------------
 
-
 #: As pytest-codspeed registers itself.
 CODSPEED = """
 from types import SimpleNamespace
@@ -749,7 +747,6 @@ def test_with_the_fixture(benchmark):
 def test_that_is_not_measured():
     raise ValueError
 """
-
 
 READING = """
 import subprocess
@@ -825,9 +822,8 @@ def test_a_test_has_the_attributes_of_pytest_benchmark_and_an_empty_input(config
     assert not list((configured.folder / HEAD).rglob(".pytest_cache"))
 
 
-#: pytest-xdist and pytest-cov are among the dependencies of the tests.
 def test_options_of_other_plugins_do_not_matter(tmp_path, monkeypatch):
-    monkeypatch.delenv(ADDOPTS)
+    monkeypatch.delenv(ADDOPTS)  # so that pytest-xdist and pytest-cov are loaded
     ini = "addopts = -n2 --cov=. --cov-fail-under=100\n"
     plan = planned(tmp_path, {"test_own.py": TESTS}, ini)
     arguments = ("--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")
@@ -838,7 +834,6 @@ def test_options_of_other_plugins_do_not_matter(tmp_path, monkeypatch):
 
 
 # ---- Other projects ------------------------------------------------------------------------------
-
 
 #: Files of a suite in which each test depends on others, by its test: "shared" is for all of its
 #: folder.
