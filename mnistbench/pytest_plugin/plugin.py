@@ -150,12 +150,19 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     session = config.stash[SESSION]
     if not session.measures_workloads or session.usage_error or config.option.collectonly:
         return None  # pytest calls this even if the check above raised
-    if config.hook.pytest_mnistbench_take_case.get_hookimpls():
-        # The cases are measured elsewhere, maybe without the packages that describe the machine.
+    if _takes_cases(config):
         return None
     from mnistbench.pytest_plugin.terminal_summary import session_line
 
     return session_line(session.environment, session.options.dataset, session.devices)
+
+
+def _takes_cases(config: pytest.Config) -> bool:
+    """Whether a hook measures the cases in place of the fixture.
+
+    The packages that describe the machine and the operations may be absent then.
+    """
+    return bool(config.hook.pytest_mnistbench_take_case.get_hookimpls())
 
 
 # ---- One case ------------------------------------------------------------------------------------
@@ -215,6 +222,7 @@ def pytest_fixture_setup(
         fixturedef.argname == "benchmark"
         and FIXTURE not in request.node.fixturenames
         and (session.options.op_benchmarks or request.node.get_closest_marker(MARK))
+        and not _takes_cases(request.config)
     ):
         from mnistbench.pytest_plugin.plain_tests import attach_operations
 

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib.metadata
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -31,6 +32,10 @@ from mnistbench.measuring.timing import Clock
 #: Measured if the user names no tests: the cases of this phase.
 DEFAULT_PHASE = "step"
 
+#: The fixture of workloads in a file of tests. The mark of the same name is for plain tests, which
+#: need not import torch.
+_USES_FIXTURE = re.compile(rb"(?<!mark\.)\b%s\b" % FIXTURE.encode())
+
 
 def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     """Send the arguments that select the cases, then the listing of the side.
@@ -48,7 +53,9 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     side.plugins.append(follower)
     side.importing = follower.importing
     if any(
-        FIXTURE.encode() in path.read_bytes() for path in side.tree.rglob("*.py") if path.is_file()
+        _USES_FIXTURE.search(path.read_bytes())
+        for path in side.tree.rglob("*.py")
+        if path.is_file()
     ):
         side.import_torch()
         refuse_old_torch(side.name)

@@ -1301,6 +1301,9 @@ def test_a_plain_test_needs_no_plug_in_of_this_package(listings_with_variables):
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):
     python = linked_environment(tmp_path / "bare", "pytest")
+    # Nothing describes its operations or functions there.
+    marked = "import pytest\n\npytestmark = pytest.mark.op_benchmark\n"
+    write(plan, {"test_own.py": TESTS + marked})
     plan = replace(
         plan,
         pythons={BASE: python, HEAD: sys.executable},
