@@ -27,7 +27,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 _PRELOADED = (
     "torch torch._dynamo torch.utils.data torch.utils.tensorboard torchvision tensorboard "
     "scipy.stats sklearn.datasets PIL.Image tqdm tabulate jinja2 cpuinfo msgspec "
-    "_pytest.config _pytest.doctest _pytest.junitxml _pytest.pytester _pytest.unittest"
+    "_pytest.assertion.rewrite _pytest.doctest _pytest.logging _pytest.pytester _pytest.unittest"
 )
 _FORKS.set_forkserver_preload(_PRELOADED.split())
 
