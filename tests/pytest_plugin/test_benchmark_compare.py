@@ -378,25 +378,6 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
     )
 
 
-def test_workers_of_xdist_measure_nothing_so_the_comparison_is_undecided(project):
-    result = project.run(
-        "-n2",
-        "-p",
-        "xdist",
-        "-W",
-        "ignore",
-        "--bench-batch-size=2,4",
-        "--benchmark-compare",
-        "--op-fail=10%",
-    )
-    result.assert_outcomes(passed=2)
-    assert result.ret == EXIT_UNJUDGED
-    result.stdout.fnmatch_lines(
-        ["missing: no benchmark ran: * pytest-xdist; run without -n", "thresholds: inconclusive: 1"]
-    )
-    result.stdout.no_fnmatch_line("*mnistbench: operations -*")
-
-
 def test_cases_with_other_threads_are_not_judged(project):
     project.save_base()
     result = project.run("--benchmark-compare", "--op-fail=10%", "--bench-threads=2")

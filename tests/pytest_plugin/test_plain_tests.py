@@ -251,20 +251,16 @@ def pytest_unconfigure():
 """
 
 
-def test_a_suite_without_torch_does_not_import_it_and_its_runs_can_be_read(plain_suite):
+def test_a_suite_without_torch_does_not_import_it_and_is_compared_function_by_function(plain_suite):
     plain_suite.write("conftest.py", NOT_IMPORTED.format(module="torch"))
-    done = without_torch(plain_suite, "--op-benchmarks", "--benchmark-json=saved.json")
+    options = ("--benchmark-autosave", "--benchmark-json=saved.json")
+    done = without_torch(plain_suite, "--op-benchmarks", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     saved = json.loads((plain_suite.path / "saved.json").read_text())
     run = Run.from_json(saved, "saved.json")
     assert not {"torch", "torchvision", "blas"} & run.environment.keys()
     assert run.environment["python"] == platform.python_version()
 
-
-def test_a_suite_without_torch_is_compared_function_by_function(plain_suite):
-    plain_suite.write("conftest.py", NOT_IMPORTED.format(module="torch"))
-    saved = without_torch(plain_suite, "--op-benchmarks", "--benchmark-autosave")
-    assert saved.returncode == 0, saved.stdout + saved.stderr
     slower = PARSER.replace("self.word(part) for", "self.word(self.word(part)) for")
     plain_suite.write("parser_of_words.py", slower)
     compared = without_torch(plain_suite, "--op-benchmarks", "--benchmark-compare")

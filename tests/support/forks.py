@@ -4,6 +4,7 @@ As isolated as processes, without the seconds of the import.
 """
 
 import atexit
+import functools
 import gc
 import multiprocessing
 import os
@@ -18,14 +19,23 @@ import termios
 import warnings
 from pathlib import Path
 
+import cpuinfo
+
 _FORKS = multiprocessing.get_context("forkserver")
-#: What takes long to import. No pytest plug-in: pytest warns of plug-ins that it cannot rewrite
-#: because they are imported.
+#: What takes long to import. No plug-in of pytest: pytest warns of plug-ins that it cannot rewrite
+#: because they are imported. Nor pytest itself: a test shows that a command does not import it.
 _PRELOADED = (
     "torch torch._dynamo torch.utils.data torch.utils.tensorboard torchvision tensorboard "
-    "scipy.stats sklearn.datasets PIL.Image tqdm tabulate jinja2 _pytest.config"
+    "scipy.stats sklearn.datasets PIL.Image tqdm tabulate jinja2 cpuinfo msgspec "
+    "_pytest.assertion.rewrite _pytest.doctest _pytest.logging _pytest.pytester _pytest.unittest"
 )
 _FORKS.set_forkserver_preload(_PRELOADED.split())
+
+
+@functools.cache
+def _cpu_info():
+    """What pytest-benchmark asks for each file that it saves; it takes 0.2 s and a process."""
+    return cpuinfo.get_cpu_info()
 
 
 class Fork:
@@ -39,7 +49,14 @@ class Fork:
         self._args = [module, *map(str, arguments)]
         self._streams = [terminal or str(Path(self._folder.name, name)) for name in ("out", "err")]
         environment = dict(os.environ if env is None else env)
-        started = (self._args, str(cwd or Path.cwd()), environment, self._streams, errors)
+        started = (
+            self._args,
+            str(cwd or Path.cwd()),
+            environment,
+            self._streams,
+            errors,
+            _cpu_info(),
+        )
         self._process = _FORKS.Process(target=_main, args=started)
         self._process.start()
 
@@ -95,7 +112,7 @@ def run_on_terminal(module, *arguments, columns, interrupt_at=None, **options):
     return process.wait().returncode, printed.decode("utf-8", "replace")
 
 
-def _main(arguments, cwd, environment, paths, errors):
+def _main(arguments, cwd, environment, paths, errors, cpu_info):
     gc.freeze()  # the program's garbage collections do not go through all of torch
     for number, (name, path) in enumerate(zip(("stdout", "stderr"), paths, strict=True), start=1):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -110,6 +127,7 @@ def _main(arguments, cwd, environment, paths, errors):
     os.chdir(cwd)
     sys.path.insert(0, cwd)
     sys.argv[:] = arguments
+    cpuinfo.get_cpu_info = lambda: dict(cpu_info)
     if errors:
         warnings.simplefilter("error")
     try:

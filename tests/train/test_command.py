@@ -230,7 +230,12 @@ def begun(here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     return here / "run"
 
 
-def test_a_run_continues_with_its_options(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_continues_with_its_options_and_others_are_refused(
+    begun: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as machine:
+        machine.setattr("mnistbench.measuring.environment.accelerators", lambda: ["mps"])
+        check_refusals(begun, capsys)
     assert cli.main(["train", "--resume", "run", "--epochs", "2", "--lr", "0.5"]) == 0
     title, continuing, *_ = capsys.readouterr().out.splitlines()
     assert title.startswith(
@@ -240,11 +245,9 @@ def test_a_run_continues_with_its_options(begun: Path, capsys: pytest.CaptureFix
     assert {path.name for path in begun.iterdir()} >= {CHECKPOINT, METRICS, RESULT}
 
 
-def test_options_that_would_change_a_run_are_refused(
-    begun: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def check_refusals(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Check that options which would change a run are refused, and leave its files as they are."""
     before = {path.name: path.read_bytes() for path in begun.iterdir()}
-    monkeypatch.setattr("mnistbench.measuring.environment.accelerators", lambda: ["mps"])
     for arguments, problem in {
         (): "--resume: run has 1 epoch already; give more with --epochs",
         (
@@ -388,22 +391,15 @@ def test_each_run_has_its_own_directory_and_the_end_lists_its_files(
     )
 
 
-def test_a_named_directory_is_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        cli.main(["train", *SMALL, "--lr", "1e30", "--dry-run", "--output", "my runs/first"]) == 0
-    )
+def test_a_named_directory_is_made_and_training_that_diverged_is_reported(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", *SMALL, "--lr", "1e30", "--output", "my runs/first"]) == 0
     out = capsys.readouterr().out
     assert "TensorBoard: tensorboard --logdir 'my runs/first'\n" in out
     assert not (here / "my runs" / "first" / WEIGHTS).exists()  # --save-model was not given
     assert not (here / "runs").exists()
-
-
-def test_training_that_diverged_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["train", *SMALL, "--lr", "1e30"]) == 0
-    assert (
-        "the loss is not a number: training diverged; a smaller --lr than 1e+30 may not"
-        in capsys.readouterr().out
-    )
+    assert "the loss is not a number: training diverged; a smaller --lr than 1e+30 may not" in out
 
 
 def test_an_interrupt_ends_with_130(

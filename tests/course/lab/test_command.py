@@ -36,10 +36,10 @@ def measured(tmp_path_factory):
     from mnistbench.measuring.environment import read
 
     class Small(Measures):
-        block_s = 0.1
+        block_s = 0.02
         least = 8
         most = 16
-        epoch_s = 0.1
+        epoch_s = 0.02
         epochs = 1
         profiled_iterations = 2
         interrupted = True

@@ -31,6 +31,12 @@ def saved_figures(monkeypatch):
     return figures_by_name
 
 
+@pytest.fixture
+def _unwritten(monkeypatch):
+    """Figures are drawn into no file, where their names and lines are of interest alone."""
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+
+
 @pytest.mark.versions
 def test_every_figure_is_drawn_as_svg_and_png(tmp_path):
     drawing = Figures(tmp_path, Texts("en"))
@@ -94,6 +100,7 @@ def test_what_is_missing_is_not_drawn(tmp_path):
     drawing.draw(dataclasses.replace(empty, trainings=(broken,)), sheets_of(empty))
 
 
+@pytest.mark.usefixtures("_unwritten")
 def test_a_host_s_table_is_no_picture_of_an_accelerator(tmp_path):
     drawing = Figures(tmp_path, Texts("en"))
     findings = without_device_view(cluster())
@@ -135,6 +142,7 @@ def test_a_font_that_was_installed_since_is_found(monkeypatch, tmp_path):
     assert chinese_font() == "DejaVu Sans"
 
 
+@pytest.mark.usefixtures("_unwritten")
 def test_the_numbers_of_a_figure_are_those_of_the_findings(tmp_path, saved_figures):
     """The graph's texts are drawn as paths; what went in is read off the axes instead."""
     findings = laptop()

@@ -6,6 +6,7 @@ import pytest
 
 from mnistbench import cli
 from mnistbench.core.roofline import Ceilings
+from mnistbench.course.studies.convolution import measurement
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.convolution.study import (
     ConvolutionStudy,
@@ -59,7 +60,8 @@ def test_the_report(form, ending, golden):
     golden(render(report_of(study()), form), f"study_convolution.{ending}")
 
 
-def test_a_convolution_of_ones_own_is_measured_in_every_way(capsys):
+def test_a_convolution_of_ones_own_is_measured_in_every_way(capsys, monkeypatch):
+    monkeypatch.setattr(measurement, "_MEASURED_S", 0.01)
     assert (
         cli.main(
             [
