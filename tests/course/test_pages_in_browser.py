@@ -1,7 +1,7 @@
 """The pages of a lab and of a class in Chromium."""
 
 import pytest
-from browsing import visit
+from browsing import eventually, visit
 from lab_builders import laptop
 from lab_runs import predict, whole_lab
 
@@ -46,8 +46,8 @@ def test_every_figure_is_drawn_and_every_link_of_the_contents_leads_to_its_secti
     assert links.count() == headings.count() > 2
     for number in range(links.count()):
         links.nth(number).click()
-        target = opened.locator(":target")
-        assert links.nth(number).text_content() in target.locator("h2").text_content()
+        name = links.nth(number).text_content()
+        eventually(opened.locator(":target h2")).to_contain_text(name)
 
 
 @pytest.mark.parametrize("opened", ["lab_page"], indirect=True)
@@ -55,7 +55,7 @@ def test_a_cited_number_leads_to_its_row_in_the_sources(opened):
     number = opened.locator("a.cited").first
     text = number.text_content()
     number.click()
-    assert text in opened.locator("tr:target").text_content()
+    eventually(opened.locator("tr:target")).to_contain_text(text)
 
 
 @pytest.mark.parametrize("opened", ["class_page"], indirect=True)

@@ -1,12 +1,13 @@
 """The page in Chromium, by mouse and by keyboard."""
 
 import random
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import builders
 import pytest
-from browsing import cells, visit
+from browsing import cells, eventually, visit
 from builders import saved_file
 from page_builders import epoch, shown, step
 from shown_numbers import read_back
@@ -92,12 +93,12 @@ def test_a_case_opens_and_closes_by_mouse(opened):
     assert case(opened, STEP).get_attribute("aria-expanded") == "false"
     panel = open_case(opened)
     assert case(opened, STEP).get_attribute("aria-expanded") == "true"
-    assert panel.locator(".operations tbody tr").count() == 4
-    assert panel.get_by_text("About this case").is_visible()
+    eventually(panel.locator(".operations tbody tr")).to_have_count(4)
+    eventually(panel.get_by_text("About this case")).to_be_visible()
     # Anywhere in the row.
     opened.locator("tr.case", has=case(opened, STEP)).locator("td").nth(1).click()
     assert case(opened, STEP).get_attribute("aria-expanded") == "false"
-    assert opened.locator(".panel:visible").count() == 0
+    eventually(opened.locator(".panel:visible")).to_have_count(0)
 
 
 @pytest.mark.parametrize("key", ["Enter", "Space"])
@@ -112,7 +113,7 @@ def test_a_case_opens_by_keyboard_and_focus_is_visible(opened, key):
         if focused[0] == STEP:
             break
     opened.keyboard.press(key)
-    assert opened.locator(".panel:visible .operations tbody tr").count() == 4
+    eventually(opened.locator(".panel:visible .operations tbody tr")).to_have_count(4)
 
 
 SELECT = "(node) => getSelection().selectAllChildren(node)"
@@ -122,12 +123,12 @@ def test_a_case_opens_if_text_is_selected(opened):
     opened.locator("section:visible h2").evaluate(SELECT)
     case(opened, STEP).focus()
     opened.keyboard.press("Enter")
-    assert opened.locator(".panel:visible .operations tbody tr").count() == 4
+    eventually(opened.locator(".panel:visible .operations tbody tr")).to_have_count(4)
     # Not even a row's own numbers keep its button from working.
     opened.locator("tr.case:visible").first.evaluate(SELECT)
     case(opened, STEP).focus()
     opened.keyboard.press("Enter")
-    assert opened.locator(".panel:visible").count() == 0
+    eventually(opened.locator(".panel:visible")).to_have_count(0)
 
 
 def test_a_number_of_a_row_is_copied_without_opening_the_case(opened):
@@ -138,7 +139,7 @@ def test_a_number_of_a_row_is_copied_without_opening_the_case(opened):
     opened.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
     opened.mouse.up()
     assert opened.evaluate("getSelection().toString()").strip() == number.text_content()
-    assert opened.locator(".panel:visible").count() == 0
+    eventually(opened.locator(".panel:visible")).to_have_count(0)
 
 
 def test_every_control_can_be_reached_by_keyboard(opened):
@@ -214,7 +215,7 @@ def test_operations_are_filtered_by_name_phase_and_module(opened):
     panel = open_case(opened)
     panel.get_by_label("operation", exact=True).fill("ADDMM")
     assert [row[0] for row in operations(panel)] == ["aten::addmm"]
-    assert panel.get_by_role("status").text_content().startswith("1 of 4 rows")
+    eventually(panel.get_by_role("status")).to_have_text(re.compile("^1 of 4 rows"))
     panel.get_by_label("operation", exact=True).fill("")
     panel.get_by_label("phase").select_option("backward")
     assert [row[0] for row in operations(panel)] == [
@@ -225,7 +226,7 @@ def test_operations_are_filtered_by_name_phase_and_module(opened):
     assert [row[0] for row in operations(panel)] == ["evaluate_function: X"]
     panel.get_by_label("operation", exact=True).fill("no such operation")
     assert operations(panel) == []
-    assert panel.get_by_role("status").text_content().startswith("0 of 4 rows")
+    eventually(panel.get_by_role("status")).to_have_text(re.compile("^0 of 4 rows"))
 
 
 def test_the_sum_is_that_of_the_visible_rows(opened):
@@ -249,7 +250,7 @@ def test_cases_sort_together_with_their_open_panel(opened):
         "step convnet-b64-cpu on digits",
         DEVICE,
     ]
-    assert table.locator("tr.case:has([aria-expanded=true]) + tr").is_visible()
+    eventually(table.locator("tr.case:has([aria-expanded=true]) + tr")).to_be_visible()
     table.get_by_role("button", name="median").click()
     assert labels() == [
         DEVICE,
@@ -269,7 +270,7 @@ def test_total_time_includes_called_operations(opened):
     assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "150 us"
     panel.get_by_role("radio", name="total").check()
     assert next(row for row in operations(panel) if row[0] == "aten::addmm")[4] == "375 us"
-    assert "totals do not add up" in panel.get_by_role("status").text_content()
+    eventually(panel.get_by_role("status")).to_contain_text("totals do not add up")
     (foot,) = cells(panel.locator(".operations table"), "tfoot")
     assert foot[4:6] == ["", ""]
     panel.get_by_role("radio", name="self").check()
@@ -367,7 +368,7 @@ def test_functions_are_a_view_of_the_case_that_has_them(browser, tmp_path):
             ["Parser.read", "-", "package.parse", "3"]
         ]
         assert "memory" not in [title for title, _ in heads(panel)]
-        assert "sum of its functions 100 us" in panel.text_content()
+        eventually(panel).to_contain_text("sum of its functions 100 us")
         choose(panel, "host")
         assert "aten::addmm" in [row[0] for row in operations(panel)]
 
@@ -386,15 +387,10 @@ def test_bars_show_one_measure_at_a_time(opened):
 
 
 def test_the_newest_run_is_visible_and_another_can_be_chosen(opened):
-    assert (
-        opened.locator("section:visible h2").text_content()
-        == "2026-11-20 10:31 UTC, commit 1a2b3c4"
-    )
+    heading = opened.locator("section:visible h2")
+    eventually(heading).to_have_text("2026-11-20 10:31 UTC, commit 1a2b3c4")
     opened.locator("#run").select_option(index=1)
-    assert (
-        opened.locator("section:visible h2").text_content()
-        == "2026-11-20 10:30 UTC, commit 1a2b3c4"
-    )
+    eventually(heading).to_have_text("2026-11-20 10:30 UTC, commit 1a2b3c4")
     assert opened.get_by_text("What changed").filter(visible=True).count() == 0
 
 
@@ -429,7 +425,7 @@ def test_print_has_whole_tables_and_no_controls(opened):
     opened.emulate_media(media="print")
     assert panel.locator(".scroll").evaluate("part => part.scrollHeight <= part.clientHeight + 1")
     assert panel.locator(".controls").filter(visible=True).count() == 0
-    assert not opened.get_by_role("button", name="colors").is_visible()
+    eventually(opened.get_by_role("button", name="colors")).to_be_hidden()
 
 
 def test_without_javascript_everything_but_operations_is_visible(browser, address):
@@ -494,11 +490,11 @@ def test_operations_of_a_hundred_cases_are_drawn_when_opened(browser, tmp_path):
     path = tmp_path / "hundred.html"
     path.write_text(render([shown(saved_file(*cases))]), encoding="utf-8")
     for tab in visit(browser, path.as_uri()):
-        assert tab.locator("tr.case").count() == 100
+        eventually(tab.locator("tr.case")).to_have_count(100)
         assert tab.locator(".operations *").count() == 0
         elements = tab.evaluate("document.querySelectorAll('*').length")
         panel = open_case(tab, "step net7-b16-cpu on digits")
-        assert panel.locator(".operations tbody tr").count() == 151
+        eventually(panel.locator(".operations tbody tr")).to_have_count(151)
         assert (
             tab.locator(".operations *").count()
             == tab.evaluate("document.querySelectorAll('*').length") - elements

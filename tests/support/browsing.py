@@ -23,6 +23,17 @@ def visit(browser, address, *, embeds=False, **window):
     assert [url for url in asked if not (embeds and url.startswith("data:"))] == [address]
 
 
+def eventually(elements):
+    """Return assertions about elements of a page, which wait until they hold.
+
+    A click on a link and the event that follows it are not one step.
+    """
+    from playwright.sync_api import expect  # a test without it is skipped by the fixture browser
+
+    expect.set_options(timeout=30_000)
+    return expect(elements)
+
+
 def open_case(tab, label=LABEL):
     """Open a case on the page of a gate; return its panel."""
     tab.locator("button.open").get_by_text(label, exact=True).click()

@@ -1,9 +1,10 @@
 """The call paths of a case in Chromium: picture and table, by mouse and by keyboard."""
 
 import dataclasses
+import re
 
 import pytest
-from browsing import cells, colour, contrast, open_case, visit
+from browsing import cells, colour, contrast, eventually, open_case, visit
 from gate_builders import CASE, LABEL, Measured, case_profile
 from gate_scenes import OTHER_CASE, OTHER_LABEL, concluded
 
@@ -97,8 +98,8 @@ def focused(tab):
 def test_the_picture_is_drawn_when_its_case_is_opened(opened):
     assert opened.locator(".functions *").count() == 0
     panel = open_case(opened)
-    assert boxes(panel).count() == 9
-    assert panel.get_by_text("no basis of the verdict").is_visible()
+    eventually(boxes(panel)).to_have_count(9)
+    eventually(panel.get_by_text("no basis of the verdict")).to_be_visible()
 
 
 def test_a_path_is_below_the_one_that_it_continues(panel):
@@ -137,17 +138,17 @@ def test_red_grew_and_blue_shrank_by_the_self_time_or_by_the_total_time(panel):
     assert redness(panel, SPLIT) > redness(panel, NORMAL) > 0.1
     assert redness(panel, "sorted") < -0.1
     assert abs(redness(panel, READ)) < 0.05
-    assert panel.get_by_text("self time shrank by 1.00 ms").is_visible()
+    eventually(panel.get_by_text("self time shrank by 1.00 ms")).to_be_visible()
     panel.get_by_role("radio", name="total").check()
     assert redness(panel, READ) > 0.1
-    assert panel.get_by_text("total time shrank by 1.16 ms").is_visible()
+    eventually(panel.get_by_text("total time shrank by 1.16 ms")).to_be_visible()
 
 
 def test_new_paths_and_paths_that_are_gone_have_a_word_and_a_pattern(panel):
-    assert box(panel, NORMAL).text_content() == f"new: {NORMAL}"
-    assert box(panel, CACHED).text_content() == "gone: cached"  # the file has no room
+    eventually(box(panel, NORMAL)).to_have_text(f"new: {NORMAL}")
+    eventually(box(panel, CACHED)).to_have_text("gone: cached")  # the file has no room
     # A path that continues a new one is new; one word is enough.
-    assert box(panel, "str.lower").text_content() == "str.lower"
+    eventually(box(panel, "str.lower")).to_have_text("str.lower")
     patterns = [
         box(panel, name).evaluate("box => getComputedStyle(box).backgroundImage")
         for name in (NORMAL, "str.lower", CACHED, SPLIT)
@@ -168,13 +169,13 @@ def test_functions_whose_code_differs_are_bold(panel):
 def test_a_box_tells_its_numbers(panel):
     box(panel, SPLIT).hover()
     detail = panel.locator(".detail")
-    assert detail.locator("strong").text_content() == f"{SPLIT} (changed)"
+    eventually(detail.locator("strong")).to_have_text(f"{SPLIT} (changed)")
     text = detail.text_content()
     assert "calls 20 -> 41" in text
     assert "total 1.02 ms -> 2.04 ms (+1.02 ms, +100.0 %)" in text
     assert "self 900 us -> 1.90 ms (+1.00 ms, +111.1 %)" in text
     box(panel, NORMAL).hover()
-    assert detail.locator("strong").text_content() == f"{NORMAL} (new) [new path]"
+    eventually(detail.locator("strong")).to_have_text(f"{NORMAL} (new) [new path]")
     assert box(panel, SPLIT).get_attribute("aria-label").startswith(f"{SPLIT} (changed); calls 20")
 
 
@@ -183,7 +184,7 @@ def test_paths_of_less_than_half_a_pixel_are_not_drawn_until_they_are_zoomed_to(
     widths = boxes(panel).evaluate_all("all => all.map(box => box.getBoundingClientRect().width)")
     assert 100 < len(widths) < len(MANY.paths) / 2
     assert min(widths) >= 0.45
-    assert box(panel, "g;").count() == 0
+    eventually(box(panel, "g;")).to_have_count(0)
     box(panel, "f999").click()
     assert width(panel, "g;") < 0.002
 
@@ -194,7 +195,7 @@ def test_paths_of_less_than_half_a_pixel_are_not_drawn_until_they_are_zoomed_to(
 def test_a_click_zooms_in_and_the_keyboard_out(opened, panel):
     box(panel, SPLIT).click()
     assert width(panel, SPLIT) == width(panel, READ) == pytest.approx(1, abs=0.002)
-    assert box(panel, NORMAL).count() == 0
+    eventually(box(panel, NORMAL)).to_have_count(0)
     assert focused(opened) == SPLIT
     opened.keyboard.press("Backspace")
     assert width(panel, READ) == pytest.approx(1, abs=0.002)
@@ -202,7 +203,7 @@ def test_a_click_zooms_in_and_the_keyboard_out(opened, panel):
     opened.keyboard.press("Backspace")
     assert width(panel, READ) < 0.99
     opened.keyboard.press("Backspace")  # nowhere to go
-    assert boxes(panel).count() == 9
+    eventually(boxes(panel)).to_have_count(9)
 
 
 def test_enter_zooms_in_and_escape_to_the_whole_case(opened, panel):
@@ -210,14 +211,14 @@ def test_enter_zooms_in_and_escape_to_the_whole_case(opened, panel):
     opened.keyboard.press("Enter")
     assert width(panel, NORMAL) == pytest.approx(1, abs=0.002)
     opened.keyboard.press("Escape")
-    assert boxes(panel).count() == 9
+    eventually(boxes(panel)).to_have_count(9)
     assert width(panel, NORMAL) < 0.5
 
 
 def test_a_button_shows_the_whole_case(panel):
     box(panel, SPLIT).click()
     panel.get_by_role("button", name="whole case").click()
-    assert boxes(panel).count() == 9
+    eventually(boxes(panel)).to_have_count(9)
 
 
 def test_what_is_zoomed_to_stays_if_widths_and_colours_change(panel):
@@ -246,7 +247,7 @@ def test_arrow_keys_go_to_callers_to_calls_and_along_a_row(opened, panel):
     for key, name in steps:
         opened.keyboard.press(key)
         assert focused(opened) == name
-    assert panel.locator(".detail strong").text_content().startswith(READ)
+    eventually(panel.locator(".detail strong")).to_have_text(re.compile(f"^{re.escape(READ)}"))
 
 
 def test_the_picture_is_one_stop_of_the_tab_key_with_a_visible_focus(opened, panel):
@@ -269,7 +270,7 @@ def test_a_search_marks_boxes_tells_their_time_and_filters_the_table(panel):
     panel.get_by_label("function", exact=True).fill("SPLIT")
     marked = panel.locator(".boxes .match")
     assert {label.split(" ")[0] for label in labels(marked)} == {SPLIT}
-    assert marked.count() == 2
+    eventually(marked).to_have_count(2)
     opacity = [
         box(panel, name).evaluate("box => Number(getComputedStyle(box).opacity)")
         for name in (SPLIT, READ)
@@ -284,9 +285,9 @@ def test_a_search_marks_boxes_tells_their_time_and_filters_the_table(panel):
     )
     assert [row[0] for row in cells(panel.locator("table"))] == [SPLIT]
     box(panel, READ).click()
-    assert marked.count() == 2
+    eventually(marked).to_have_count(2)
     panel.get_by_label("function", exact=True).fill("")
-    assert marked.count() == 0
+    eventually(marked).to_have_count(0)
     assert box(panel, SPLIT).evaluate("box => getComputedStyle(box).opacity") == "1"
 
 

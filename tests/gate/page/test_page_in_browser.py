@@ -4,7 +4,7 @@ import dataclasses
 
 import gate_builders
 import pytest
-from browsing import cells, colour, contrast, open_case, visit
+from browsing import cells, colour, contrast, eventually, open_case, visit
 from gate_builders import CASE, LABEL, MM, Measured, case_profile
 from gate_scenes import OTHER_CASE, OTHER_LABEL, QUIET, concluded, slower
 from html_tree import data_of, read
@@ -87,14 +87,14 @@ def test_a_case_opens_by_keyboard_and_shows_both_sides_of_its_operations(opened,
         "regressed",
     ]
     interval = [units.percent(bound, signed=True) for bound in (estimate.low, estimate.high)]
-    assert table.locator("tbody .plot").first.text_content() == " to ".join(interval)
+    eventually(table.locator("tbody .plot").first).to_have_text(" to ".join(interval))
     assert len(rows) == len(QUIET)
 
 
 def test_operations_are_sorted_and_filtered(opened):
     panel = open_case(opened)
     operations = panel.locator(".operations")
-    assert operations.locator("th[aria-sort=descending]").text_content() == "of the case"
+    eventually(operations.locator("th[aria-sort=descending]")).to_have_text("of the case")
     operations.get_by_role("button", name="share").click()
     assert cells(operations.locator("table"))[0][0] == "aten::mkldnn_convolution"
     panel.get_by_label("phase").select_option("optimizer")
@@ -112,7 +112,7 @@ def test_cases_are_sorted_by_their_numbers(opened):
 def test_cases_are_filtered_by_name(opened):
     opened.get_by_label("case", exact=True).fill("QUIET[1")
     assert names(opened) == [case for case in names(opened) if "quiet[1" in case]
-    assert opened.locator(".controls [role=status]").first.text_content() == "1 of 12"
+    eventually(opened.locator(".controls [role=status]").first).to_have_text("1 of 12")
     opened.get_by_label("case", exact=True).fill("")
     assert len(names(opened)) == len(QUIET_CASES) + 2
 
@@ -123,9 +123,9 @@ def test_a_finding_leads_to_its_case_even_if_that_is_filtered_out(opened):
     for _ in range(2):  # the address does not change the second time
         link.click()
         panel = opened.locator(".panel:visible")
-        assert panel.get_by_text("aten::mm, forward fc1: 1 -> 2 calls").is_visible()
+        eventually(panel.get_by_text("aten::mm, forward fc1: 1 -> 2 calls")).to_be_visible()
         opened.locator("button.open").get_by_text(LABEL, exact=True).click()
-        assert opened.locator(".panel:visible").count() == 0
+        eventually(opened.locator(".panel:visible")).to_have_count(0)
 
 
 def test_an_address_with_a_case_opens_it(browser, address, tmp_path):
@@ -136,7 +136,7 @@ def test_an_address_with_a_case_opens_it(browser, address, tmp_path):
         tab.goto(page.as_uri())
         frame = tab.frame_locator("iframe")
         frame.locator(".panel:visible .operations table").wait_for()
-        assert frame.locator("tr.case:has([aria-expanded=true]) .open").text_content() == LABEL
+        eventually(frame.locator("tr.case:has([aria-expanded=true]) .open")).to_have_text(LABEL)
 
 
 # ---- Pictures ------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ def test_a_desktop_window_shows_all_columns_without_scrolling(browser, address):
 
 def test_without_javascript_everything_but_operations_is_visible(browser, address):
     for tab in visit(browser, address, java_script_enabled=False):
-        assert tab.locator("dd").get_by_text(CASE, exact=True).is_visible()
-        assert not tab.get_by_label("case", exact=True).is_visible()
+        eventually(tab.locator("dd").get_by_text(CASE, exact=True)).to_be_visible()
+        eventually(tab.get_by_label("case", exact=True)).to_be_hidden()
         assert "need JavaScript" in tab.locator("noscript").inner_text()
 
 
@@ -232,10 +232,10 @@ def test_the_page_of_500_cases_is_small_and_draws_operations_when_they_are_opene
     path = tmp_path / "many.html"
     path.write_text(text, encoding="utf-8")
     for tab in visit(browser, path.as_uri()):
-        assert tab.locator("tr.case").count() == 500
+        eventually(tab.locator("tr.case")).to_have_count(500)
         assert tab.locator(".operations *").count() == 0
         panel = open_case(tab, "bench/test_library_4.py::test_case[400]")
-        assert panel.locator(".operations tbody tr").count() == len(OPERATIONS)
+        eventually(panel.locator(".operations tbody tr")).to_have_count(len(OPERATIONS))
 
 
 def test_the_page_of_500_cases_is_small_with_the_most_call_paths_of_fifty():
