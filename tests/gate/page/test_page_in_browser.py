@@ -123,7 +123,7 @@ def test_a_finding_leads_to_its_case_even_if_that_is_filtered_out(opened):
     for _ in range(2):  # the address does not change the second time
         link.click()
         panel = opened.locator(".panel:visible")
-        assert panel.get_by_text("aten::mm, forward fc1: 1 -> 2 calls").is_visible()
+        panel.get_by_text("aten::mm, forward fc1: 1 -> 2 calls").wait_for(state="visible")
         opened.locator("button.open").get_by_text(LABEL, exact=True).click()
         assert opened.locator(".panel:visible").count() == 0
 
