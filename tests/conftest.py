@@ -54,9 +54,14 @@ def pytest_sessionstart(session):
     # For the sockets of support/forks.py, before a test sets a folder whose path is too long for
     # them. Not in that module: its processes import it, and would not remove a folder of their own.
     multiprocessing.util.get_temp_dir()
+
+
+def pytest_collection(session):
     # Imported modules and collected tests stay until the end. To search them for garbage whenever
-    # some more objects were made would take half of the time of collection.
-    gc.disable()
+    # some more objects were made would take half of the time of collection. The process of
+    # pytest-xdist that starts the others collects nothing.
+    if not session.config.pluginmanager.has_plugin("dsession"):
+        gc.disable()
 
 
 def pytest_collection_finish():

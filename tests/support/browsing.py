@@ -1,9 +1,22 @@
 """Pages in a browser."""
 
+import functools
+
 from gate_builders import LABEL
 
+#: Pixels of a window, unless a test asks for others.
+_SIZE = {"width": 1280, "height": 720}
 
-def visit(browser, address, *, embeds=False, **window):
+
+@functools.cache
+def _tab(browser, **window):
+    """Return a tab that all pages of a browser share: a new one takes longer than most tests."""
+    tab = browser.new_context(**window).new_page()
+    tab.set_default_timeout(30_000)
+    return tab
+
+
+def visit(browser, address, *, embeds=False, viewport=_SIZE, **window):
     """Yield the page in a window.
 
     At the end, nothing has gone wrong and nothing was asked for outside the file. What a page
@@ -11,14 +24,24 @@ def visit(browser, address, *, embeds=False, **window):
     """
     asked = []
     wrong = []
-    with browser.new_context(**window) as context:
-        tab = context.new_page()
-        tab.set_default_timeout(30_000)
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("console", lambda message: wrong.append(message.text))
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
+    listeners = {
+        "request": lambda request: asked.append(request.url),
+        "console": lambda message: wrong.append(message.text),
+        "pageerror": lambda error: wrong.append(str(error)),
+    }
+    tab = _tab(browser, **window)
+    tab.goto("about:blank")  # nothing of the page before it is left: scrolled, opened, pointed at
+    tab.emulate_media(media="null")
+    tab.set_viewport_size(viewport)
+    tab.mouse.move(0, 0)
+    for event, listener in listeners.items():
+        tab.on(event, listener)
+    try:
         tab.goto(address)
         yield tab
+    finally:
+        for event, listener in listeners.items():
+            tab.remove_listener(event, listener)
     assert wrong == []
     assert [url for url in asked if not (embeds and url.startswith("data:"))] == [address]
 
