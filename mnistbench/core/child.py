@@ -176,6 +176,7 @@ class Child:
             with contextlib.suppress(queue.Empty):
                 if line := self._lines.get(timeout=min(_LOOK_S, left)):
                     return line
+                self.ended(min(_LOOK_S, left))  # a process ends just after its output
             if self._process.poll() is not None and self._lines.empty():
                 return ""
         self.stop()

@@ -54,9 +54,11 @@ _THRESHOLDS = {
 #: The environment variables that have this effect in a program that does not call ``mallopt``.
 PINNED = {name: str(values[0]) for name, (_, values) in _THRESHOLDS.items()}
 
-#: Bytes of heap that the gate touches before it measures: several times those that a step of
-#: ConvNet allocates at batch 64.
-TOUCHED_BYTES = 512 * 2**20
+#: Fewest bytes of heap that the gate touches before it measures.
+LEAST_TOUCHED_BYTES = 64 * 2**20
+#: Most bytes of heap that the gate touches before it measures, which takes 0.2 s of CPU time:
+#: several times those that a step of ConvNet allocates at batch 64.
+MOST_TOUCHED_BYTES = 512 * 2**20
 
 #: How long a thread of GNU's OpenMP waits for the others before it gives its core to another
 #: process: some tens of microseconds instead of milliseconds. A training alone on its cores takes
@@ -112,7 +114,7 @@ def allocator_status(settings: Mapping[str, str]) -> str:
     return "allocator not pinned, so two runs differ more"
 
 
-def touch_heap(size: int = TOUCHED_BYTES) -> None:
+def touch_heap(size: int = MOST_TOUCHED_BYTES) -> None:
     """Allocate a number of bytes, write to each of them, and free them.
 
     The heap keeps the pages if the thresholds are raised.
@@ -163,11 +165,25 @@ def available_bytes() -> float:
 def peak_resident_bytes() -> int:
     """Return the peak resident memory of this process so far, in bytes."""
     # ru_maxrss of Linux has that of the process that started this one, too.
-    with contextlib.suppress(OSError, IndexError):
-        return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024
     )
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process, in bytes; 0 where the system does not say it."""
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(name: str) -> int:
+    """Return a field of the process's status; 0 for a system without it.
+
+    Source: proc_pid_status(5).
+    """
+    with contextlib.suppress(OSError, IndexError):
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.partition(f"{name}:")[2].split()[0])
+    return 0
 
 
 def own_cores() -> list[int]:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, overload
 import mnistbench
 from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.machine import LEAST_TOUCHED_BYTES
 from mnistbench.core.reading import member, read_text
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
@@ -108,6 +109,7 @@ class Plan:
     parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Node ids of cases that use more than one core, on a side or on both.
     parallel: frozenset[str] = frozenset()
+    touched_bytes: int = LEAST_TOUCHED_BYTES  # of the heap, before a process measures
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
     def job(self, task: str, side: str, seed: int, **more: Any) -> Job:
@@ -214,6 +216,7 @@ def launching(
                     parameters=plan.parameters.get(side, {}),
                     efforts=plan.efforts,
                     added=plan.added if side == HEAD else 0.0,
+                    touched_bytes=plan.touched_bytes,
                     collects_paths=collects_paths,
                 )
             )

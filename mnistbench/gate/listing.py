@@ -16,11 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mnistbench.core import units
+from mnistbench.core.machine import LEAST_TOUCHED_BYTES, MOST_TOUCHED_BYTES
 from mnistbench.core.params import FAST
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 
 #: The package that compiles the loops of the fast step.
 _COMPILER = "numba"
+
+#: Bytes of heap that a launch touches for each byte by which the cases made a survey's process
+#: larger: blocks that freed memory has no room for take more of it in later iterations.
+TOUCHED_PER_GROWN = 4
 
 
 @dataclass
@@ -57,6 +62,8 @@ class Listing:
     # Node id -> why the case cannot be measured as it is.
     unmeasurable: Mapping[str, str] = field(default_factory=dict)
     resident: int = 0  # peak resident memory of the process, bytes
+    # How far it is above the resident memory before the first case, bytes; 0 if that is not known.
+    grown: int = 0
     loading_s: float = 0.0  # CPU time of the process until it had collected its tests
     # What decides which code runs, with torch: name -> value.
     cpu: Mapping[str, str] = field(default_factory=dict)
@@ -263,6 +270,12 @@ class Listings:
     def cpu(self) -> dict[str, Mapping[str, str]]:
         """Side -> what decides which code runs on a CPU."""
         return {BASE: self.base.cpu, HEAD: self.head.cpu}
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes of heap that each process of a launch touches before it measures."""
+        grown = max(self.base.grown, self.head.grown)
+        return min(MOST_TOUCHED_BYTES, max(LEAST_TOUCHED_BYTES, TOUCHED_PER_GROWN * grown))
 
     @property
     def resident(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.machine import TOUCHED_BYTES, available_bytes, own_cores
+from mnistbench.core.machine import available_bytes, own_cores
 from mnistbench.gate.budget import Budget
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
 from mnistbench.gate.listing import Listings, reasons_with_cases
@@ -40,7 +40,7 @@ def launches_at_once(plan: Plan, sides: Listings) -> int:
     if devices != {"cpu"} or plan.parallel.intersection(sides.common):
         return 1
     core_limit = len(own_cores()) // max(max(sides.threads_of(case)) for case in sides.common)
-    launch_bytes = sum(sides.resident.values()) + 2 * TOUCHED_BYTES
+    launch_bytes = sum(sides.resident.values()) + 2 * sides.touched_bytes
     memory_limit = available_bytes() // launch_bytes
     return int(max(1, min(MOST_AT_ONCE, core_limit, memory_limit)))
 

@@ -176,6 +176,7 @@ def survey_in_processes(plan: Plan, seed: int, folder: str, log: Path) -> tuple[
             if case.parallel
         ),
         parameters={side: listing.parameters for side, listing in sides.items()},
+        touched_bytes=listings.touched_bytes,
         limit_s=limit_s,
     )
     followed = {BASE: base_survey.followed, HEAD: head_survey.followed}

@@ -476,4 +476,4 @@ def test_calls_that_may_overlap(tmp_path, events):
 @real_traces.needs_traces
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_real_traces_have_no_impossible_times(name):
-    assert not any(asdict(analyse(real_traces.path(name)).impossible).values())
+    assert not any(asdict(real_traces.analysed(name).impossible).values())

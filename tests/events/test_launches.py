@@ -203,6 +203,6 @@ def test_a_launch_after_a_capture_is_lost(tmp_path):
 @needs_traces
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_real_traces_have_lost_nothing(name):
-    trace = analyse(real_traces.path(name))
+    trace = real_traces.analysed(name)
     assert (trace.launches.n_lost, trace.launches.captured) == (0, 0)
     assert trace.launches.n_calls > 0

@@ -262,7 +262,7 @@ def test_labels_without_a_host(tmp_path):
 @pytest.mark.parametrize("tool", TOOLS)
 def test_real_traces_that_are_merged_have_the_tables_of_their_own_files(tmp_path, tool):
     names = ("mi300_bert_small", "h100_bert_small")  # in the order of their process numbers
-    alone = [analyse(real_traces.path(name)) for name in names]
+    alone = [real_traces.analysed(name) for name in names]
     ranks = [
         json.loads(gzip.decompress(real_traces.path(name).read_bytes()))["traceEvents"]
         for name in names

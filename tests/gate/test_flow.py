@@ -30,7 +30,7 @@ from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.flow import measure, measure_same_code
-from mnistbench.gate.launcher import LaunchError, LaunchResult
+from mnistbench.gate.launcher import LaunchError, LaunchResult, stage_home
 from mnistbench.gate.listing import (
     OTHER_ID,
     OTHER_PARAMETERS,
@@ -123,7 +123,8 @@ class Launches:
         self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, HEAD)}
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
-        self.operations = {}  # of the head: operation -> factor of its time
+        # As of gate_builders.Measured: few, because statistics of each take time.
+        self.operations = {gate_builders.MM: (1_000_000, 1.0)}
         self.once = {}  # as of gate_builders.series
         self.described = []  # (rows of each side, folder) of slower operations
         self.profiled = []  # cases whose functions are profiled
@@ -241,13 +242,11 @@ class Launches:
                 begins(number)
             self.clock += self.of_case
         self.before.get(len(self.started), lambda: None)()
-        operations = {
-            key: (ns, self.operations.get(key, 1.0))
-            for key, (ns, _) in gate_builders.Measured().operations.items()
-        }
         added = 1 + self.started[-1][0].added
         cases = {
-            case: gate_builders.Measured(factor=self.factors[case] * added, operations=operations)
+            case: gate_builders.Measured(
+                factor=self.factors[case] * added, operations=self.operations
+            )
             for case in only
         }
         [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
@@ -267,6 +266,13 @@ def launches():
     return Launches()
 
 
+def empty_home(folder):
+    """The folder for launches without the package, because no process imports it."""
+    home = folder / "gate"
+    home.mkdir()
+    return home
+
+
 @pytest.fixture
 def gate(here, tmp_path, launches, monkeypatch):
     """Measure with these launches; what the request says by keywords."""
@@ -279,6 +285,7 @@ def gate(here, tmp_path, launches, monkeypatch):
         (flow, "monotonic"),
     ):
         monkeypatch.setattr(module, name, getattr(launches, name))
+    monkeypatch.setattr(flow, "stage_home", empty_home)
 
     def measured(progress=None, *, where=here, **changes):
         monkeypatch.chdir(where)
@@ -542,6 +549,7 @@ def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, laun
     """The surveys are processes of both sides; what they have found is in the header."""
     (here / "bench/test_step.py").write_text(CONVOLUTION)
     monkeypatch.setattr(surveying, "survey_in_processes", survey_in_processes)
+    monkeypatch.setattr(flow, "stage_home", stage_home)
     case = "bench/test_step.py::test_convolution"
     launches.factors = {case: 1.0}
     forced = (("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ATEN_CPU_CAPABILITY", "default"))
@@ -1106,14 +1114,18 @@ def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, param
     assert len(gate(launches=8, head_env=tuple(variables.items())).launches) == 8
 
 
-@pytest.mark.parametrize(("resident", "at_once"), [(10**9, 1), (500_000, 2)])
+@pytest.mark.parametrize(
+    ("resident", "grown", "at_once"),
+    [(10**9, 0, 1), (500_000, 10**9, 1), (500_000, 0, 2)],
+)
 def test_a_launch_runs_alone_without_the_memory_for_two(
-    gate, launches, cores, monkeypatch, resident, at_once
+    gate, launches, cores, monkeypatch, resident, grown, at_once
 ):
     cores(5, at_once)
-    monkeypatch.setattr(rounds, "available_bytes", lambda: 3e9)  # two launches touch 2.1 GB
+    # Of the two processes of a launch, each touches 512 MiB if its cases need much memory.
+    monkeypatch.setattr(rounds, "available_bytes", lambda: 2e9)
     listing = launches.listing
-    launches.listing = lambda side: replace(listing(side), resident=resident)
+    launches.listing = lambda side: replace(listing(side), resident=resident, grown=grown)
     assert len(gate(launches=8).launches) == 8
     assert [len(drawn) for drawn in launches.cores] == ([5] * 8 if at_once == 1 else [3, 2] * 4)
 
@@ -1160,7 +1172,7 @@ def test_cheap_fresh_launches_are_made_before_the_first_look(gate, launches, bud
 @pytest.fixture
 def slower_mm(launches):
     launches.factors = dict.fromkeys((QUICK, SLOW), 1.1)
-    launches.operations = {gate_builders.MM: 1.4}
+    launches.operations = gate_builders.Measured().operations | {gate_builders.MM: (1_000_000, 1.4)}
 
 
 def test_scripts_of_slower_operations_lie_beside_the_raw_samples(gate, launches, slower_mm):

@@ -308,6 +308,7 @@ result_of_side({
             "parallel": ["t.py::t"],
             "parameters": {"t.py::t": side},
             "added": 0.1 if side == HEAD else 0.0,
+            "touched_bytes": 64 * 2**20,
             "collects_paths": False,
             "selects": False,
             "folder": "",
@@ -475,8 +476,7 @@ time.sleep(60)
 SILENT = "was stopped because it printed nothing for 1 s; select smaller cases with -- -k"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("at", ["loading", "t.py::t, its calls"])
+@pytest.mark.parametrize(("at", "seed"), [("loading", 1), ("t.py::t, its calls", 2)])
 def test_a_side_that_says_nothing_is_ended_and_named(start, plan, at, seed):
     program = f"""
 if name == "base":

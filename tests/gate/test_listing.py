@@ -1,6 +1,7 @@
-"""Ids of tests that another process does not find again.
+"""What follows from two surveys.
 
-Or that belong to other parameters there.
+Ids of tests that another process does not find again, or that belong to other parameters there; the
+heap that a launch touches.
 """
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from mnistbench.gate.listing import (
     OTHER_ID,
     OTHER_PARAMETERS,
+    Listing,
+    Listings,
     moved,
     name_of_test,
     unstable,
@@ -70,3 +73,12 @@ def test_an_id_is_missing_or_has_moved():
 )
 def test_ids_without_a_counterpart_are_of_tests_that_both_sides_have(base, head, expected):
     assert without_counterpart(base, head) == expected
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "touched"),
+    [(0, 0, 64), (16, 15, 64), (16, 17, 68), (50, 16, 200), (10_000, 0, 512)],
+)
+def test_a_launch_touches_four_times_what_the_cases_took_in_the_survey(base, head, touched):
+    sides = Listings(Listing({}, grown=base * 2**20), Listing({}, grown=head * 2**20))
+    assert sides.touched_bytes == touched * 2**20

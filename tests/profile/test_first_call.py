@@ -8,11 +8,11 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import sleeping
 from torch_builders import CPU, tiny_params
@@ -112,7 +112,7 @@ def test_this_process_is_no_fork_of_a_server() -> None:
     assert not first_call._is_like_a_started_process()
 
 
-#: In a process of its own: one process has one fork server, and that of the tests imports others.
+#: In a process of its own: one process has one fork server.
 PROGRAM = """
 import multiprocessing
 import sys
@@ -123,15 +123,18 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
 from mnistbench.profile import first_call
 
-params = Params("lenet5", "forward", 1, "cpu", "float32", 1, False, 1, "mnist")
-job = first_call.FirstCallJob(params, sys.argv[1], Path(sys.argv[1], "weights.pt"), trained=False)
-try:
-    first_call.calls_of_process(job)
-except UsageError as error:
-    print(error)
-context = multiprocessing.get_context("forkserver")
-calls = first_call._measured(context, replace(job, params=replace(params, dataset="digits")), {})
-print([(call.first, call.table.temperature) for call in calls])
+if __name__ == "__main__":  # the fork server imports this module
+    params = Params("lenet5", "forward", 1, "cpu", "float32", 1, False, 1, "mnist")
+    weights = Path(sys.argv[1], "weights.pt")
+    job = first_call.FirstCallJob(params, sys.argv[1], weights, trained=False)
+    try:
+        first_call.calls_of_process(job)
+    except UsageError as error:
+        print(error)
+    context = multiprocessing.get_context("forkserver")
+    job_on_digits = replace(job, params=replace(params, dataset="digits"))
+    calls = first_call._measured(context, job_on_digits, {})
+    print([(call.first, call.table.temperature) for call in calls])
 """
 
 
@@ -140,9 +143,9 @@ print([(call.first, call.table.temperature) for call in calls])
 def test_forks_are_served_one_after_another_and_an_error_ends_none(tmp_path: Path) -> None:
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"not MNIST")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    (tmp_path / "first_calls.py").write_text(PROGRAM)
+    done = forks.run("first_calls", tmp_path, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     error, calls = done.stdout.splitlines()
     assert "train-images-idx3-ubyte" in error
     assert calls == "[(True, 'cold'), (False, 'warm')]"  # an unfit fork has none

@@ -307,7 +307,8 @@ def test_commands_about_saved_runs_name_a_trace(refused, run):
 @pytest.mark.parametrize(
     ("base", "head"), [("h100_bert_small", "mi300_bert_small"), ("diff_control", "diff_test")]
 )
-def test_no_line_about_two_real_machines_is_too_long_to_be_read(run, base, head):
+def test_no_line_about_two_real_machines_is_too_long_to_be_read(run, base, head, monkeypatch):
+    monkeypatch.setattr("mnistbench.saved_runs.trace.analyse", real_traces.analysed_file)
     code, text, _ = run(
         "compare", real_traces.path(base), real_traces.path(head), "--across-machines"
     )

@@ -43,11 +43,15 @@ class Fork:
         self._process = _FORKS.Process(target=_main, args=started)
         self._process.start()
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def poll(self):
         return self._process.exitcode
 
     def send_signal(self, number):
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
 
     def kill(self):
         self._process.kill()

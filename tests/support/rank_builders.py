@@ -12,10 +12,8 @@ from pathlib import Path
 
 import forks
 
-#: torchrun with two ranks, which keeps its logs where it runs; the module and its arguments follow.
+#: torchrun with two ranks, which keeps its logs where it runs; a module and its arguments follow.
 TORCHRUN = (
-    sys.executable,
-    "-m",
     "torch.distributed.run",
     "--standalone",
     "--nproc-per-node",
@@ -99,65 +97,40 @@ def wait(
     return [rank.wait(timeout) for rank in ranks]
 
 
-def run_processes(
-    world_size: int, *arguments: str, cwd: Path, **more: str
-) -> list[subprocess.CompletedProcess[str]]:
-    """Run Python for each rank on one node, to the end.
+#: Prints what a command imports of torch.distributed and pytest beside what torch imports.
+IMPORTS = """
+import json, sys
+import torch
 
-    For what a fork of a process that has imported torch cannot show.
+def imported():
+    return {name for name in sys.modules if name.startswith(("torch.distributed", "pytest"))}
 
-    Args:
-        world_size: number of ranks.
-        arguments: of every interpreter.
-        cwd: working directory.
-        more: environment variables.
+before = imported()
+from mnistbench.cli import main
+assert main() == 0
+print(json.dumps(sorted(imported() - before)))
+"""
+
+
+def imported_without_a_launcher(*arguments: str, cwd: Path, fork: bool) -> list[str]:
+    """Run the command in a process that is no rank.
+
+    Return the modules of torch.distributed and pytest that it imports, without those that torch
+    imports, and in a fork without those of torch._dynamo, which an optimizer imports.
     """
-    port = free_port()
-    running = [
-        subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=cwd,
-            env=environ_of(rank, world_size, port) | more,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world_size)
-    ]
-    # A rank writes less than a pipe holds, so one is read after the other.
-    outputs = [process.communicate(timeout=120) for process in running]
-    return [
-        subprocess.CompletedProcess(process.args, process.returncode, *output)
-        for process, output in zip(running, outputs, strict=True)
-    ]
-
-
-def distributed_modules_after(
-    first: str, program: str, *arguments: str, cwd: Path
-) -> tuple[list[str], list[str]]:
-    """Run one program, then another one in the same process, which is no rank.
-
-    Return the modules of torch.distributed and pytest that are imported after the first, and those
-    after both.
-    """
-    listing = (
-        "sorted(name for name in sys.modules if name.startswith(('torch.distributed', 'pytest')))"
-    )
-    lines = (
-        "import json, sys",
-        first,
-        f"before = {listing}",
-        program,
-        f"print(json.dumps([before, {listing}]))",
-    )
+    (cwd / "imports.py").write_text(IMPORTS)
     environ = {name: value for name, value in os.environ.items() if name != "RANK"}
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines), *arguments],
-        cwd=cwd,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    before, after = json.loads(done.stdout.splitlines()[-1])
-    return before, after
+    if fork:
+        done = forks.run("imports", *arguments, cwd=cwd, env=environ)
+    else:
+        done = subprocess.run(
+            [sys.executable, "imports.py", *arguments],
+            cwd=cwd,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    names: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return names

@@ -1,9 +1,16 @@
-"""Where the traces of real accelerators are. The project does not contain them."""
+"""The traces of real accelerators. The project does not contain them.
 
+A trace of 35 MB takes more than a second to read, so each is read once in a session. What is
+returned here is shared by many tests, which must not change it.
+"""
+
+import functools
 import os
 from pathlib import Path
 
 import pytest
+
+from mnistbench.events import analysis
 
 _DATA = os.environ.get("MNISTBENCH_DATA")
 
@@ -22,6 +29,26 @@ needs_traces = pytest.mark.skipif(
 def path(name):
     """The file of a trace."""
     return FOLDER / f"{name}.json.gz"
+
+
+@functools.lru_cache(maxsize=1)  # the events of all traces would take a gigabyte
+def linked(name):
+    """The events of a trace with their links."""
+    return analysis.linked(path(name))
+
+
+@functools.cache
+def analysed(name):
+    """The tables of a trace, with the work of its operations."""
+    trace = linked(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(analysis, "linked", lambda _: trace)
+        return analysis.analyse(path(name), counts_work=True)
+
+
+def analysed_file(file):
+    """The same of its file, in place of :func:`analysis.analyse`."""
+    return analysed(file.name.removesuffix(".json.gz"))
 
 
 ALL = (

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
-from rank_builders import TORCHRUN, distributed_modules_after, plain_environ, start, wait
+from rank_builders import TORCHRUN, imported_without_a_launcher, plain_environ, start, wait
 
 from mnistbench.train.result import CHECKPOINT, METRICS, RESULT, WEIGHTS
 
@@ -187,30 +188,26 @@ def test_a_rank_ends_when_another_one_is_killed(tmp_path: Path) -> None:
     assert [rank.returncode for rank in ranks] == [2, -signal.SIGKILL]
 
 
+def wait_for(path: Path) -> None:
+    """Wait for a file that a running command writes."""
+    until = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+
+
 @pytest.mark.versions
 def test_torchrun_reports_a_rank_that_is_killed(tmp_path: Path) -> None:
     arguments = (*SMALL, "--epochs", "1000", "--save-model", "--output", "run")
-    command = [*TORCHRUN, "mnistbench", *arguments]
-    with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=plain_environ(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        assert running.stdout is not None
-        for text in running.stdout:
-            if text.startswith("epoch 2/"):  # the checkpoint of the first epoch has been written
-                break
-        os.kill(_process_of_rank(1, running.pid), signal.SIGKILL)
-        try:
-            _, errors = running.communicate(timeout=TOGETHER_S)
-        finally:
-            running.kill()
-    assert running.returncode != 0
+    launcher = forks.Fork(*TORCHRUN, "mnistbench", *arguments, cwd=tmp_path, env=plain_environ())
+    try:
+        wait_for(tmp_path / "run" / CHECKPOINT)
+        os.kill(_process_of_rank(1, launcher.pid), signal.SIGKILL)
+        done = launcher.wait(TOGETHER_S)
+    finally:
+        launcher.kill()
+    assert done.returncode != 0
     # Its times are whole seconds, so the rank that lost the connection may come before.
-    report = errors.partition("Failures:")[2]
+    report = done.stderr.partition("Failures:")[2]
     assert "rank      : 1 (local_rank: 1)" in report
     assert "Signal 9 (SIGKILL) received" in report
     assert not (tmp_path / "run" / WEIGHTS).exists()
@@ -238,18 +235,13 @@ def test_an_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
 def test_without_a_launcher_nothing_of_torch_distributed_or_pytest_is_imported(
     tmp_path: Path,
 ) -> None:
-    training = "from mnistbench.cli import main\nassert main() == 0"
-    torch_modules, all_modules = distributed_modules_after(
-        "import torch", training, *SMALL, "--dry-run", "--output", "run", cwd=tmp_path
-    )
-    assert all_modules == torch_modules
+    arguments = (*SMALL, "--dry-run", "--output", "run")
+    assert imported_without_a_launcher(*arguments, cwd=tmp_path, fork=False) == []
 
 
 def test_an_interrupt_of_all_ranks_keeps_what_was_trained(tmp_path: Path) -> None:
     ranks = start(2, *SMALL, "--epochs", "1000", "--output", "run", cwd=tmp_path)
-    until = time.monotonic() + 60
-    while not (tmp_path / "run" / CHECKPOINT).exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(tmp_path / "run" / CHECKPOINT)
     for rank in (1, 0, 1):
         ranks[rank].send_signal(signal.SIGINT)
     ended = wait(ranks, TOGETHER_S)

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from mnistbench import __version__
 from mnistbench.core import units
-from mnistbench.core.machine import ended_children_s, peak_resident_bytes
+from mnistbench.core.machine import ended_children_s, peak_resident_bytes, resident_bytes
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import Job, Selected, Surveyed
 from mnistbench.gate.reach.following import Follower
@@ -94,6 +94,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         left_out=side.left_out,
         unmeasurable=surveyed.unmeasurable,
         resident=peak_resident_bytes(),
+        grown=surveyed.grown(),
         loading_s=surveyed.loading_s,
         cpu=surveyed.cpu,
         missing=side.missing,
@@ -196,6 +197,7 @@ class _Survey:
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.cpu: dict[str, str] = {}
         self.loading_s = 0.0  # CPU time until the tests were collected
+        self._loaded_bytes: int | None = None  # resident memory before the first case
         # Of tensors, before the first case of a workload was built.
         self._imported_bytes: int | None = None
 
@@ -207,6 +209,8 @@ class _Survey:
         refuse_old_torch(self._side.name)
         if not case.is_selected(self._phases):
             return
+        if self._loaded_bytes is None:
+            self._loaded_bytes = resident_bytes()
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
         side_case = case.make()
         try:
@@ -220,6 +224,10 @@ class _Survey:
             self._find_paths(side_case, listed)
         except SideError as error:
             listed.failed = str(error)
+
+    def grown(self) -> int:
+        """Return by how many bytes the cases made the process larger; 0 if that is not known."""
+        return peak_resident_bytes() - self._loaded_bytes if self._loaded_bytes else 0
 
     def _call(self, case: PlainCase, listed: ListedCase) -> str:
         """Run a plain test's function twice, to see what it changes and what it returns.

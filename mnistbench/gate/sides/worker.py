@@ -21,7 +21,6 @@ import json
 import os
 import random
 import socket
-import sys
 import traceback
 from collections.abc import Callable
 from contextlib import closing
@@ -31,7 +30,6 @@ from typing import IO, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import (
-    TOUCHED_BYTES,
     gc_paused,
     peak_resident_bytes,
     pin_allocator,
@@ -53,13 +51,6 @@ from mnistbench.measuring.timing import Clock
 #: of the first, so that quantities of the order cancel. With half of the effort there is one, whose
 #: order is drawn. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2
-
-#: Libraries whose tensors and arrays are blocks of many pages.
-_LARGE_BLOCK_LIBRARIES = ("torch", "numpy")
-
-#: Bytes of heap that are touched where none of them is imported. TOUCHED_BYTES would take 0.2 s of
-#: CPU time, about as much as all that such a process does before it measures.
-TOUCHED_WITHOUT_ARRAYS_BYTES = 64 * 2**20
 
 #: Seconds between two messages of a case that takes long.
 ALIVE_S = 10.0
@@ -255,7 +246,7 @@ class _Launch:
         with gc_paused():  # imports a thousand modules
             rehearse(SideRun(self._side, case.make(), case.node_id))
         self._side.once[RESIDENT][ALL_CASES] = peak_resident_bytes()
-        _tidy_memory()
+        _tidy_memory(self._job.touched_bytes)
         self._say(ready=asdict(self._side.imports()))
         if self._lines.readline().strip() != "go":
             raise _NotToMeasureError("the launch was not to be measured")
@@ -270,7 +261,7 @@ def _now_s() -> float:
     return Clock.wall_ns() / 1e9
 
 
-def _tidy_memory() -> None:
+def _tidy_memory(touched_bytes: int) -> None:
     """Exclude imported objects from later garbage collections.
 
     And touch the heap before it is needed.
@@ -282,8 +273,7 @@ def _tidy_memory() -> None:
     """
     gc.collect()
     gc.freeze()
-    has_large_blocks = any(library in sys.modules for library in _LARGE_BLOCK_LIBRARIES)
-    touch_heap(TOUCHED_BYTES if has_large_blocks else TOUCHED_WITHOUT_ARRAYS_BYTES)
+    touch_heap(touched_bytes)
 
 
 def _use_cores(cores: list[int], threads: int, device: str) -> None:

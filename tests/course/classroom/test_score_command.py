@@ -2,13 +2,14 @@
 
 Honest steps and cheats in real processes, and what the command does with results.
 
-One process of the reference takes turns with all of them. Cheats that change only their own step
-share a process, too.
+One process of the reference takes turns with all of them. Steps share a process, too, unless they
+spoil it.
 """
 
 import os
 import random
 import re
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from lab_builders import laptop
 from score_builders import score
 
 from mnistbench import cli
-from mnistbench.core.child import Child, measuring_environment
+from mnistbench.core.child import measuring_environment
 from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import score_command
 from mnistbench.course.classroom.score import IDLE_SHARE, REFERENCE_STEP, RefusedError, read_score
@@ -37,8 +38,11 @@ PAGE = Path(__file__).parents[3] / "docs" / "lab.md"
 
 HONEST = """
 import os, threading, time
+from unittest.mock import patch
 import torch
 from torch.nn import functional
+
+patch.stopall()  # what the step before has changed in the process
 
 def make_step(model):
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
@@ -121,30 +125,26 @@ def make_step(model):
         "the step fails: AttributeError: module 'student_step' has no attribute 'make_step'",
     ),
     "no Python": ("def make_step(", "the step fails: SyntaxError: '(' was never closed"),
+    "equal inputs": ("patch('torch.rand', lambda *_, **__: 1.0).start()", "differ"),
+    "a made-up loss": (
+        "patch('torch.Tensor.item', lambda self: 0.0).start()",
+        "the loss of step",
+    ),
 }
 
-#: The same, for what changes the whole process.
-PROCESSES = {
-    "equal inputs": ("torch.rand = lambda *_, **__: 1.0", "differ"),
-    "a made-up loss": ("torch.Tensor.item = lambda self: 0.0", "the loss of step"),
-    "an answer in advance": (
-        """
+#: What spoils the process: the lines of the next answers, which are those of ``main`` itself.
+ANSWERED_IN_ADVANCE = """
 for number in range(3, 20):
     try:
         os.write(number, b'{"value": 1}' + os.linesep.encode())
     except OSError:
         pass
-""",
-        "which is no result",
-    ),
-    "an end": (
-        "make_step = lambda model: os._exit(0)",
-        "the process of the step ended with exit code 0",
-    ),
-    "a wait": (
-        "make_step = lambda model: time.sleep(1e6)",
-        "was stopped because it printed nothing for 3 s",
-    ),
+"""
+
+#: What a process does instead of answering -> why there is no score.
+SILENT = {
+    "an end": ("import os; os._exit(0)", "the process of the step ended with exit code 0"),
+    "a wait": ("import time; time.sleep(1e6)", "was stopped because it printed nothing for 1 s"),
 }
 
 
@@ -169,11 +169,6 @@ def loaded(side_process, text, size=16):
     """Run the text of a file in a process, on the core that all share."""
     core = min(score_command.own_cores(), default=None)
     side_process.ask(Any, "load", core=core, batch_size=size, text=text, file="step.py")
-    return side_process
-
-
-def impatient(side_process):
-    side_process.next_line = lambda _: Child.next_line(side_process, 3.0)
     return side_process
 
 
@@ -205,14 +200,24 @@ def test_a_wrong_step_gets_no_score(name, reference, shared, weights):
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", PROCESSES)
-def test_a_process_that_cheats_gets_no_score(name, environ, reference, weights):
-    code, why = PROCESSES[name]
+def test_answers_in_advance_get_no_score(environ, reference, weights):
     with (
-        pytest.raises((RefusedError, UsageError), match=re.escape(why)),
-        side(environ, HONEST + code) as student,
+        pytest.raises(RefusedError, match="which is no result"),
+        side(environ, HONEST + ANSWERED_IN_ADVANCE) as student,
     ):
-        turns(reference, impatient(student) if name == "a wait" else student, weights)
+        turns(reference, student, weights)
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_process_that_does_not_answer_gets_no_score(name, environ, monkeypatch):
+    program, why = SILENT[name]
+    # The end of a process is noticed at once, whatever the patience.
+    monkeypatch.setattr(score_command, "PATIENCE_S", 1.0 if name == "a wait" else 60.0)
+    with (
+        pytest.raises(UsageError, match=re.escape(why)),
+        ScoredSide((sys.executable, "-c", program), environ) as student,
+    ):
+        loaded(student, HONEST)
 
 
 def example():
@@ -226,7 +231,7 @@ def example():
     ("text", "dtype"),
     [
         (HONEST, "float32"),
-        (example(), "float32"),
+        (HONEST + example(), "float32"),
         (HONEST + STEPS["a less precise format"][0], "bfloat16"),
     ],
 )
@@ -239,14 +244,13 @@ def test_an_honest_step_takes_turns(text, dtype, reference, shared, weights):
     assert len(measured.reference_ns) == len(measured.student_ns) == 3
 
 
-def test_the_clocks_of_the_student_are_not_used(environ, reference, weights):
+def test_the_clocks_of_the_student_are_not_used(reference, shared, weights):
     stopped = """
 for clock in ("time", "perf_counter", "process_time"):
-    setattr(time, clock, lambda: 0)
-    setattr(time, f"{clock}_ns", lambda: 0)
+    patch(f"time.{clock}", lambda: 0).start()
+    patch(f"time.{clock}_ns", lambda: 0).start()
 """
-    with side(environ, HONEST + stopped) as student:
-        measured = turns(reference, student, weights)
+    measured = turns(reference, loaded(shared, HONEST + stopped), weights)
     assert (
         min(measured.student_ns) > 1_000_000
     )  # 5 steps of 16 images: no core computes them in 1 ms
@@ -256,16 +260,17 @@ for clock in ("time", "perf_counter", "process_time"):
 @pytest.mark.skipif(
     not score_command.own_cores(), reason="the system does not tell the CPU time of another process"
 )
-def test_a_thread_that_takes_the_time_of_the_reference_is_seen(environ, reference, weights):
+def test_a_thread_that_takes_the_time_of_the_reference_is_seen(reference, shared, weights):
     busy = """
 import hashlib
+patch("hashlib.spins", True, create=True).start()
 def spin():
-    while True:
+    while hasattr(hashlib, "spins"):
         hashlib.sha256(bytes(2**22))  # without the lock of the interpreter
 threading.Thread(target=spin, daemon=True).start()
 """
-    with side(environ, HONEST + busy) as student:
-        measured = turns(reference, student, weights)
+    measured = turns(reference, loaded(shared, HONEST + busy), weights)
+    loaded(shared, HONEST)  # the thread ends
     assert measured.cpu_ns[2] > 2 * IDLE_SHARE * sum(measured.reference_ns)
 
 

@@ -1,13 +1,12 @@
 """Which rows of a trace have work, how much, and why the others have none."""
 
-import functools
 from collections import defaultdict
 
 import pytest
 import real_traces
 import torch
 import trace_builders as build
-from real_traces import needs_traces
+from real_traces import analysed, needs_traces
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -214,11 +213,6 @@ def test_a_trace_of_torch_without_an_accelerator_has_the_flops_that_torch_counts
 
 
 # ---- Real traces: counted by hand from the sizes of the models -----------------------------------
-
-
-@functools.cache
-def analysed(name):
-    return analyse(real_traces.path(name), counts_work=True)
 
 
 def work_of(name):

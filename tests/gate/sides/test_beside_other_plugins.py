@@ -14,27 +14,36 @@ from mnistbench.gate.words import BASE, HEAD
 pytestmark = pytest.mark.versions
 
 
-@pytest.fixture
-def plan(tmp_path, monkeypatch):
-    """The plan of a gate whose sides load all plug-ins."""
-    monkeypatch.delenv(ADDOPTS)
-    return gate_builders.plan(tmp_path, "test_own.py")
+#: pytest-asyncio's own functions, and time limits of pytest-timeout that each launch exceeds.
+CONFIG = """
+[pytest]
+asyncio_mode = auto
+timeout = 0.01
+session_timeout = 0.01
+"""
 
 
-def measured(plan, tmp_path, ini, tests):
-    """Write the same project on both sides; return what one launch has measured of each case."""
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory):
+    """What one launch has measured of each case, by file and test; its sides load all plug-ins."""
+    folder = tmp_path_factory.mktemp("beside")
+    files = {"test_drawn.py": DRAWN, "test_async.py": ASYNC, "test_long.py": LONG}
+    plan = gate_builders.plan(folder, *files)
     for tree in plan.trees.values():
-        (tree.root / "pytest.ini").write_text(f"[pytest]\n{ini}")
-        (tree.root / "test_own.py").write_text(tests)
+        for name, text in {"pytest.ini": CONFIG, **files}.items():
+            (tree.root / name).write_text(text)
     plan = replace(plan, efforts=Efforts(timed=0.1, profiled=0.1))
-    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        builds_of_case = launch.measure().cases
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(ADDOPTS)
+        plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
+        with launching(plan, 1, None, folder / "log") as launch:
+            builds_of_case = gate_builders.run_whole(launch).cases
     assert set(builds_of_case) == set(surveys.listings[HEAD].cases)
-    return {
-        case.removeprefix("test_own.py::test_"): build for case, [build] in builds_of_case.items()
-    }
+    builds = {name: {} for name in files}
+    for case, [build] in builds_of_case.items():
+        name, _, test = case.partition("::test_")
+        builds[name][test] = build
+    return builds
 
 
 DRAWN = """
@@ -59,10 +68,9 @@ def test_sums(benchmark, shared, own, number):
 """
 
 
-def test_the_sides_draw_the_same_under_pytest_randomly(plan, tmp_path):
-    cases = measured(plan, tmp_path, "", DRAWN)
-    assert set(cases) == {"sums[1]", "sums[2]"}
-    for build in cases.values():
+def test_the_sides_draw_the_same_under_pytest_randomly(builds):
+    assert set(builds["test_drawn.py"]) == {"sums[1]", "sums[2]"}
+    for build in builds["test_drawn.py"].values():
         assert build[BASE]["outcome"] == build[HEAD]["outcome"]
 
 
@@ -101,9 +109,8 @@ async def test_without_a_benchmark():
 """
 
 
-def test_benchmarks_beside_asynchronous_tests_and_with_their_fixtures(plan, tmp_path):
-    cases = measured(plan, tmp_path, "asyncio_mode = auto\n", ASYNC)
-    assert set(cases) == {"fixture", "inside", "own_loop"}
+def test_benchmarks_beside_asynchronous_tests_and_with_their_fixtures(builds):
+    assert set(builds["test_async.py"]) == {"fixture", "inside", "own_loop"}
 
 
 LONG = """
@@ -134,6 +141,5 @@ def test_configured(benchmark, numbers):
 """
 
 
-def test_time_limits_of_a_single_run_end_no_launch(plan, tmp_path):
-    cases = measured(plan, tmp_path, "timeout = 0.01\nsession_timeout = 0.01\n", LONG)
-    assert set(cases) == {"signal", "signal_in_the_call", "thread", "configured"}
+def test_time_limits_of_a_single_run_end_no_launch(builds):
+    assert set(builds["test_long.py"]) == {"signal", "signal_in_the_call", "thread", "configured"}

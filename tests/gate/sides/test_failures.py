@@ -388,15 +388,19 @@ TREES = {
 }
 
 PROGRAM = """
-import json, os, sys
+import gc, json, os, sys
 from pathlib import Path
 
 home, folder = sys.argv[1], Path(sys.argv[2])
 sys.path.insert(0, home)
 
+from _pytest.config import get_config
+
 from mnistbench.gate.sides.session import run_tests
 from mnistbench.gate.sides.side import Side, SideError
 
+get_config()  # imports pytest's own plug-ins, for all forks
+gc.freeze()  # pytest collects garbage at its end: not all of them too
 for tree in sorted(path for path in folder.iterdir() if (path / "test_a.py").is_file()):
     child = os.fork()
     if not child:

@@ -1,18 +1,17 @@
 """Tests with pytest-benchmark's own fixture, unmodified, in the processes of both sides.
 
-None of these projects has torch.
+None of these projects has torch. Most are files of one suite, which is surveyed and launched once.
 """
 
 import contextlib
 import importlib.util
 import itertools
-import json
 import os
 import re
 import shutil
 import signal
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import gate_builders
@@ -22,11 +21,12 @@ from inner_runs import ADDOPTS
 
 from mnistbench.core.params import params_of_call
 from mnistbench.gate import launcher
-from mnistbench.gate.launcher import LaunchError, launching
-from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase
+from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
+from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase, Listings
+from mnistbench.gate.messages import Efforts
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.surveying import collect_again, survey_in_processes
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS
 
 TESTS = """
 import random
@@ -72,6 +72,157 @@ def test_without_a_fixture():
     Path("ran").touch()
 """
 
+#: Iterations of a launch whose times nobody reads.
+FEW_ITERATIONS = Efforts(timed=0.1, profiled=0.1)
+
+
+def write(plan, files):
+    """Write the same files on both sides."""
+    for tree, (name, text) in itertools.product(plan.trees.values(), files.items()):
+        (tree.root / name).parent.mkdir(exist_ok=True)
+        (tree.root / name).write_text(text)
+
+
+def planned(folder, files, ini="filterwarnings = error\n"):
+    """The plan of a gate whose sides have the same files; all but conftest.py are measured."""
+    names = [name for name in files if name != "conftest.py"]
+    plan = replace(gate_builders.plan(folder, *names), efforts=FEW_ITERATIONS)
+    write(plan, {"pytest.ini": f"[pytest]\n{ini}", **files})
+    return plan
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return planned(tmp_path, {"test_own.py": TESTS})
+
+
+def surveyed(plan, folder):
+    plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
+    return plan, surveys.listings
+
+
+def launched(plan, folder, seed=1, only=None, cores=()):
+    """Return what a launch has measured."""
+    with launching(plan, seed, only, folder / "log", cores) as launch:
+        return gate_builders.run_whole(launch)
+
+
+def why_launch_fails(plan, folder, seed=1):
+    """Return why a launch fails while it measures."""
+    with launching(plan, seed, None, folder / "log") as launch:
+        launch.ready()
+        with pytest.raises(LaunchError) as raised:
+            launch.measure()
+    return str(raised.value)
+
+
+def entries(file, mapping):
+    """Return what a mapping by node id has of a file, by the names of the tests."""
+    return {
+        node_id.removeprefix(f"{file}::"): value
+        for node_id, value in mapping.items()
+        if node_id.startswith(f"{file}::")
+    }
+
+
+# ---- One suite -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A project on both sides, its survey and a launch of it."""
+
+    folder: Path
+    plan: Plan
+    listings: Listings
+    launch: LaunchResult
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    """Files with plain tests, each of which stands beside the tests of what is found in it.
+
+    The launch has another hash seed than the survey, and the cases of the files whose measurement
+    is tested. Warnings are errors.
+    """
+    folder = tmp_path_factory.mktemp("suite")
+    measured = {
+        "test_own.py": TESTS,
+        "test_unstable.py": UNSTABLE,
+        "test_paths.py": PATHS,
+        "test_parallel.py": PARALLEL,
+        "test_prints.py": PRINTING,
+    }
+    surveyed_only = {
+        "test_odd.py": ODD,
+        "test_skipped.py": SKIPPED.format("# benchmark"),
+        "test_skipped_without_cases.py": SKIPPED.format(""),
+        "test_results.py": RESULTS,
+        "test_lazy.py": LAZY,
+        "test_once.py": ONCE,
+        "test_marked.py": MARKED.replace("codspeed_benchmark", "benchmark"),
+    }
+    plan, listings = surveyed(planned(folder, {**measured, **surveyed_only}), folder)
+    cases = [case for case in listings[BASE].cases if case.partition("::")[0] in measured]
+    cases.remove(NOT_LAUNCHED)
+    cores = sorted(os.sched_getaffinity(0))
+    return Suite(folder, plan, listings, launched(plan, folder, 2, cases, cores))
+
+
+def test_plain_tests_are_found_without_torch(suite):
+    listings = suite.listings
+    base = entries("test_own.py", listings[BASE].cases)
+    head = entries("test_own.py", listings[HEAD].cases)
+    names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
+    assert sorted(head) == names
+    assert base == {name: replace(case, seconds=base[name].seconds) for name, case in head.items()}
+    assert listings[BASE].loading_s > 0
+    of_process = {
+        "cases": listings[BASE].cases,
+        "resident": listings[BASE].resident,
+        "grown": listings[BASE].grown,
+        "loading_s": listings[BASE].loading_s,
+    }
+    assert listings[BASE] == replace(listings[HEAD], **of_process)
+    assert listings[HEAD].torch == ""
+    assert not suite.plan.with_torch
+    assert entries("test_own.py", listings[HEAD].left_out) == {}
+    assert not (suite.folder / HEAD / "ran").exists()
+    for name, listed in head.items():
+        case = f"test_own.py::{name}"
+        params = asdict(params_of_call(case, "cpu", 1))
+        assert listed.seconds > 0
+        assert listed.result
+        measured = {
+            "returns": listed.returns,
+            "seconds": listed.seconds,
+            "parameters": listed.parameters,
+            "result": listed.result,
+        }
+        # Files that are skipped as a whole are read while tests are collected, for all.
+        sources = ("test_own.py", "test_skipped.py", "test_skipped_without_cases.py")
+        assert listed == ListedCase(case, params, sources=sources, **measured)
+    returned = {name: listed.returns for name, listed in head.items()}
+    assert returned == dict(zip(names, ("NoneType", "dict", "int", "int"), strict=True))
+
+
+def test_plain_tests_are_measured_in_turn_and_in_blocks(suite):
+    cases = entries("test_own.py", suite.launch.cases)
+    assert cases.keys() == entries("test_own.py", suite.listings[HEAD].cases).keys()
+    for [build] in cases.values():
+        base = build[BASE]
+        head = build[HEAD]
+        assert base["outcome"] == head["outcome"]
+        assert base["loops"] == head["loops"]
+        assert len(base["wall_ns"]) == len(head["wall_ns"]) >= LEAST_PAIRS
+        assert len(base["block_ns"]) == len(head["block_ns"]) >= LEAST_PAIRS
+        assert "keys" not in base
+    loops = {name: build[BASE]["loops"] for name, [build] in cases.items()}
+    assert loops.pop("TestClass::test_pedantic") == 1
+    # On a busy machine, single calls of some may take so long that they are not repeated.
+    assert max(loops.values()) > 100
+
+
 ODD = """
 import random
 from pathlib import Path
@@ -113,6 +264,7 @@ def test_weaves(benchmark):
     benchmark.weave("pathlib.Path.cwd")
 
 
+@pytest.mark.filterwarnings("ignore")  # pytest-benchmark warns of a fixture that is not used
 def test_never_calls(benchmark):
     pass
 
@@ -122,106 +274,40 @@ def test_folder(benchmark, tmp_path):
     benchmark(int)
 """
 
+SKIPPED = """
+import pytest
 
-@pytest.fixture
-def plan(tmp_path):
-    plan = gate_builders.plan(tmp_path, "test_own.py")
-    for tree in plan.trees.values():
-        (tree.root / "test_own.py").write_text(TESTS)
-        (tree.root / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-    return plan
+pytest.skip("not here", allow_module_level=True)
+{}
+"""
 
 
-def surveyed(plan, tmp_path):
-    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
-    return plan, surveys.listings
-
-
-def test_plain_tests_are_found_and_measured_without_torch(plan, tmp_path):
-    plan, listings = surveyed(plan, tmp_path)
-    names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
-    assert sorted(listings[HEAD].cases) == [f"test_own.py::{name}" for name in names]
-    own = {"resident": listings[BASE].resident, "loading_s": listings[BASE].loading_s}
-    assert listings[BASE].loading_s > 0
-    seconds = {case: listed.seconds for case, listed in listings[BASE].cases.items()}
-    own["cases"] = {
-        case: replace(listed, seconds=seconds[case])
-        for case, listed in listings[HEAD].cases.items()
+def test_each_test_that_is_not_measured_as_usual_has_a_sentence(suite):
+    left_out = suite.listings[HEAD].left_out
+    assert left_out["test_skipped.py"] == "is skipped: not here"
+    assert "test_skipped_without_cases.py" not in left_out
+    assert entries("test_odd.py", left_out) == {
+        "test_value": "gets its fixture from request.getfixturevalue; name it as an argument",
+        "test_skipped": "is skipped: not today",
+        "test_expected": "xfails: wrong",
+        "test_skips_inside": "is skipped: inside",
+        "test_weaves": "is skipped: benchmark.weave cannot be measured",
+        "test_never_calls": "does not call its benchmark fixture",
     }
-    assert listings[BASE] == replace(listings[HEAD], **own)
-    assert listings[HEAD].torch == ""
-    assert not plan.with_torch
-    assert listings[HEAD].left_out == {}
-    for case, listed in listings[HEAD].cases.items():
-        params = asdict(params_of_call(case, "cpu", 1))
-        assert listed.seconds > 0
-        measured = {
-            "returns": listed.returns,
-            "seconds": listed.seconds,
-            "parameters": listed.parameters,
-            "result": listed.result,
-        }
-        assert listed.result
-        assert listed == ListedCase(case, params, sources=("test_own.py",), **measured)
-    returned = {
-        case.partition("::")[2]: listed.returns for case, listed in listings[HEAD].cases.items()
+    cases = entries("test_odd.py", suite.listings[HEAD].cases)
+    assert {name: case.uncompared for name, case in cases.items()} == {
+        "test_changes": "",
+        "test_random": "returns something else at each call",
+        "test_object": "returns object",
+        "test_folder": "",
     }
-    assert returned == dict(zip(sorted(names), ("NoneType", "dict", "int", "int"), strict=True))
-    with launching(plan, 1, None, tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
-        launch.ready()
-        result = launch.measure()
-    assert sorted(result.cases) == sorted(listings[HEAD].cases)
-    for case, builds in result.cases.items():
-        assert len(builds) == 1
-        for build in builds:
-            base = build[BASE]
-            head = build[HEAD]
-            assert base["outcome"] == head["outcome"]
-            assert base["loops"] == head["loops"]
-            assert (base["loops"] > 100) == ("pedantic" not in case)
-            assert len(base["wall_ns"]) == len(head["wall_ns"]) > 4
-            assert len(base["block_ns"]) == len(head["block_ns"]) > 4
-            assert "keys" not in base
-    assert not (tmp_path / HEAD / "ran").exists()
+    notes = {name: case.note.partition(", ")[0] for name, case in cases.items() if case.note}
+    assert notes == {"test_changes": "changes its arguments"}
 
 
-def test_each_test_that_is_not_measured_as_usual_has_a_sentence(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(ODD)
-        # pytest-benchmark warns of a fixture that is not used.
-        (tmp_path / side / "pytest.ini").unlink()
-        for name, text in (("test_whole.py", "# benchmark"), ("test_none.py", "")):
-            (tmp_path / side / name).write_text(
-                f"import pytest\npytest.skip('not here', allow_module_level=True)\n{text}\n"
-            )
-    plan, listings = surveyed(
-        replace(plan, arguments=("test_own.py", "test_whole.py", "test_none.py")), tmp_path
-    )
-    assert listings[HEAD].left_out == {
-        "test_whole.py": "is skipped: not here",
-        "test_own.py::test_value": (
-            "gets its fixture from request.getfixturevalue; name it as an argument"
-        ),
-        "test_own.py::test_skipped": "is skipped: not today",
-        "test_own.py::test_expected": "xfails: wrong",
-        "test_own.py::test_skips_inside": "is skipped: inside",
-        "test_own.py::test_weaves": "is skipped: benchmark.weave cannot be measured",
-        "test_own.py::test_never_calls": "does not call its benchmark fixture",
-    }
-    assert list(listings[HEAD].cases) == [
-        f"test_own.py::test_{name}" for name in ("changes", "random", "object", "folder")
-    ]
-    assert [case.uncompared for case in listings[HEAD].cases.values()] == [
-        "",
-        "returns something else at each call",
-        "returns object",
-        "",
-    ]
-    notes = [case.note.partition(", ")[0] for case in listings[HEAD].cases.values()]
-    assert notes == ["changes its arguments", "", "", ""]
-    # Each side has its own temporary folder.
-    folders = [(tmp_path / side / "folder").read_text() for side in (BASE, HEAD)]
-    assert folders[0] != folders[1]
+def test_each_side_has_its_own_temporary_folder(suite):
+    base, head = ((suite.folder / side / "folder").read_text() for side in (BASE, HEAD))
+    assert base != head
 
 
 RESULTS = """
@@ -301,18 +387,14 @@ def test_function(benchmark):
 """
 
 
-def test_results_and_arguments_are_read_without_code_of_the_user(plan, tmp_path):
+def test_results_and_arguments_are_read_without_code_of_the_user(suite):
     for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(RESULTS)
-    _, listings = surveyed(plan, tmp_path)
-    for listing in (listings.base, listings.head):
-        uncompared = {
-            case.partition("::test_")[2]: listed.uncompared
-            for case, listed in listing.cases.items()
-        }
+        cases = entries("test_results.py", suite.listings[side].cases)
         expected = dict.fromkeys(("tree", "cycle", "lazy", "rows", "function"), "")
-        assert uncompared == {**expected, "query": "returns test_own.Query"}
-        assert not any(listed.note or listed.failed for listed in listing.cases.values())
+        assert {
+            name.removeprefix("test_"): listed.uncompared for name, listed in cases.items()
+        } == {**expected, "query": "returns test_results.Query"}
+        assert not any(listed.note or listed.failed for listed in cases.values())
 
 
 LAZY = """
@@ -347,19 +429,16 @@ def test_whole(benchmark):
 """
 
 
-def test_a_test_whose_function_only_creates_its_work_is_not_measured(plan, tmp_path):
-    for side in (BASE, HEAD):
-        # Warnings are errors: nothing is left that was never awaited.
-        (tmp_path / side / "test_own.py").write_text(LAZY)
-    _, listings = surveyed(plan, tmp_path)
-    assert list(listings[HEAD].cases) == ["test_own.py::test_whole"]
-    created = {case: why.partition(", ")[0] for case, why in listings[HEAD].unmeasurable.items()}
-    assert created == {
-        "test_own.py::test_coroutine": "its function only creates a coroutine",
-        "test_own.py::test_generator": "its function only creates a generator",
-        "test_own.py::test_marked": "its function only creates a coroutine",
+def test_a_test_whose_function_only_creates_its_work_is_not_measured(suite):
+    listing = suite.listings[HEAD]  # warnings are errors: nothing is left that was never awaited
+    assert list(entries("test_lazy.py", listing.cases)) == ["test_whole"]
+    reasons = entries("test_lazy.py", listing.unmeasurable)
+    assert {name: why.partition(", ")[0] for name, why in reasons.items()} == {
+        "test_coroutine": "its function only creates a coroutine",
+        "test_generator": "its function only creates a generator",
+        "test_marked": "its function only creates a coroutine",
     }
-    assert listings[HEAD].left_out == {}
+    assert entries("test_lazy.py", listing.left_out) == {}
 
 
 UNSTABLE = """
@@ -384,44 +463,32 @@ def test_named(benchmark, letter):
 """
 
 
-def test_a_launch_with_another_hash_seed_measures_only_what_it_finds_again(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(UNSTABLE)
-    plan, listings = surveyed(plan, tmp_path)
-    assert len(listings[BASE].cases) == 17
-    with launching(plan, 2, list(listings[BASE].cases), tmp_path / "log") as launch:
-        launch.ready()
-        line = launch.measure()
-    named = {f"test_own.py::test_named[{letter}]" for letter in "abcdefgh"}
-    [order] = [case for case in listings[BASE].cases if "test_order" in case]
-    assert line.cases.keys() >= named
-    assert line.unmeasurable[order] == OTHER_ID
-    moved = {case for case, why in line.unmeasurable.items() if why == OTHER_PARAMETERS}
+def test_a_launch_with_another_hash_seed_measures_only_what_it_finds_again(suite):
+    listed = entries("test_unstable.py", suite.listings[BASE].cases)
+    assert len(listed) == 17
+    measured = entries("test_unstable.py", suite.launch.cases)
+    unmeasurable = entries("test_unstable.py", suite.launch.unmeasurable)
+    [order] = [name for name in listed if "test_order" in name]
+    assert unmeasurable[order] == OTHER_ID
+    moved = {name for name, why in unmeasurable.items() if why == OTHER_PARAMETERS}
     assert moved
-    assert all("test_swapped[pair" in case for case in moved)
-    assert {*line.cases, *line.unmeasurable} == {*listings[BASE].cases}
-    again = collect_again(plan, 1, tmp_path / "log")
-    assert again[HEAD] == plan.parameters[HEAD]  # with the hash seed of the survey
+    assert all("test_swapped[pair" in name for name in moved)
+    assert measured.keys() >= {f"test_named[{letter}]" for letter in "abcdefgh"}
+    assert {*measured, *unmeasurable} == {*listed}
+
+
+def test_a_launch_without_a_case_that_it_finds_again_ends_with_the_reason(suite):
+    [order] = [case for case in suite.listings[BASE].cases if "test_order" in case]
     with (
         pytest.raises(LaunchError, match="its id differs between processes"),
-        launching(plan, 2, [order], tmp_path / "log") as launch,
+        launching(suite.plan, 2, [order], suite.folder / "log") as launch,
     ):
         launch.ready()
 
 
-RAISING = """
-def test_raising(benchmark):
-    benchmark(lambda: 1 / 0)
-"""
-
-
-def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
-    (tmp_path / HEAD / "test_own.py").write_text(RAISING)
-    with pytest.raises(LaunchError) as raised:
-        surveyed(plan, tmp_path)
-    assert str(raised.value) == (
-        "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
-    )
+def test_another_process_with_the_hash_seed_of_the_survey_finds_the_same_parameters(suite):
+    again = collect_again(suite.plan, 1, suite.folder / "log")
+    assert again[HEAD].items() >= suite.plan.parameters[HEAD].items()
 
 
 PATHS = """
@@ -445,21 +512,21 @@ def test_skipped(benchmark, path):
 """
 
 
-def test_a_test_whose_id_has_a_path_of_its_tree_is_the_same_case_on_both_sides(plan, tmp_path):
+#: A case that the launch of the suite does not have: it selects the other one by its id.
+NOT_LAUNCHED = "test_paths.py::test_path[<tree>]"
+
+
+def test_a_test_whose_id_has_a_path_of_its_tree_is_the_same_case_on_both_sides(suite):
+    names = ["test_path[<tree>/data/one.txt]", "test_path[<tree>]"]
     for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(PATHS)
-    plan, listings = surveyed(plan, tmp_path)
-    names = ["test_own.py::test_path[<tree>/data/one.txt]", "test_own.py::test_path[<tree>]"]
-    for side in (BASE, HEAD):
-        assert (
-            list(listings[side].cases)
-            == [case.label for case in listings[side].cases.values()]
-            == names
-        )
-        assert list(listings[side].left_out) == ["test_own.py::test_skipped[<tree>/test_own.py]"]
-    with launching(plan, 1, names[:1], tmp_path / "log") as launch:
-        launch.ready()
-        assert list(launch.measure().cases) == names[:1]
+        cases = entries("test_paths.py", suite.listings[side].cases)
+        assert list(cases) == names
+        assert [case.label for case in cases.values()] == [
+            f"test_paths.py::{name}" for name in names
+        ]
+        left_out = entries("test_paths.py", suite.listings[side].left_out)
+        assert list(left_out) == ["test_skipped[<tree>/test_paths.py]"]
+    assert list(entries("test_paths.py", suite.launch.cases)) == names[:1]
 
 
 ONCE = """
@@ -494,12 +561,10 @@ def test_setup(benchmark):
 """
 
 
-def test_the_first_iteration_counts_if_the_second_call_has_less_to_do(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(ONCE)
-    _, listings = surveyed(plan, tmp_path)
-    noted = {case: listed.note for case, listed in listings[HEAD].cases.items() if listed.note}
-    assert list(noted) == ["test_own.py::test_cached[1]"]
+def test_the_first_iteration_counts_if_the_second_call_has_less_to_do(suite):
+    cases = entries("test_once.py", suite.listings[HEAD].cases)
+    noted = {name: listed.note for name, listed in cases.items() if listed.note}
+    assert list(noted) == ["test_cached[1]"]
     assert re.fullmatch(
         (
             r"asks for one round, and its second call took [\d.]+ [a-z]+ instead of [\d.]+ ms, so "
@@ -509,107 +574,112 @@ def test_the_first_iteration_counts_if_the_second_call_has_less_to_do(plan, tmp_
     )
 
 
-#: Files of a suite in which each test depends on others, by its test: "shared" is for all of its
-#: folder.
-SOURCES = {
-    "bench/conftest.py": """
-import json
+PARALLEL = """
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-import mylib
 
-HERE = Path(__file__).parent
-SHARED = (HERE / "shared.json").read_text()
-
-
-@pytest.fixture(scope="session")
-def of_session():
-    return (HERE / "session.json").read_text()
+def note_cores(name):
+    with Path(name).open("a") as stream:
+        stream.write(f"{len(os.sched_getaffinity(0))} ")
 
 
-@pytest.fixture(params=["a.json", "b.json"])
-def each(request):
-    return (HERE / request.param).read_text()
-""",
-    "bench/test_one.py": """
-from pathlib import Path
-
-from parts.fixtures import far
-
-import mylib
-
-MODULE = (Path(__file__).parent / "module.json").read_text()
+@pytest.fixture
+def server():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield
+        process.stdin.close()
 
 
-def test_plain(benchmark):
-    Path("written.json").write_text("1")
-    assert Path("written.json").read_text() == "1"
-    benchmark(int)
+def test_alone(benchmark, server):
+    benchmark(note_cores, "alone")
 
 
-def test_reads(benchmark):
-    benchmark((Path(__file__).parent / "call.json").read_text)
+def test_pool(benchmark):
+    def work():
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(note_cores, ["pool"] * 2))
+
+    benchmark(work)
 
 
-def test_session(benchmark, of_session):
-    benchmark(int)
+def test_process(benchmark):
+    benchmark(subprocess.run, ["sh", "-c", "exit"])
 
 
-def test_again(benchmark, of_session):
-    benchmark(int)
+def test_kept(benchmark):
+    with ThreadPoolExecutor(2) as pool:
+        def work():
+            until = time.perf_counter() + 0.02
+
+            def draw(seed):
+                while time.perf_counter() < until:
+                    os.urandom(2**20)
+
+            list(pool.map(draw, range(2)))
+
+        work()
+        benchmark(work)
+"""
 
 
-def test_each(benchmark, each):
-    benchmark(int)
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_test_that_uses_more_than_one_core_is_measured_on_all(suite):
+    parallel = {"test_pool", "test_process", "test_kept"}
+    assert suite.plan.parallel == {f"test_parallel.py::{name}" for name in parallel}
+    listed = entries("test_parallel.py", suite.listings[HEAD].cases)
+    assert not listed["test_alone"].parallel
+    assert listed["test_pool"].note.startswith("uses more than one core, ")
+    # What the launch has written comes last.
+    cores_of_alone = (suite.folder / HEAD / "alone").read_text().split()
+    cores_of_pool = (suite.folder / HEAD / "pool").read_text().split()
+    assert "1" in cores_of_alone
+    assert set(cores_of_pool[-4:]) == {str(len(os.sched_getaffinity(0)))}
+    for name, [build] in entries("test_parallel.py", suite.launch.cases).items():
+        for columns in build.values():
+            is_on_one_core = name not in parallel
+            assert bool(columns["block_ns"]) == bool(columns["cpu_ns"]) == is_on_one_core
 
 
-def test_far(benchmark, far):
-    benchmark(int)
-""",
-    "parts/fixtures.py": "import pytest\n\n\n@pytest.fixture\ndef far():\n    return 1\n",
-    "mylib.py": "",
-    **{f"bench/{name}.json": "1" for name in ("shared", "session", "a", "b", "module", "call")},
-}
+#: Prints lines that look like messages of a side, into all streams that a test can reach.
+PRINTING = """
+import os
+import subprocess
+import sys
+
+TEXT = '{"error": "printed by a test"}\\n' * 20_000
 
 
-def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(plan, tmp_path):
-    for side, (path, text) in itertools.product((BASE, HEAD), SOURCES.items()):
-        (tmp_path / side / path).parent.mkdir(exist_ok=True)
-        (tmp_path / side / path).write_text(text)
-    (tmp_path / HEAD / "bench/test_two.py").write_text(
-        "def test_other(benchmark):\n    benchmark(int)\n"
-    )
+def test_prints(benchmark):
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+        stream.write(TEXT)
+        stream.flush()
+    os.write(1, TEXT.encode())
+    subprocess.run([sys.executable, "-S", "-c", f"print({TEXT[:31]!r} * 20_000)"], check=True)
+    benchmark(print, TEXT[:31])
+"""
+
+
+def test_megabytes_that_a_test_prints_are_no_messages_of_its_side(suite):
+    assert list(entries("test_prints.py", suite.listings[HEAD].cases)) == ["test_prints"]
+    assert list(entries("test_prints.py", suite.launch.cases)) == ["test_prints"]
     for side in (BASE, HEAD):
-        (tmp_path / side / "pytest.ini").write_text("[pytest]\npythonpath = . bench\n")
-    _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
-    sources = {
-        case.partition("::test_")[2]: listed.sources
-        for case, listed in listings[HEAD].cases.items()
-    }
-    # Those read while tests are collected are for all.
-    shared = ("bench/conftest.py", "bench/module.json", "bench/shared.json")
-    more = {
-        "plain": (),
-        "reads": ("bench/call.json",),
-        "session": ("bench/session.json",),
-        "again": ("bench/session.json",),
-        "each[a.json]": ("bench/a.json",),
-        "each[b.json]": ("bench/b.json",),
-        "far": ("parts/fixtures.py",),
-    }
-    assert sources == {
-        **{
-            name: tuple(sorted((*shared, "bench/test_one.py", *files)))
-            for name, files in more.items()
-        },
-        "other": (*shared, "bench/test_two.py"),
-    }
-    assert listings[BASE].cases.keys() == {
-        case for case in listings[HEAD].cases if "test_one" in case
-    }
+        # Nothing is lost of what the survey and the launch have printed, five times each.
+        assert (suite.folder / f"log-{side}").stat().st_size > 2 * 5 * 20_000 * 31
 
+
+def test_without_pytest_codspeed_a_mark_alone_makes_no_case(suite):
+    cases = entries("test_marked.py", suite.listings[HEAD].cases)
+    assert list(cases) == ["test_fixture", "test_with_the_fixture"]
+
+
+# ---- Options of plug-ins -------------------------------------------------------------------------
 
 #: As pytest-codspeed registers itself.
 CODSPEED = """
@@ -678,41 +748,6 @@ def test_that_is_not_measured():
     raise ValueError
 """
 
-
-def test_a_test_that_pytest_codspeed_measures_is_a_case(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(MARKED)
-        (tmp_path / side / "conftest.py").write_text(CODSPEED)
-        (tmp_path / side / "pytest.ini").write_text(
-            "[pytest]\naddopts = --codspeed --strict-markers\n"
-        )
-    plan, listings = surveyed(plan, tmp_path)
-    names = ["marked[1]", "marked[2]", "own_mark", "fixture", "with_the_fixture"]
-    assert [case.partition("::test_")[2] or "own_mark" for case in listings[HEAD].cases] == names
-    assert listings[HEAD].left_out == {
-        "test_own.py::test_coroutine": "is skipped: a coroutine cannot be measured"
-    }
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        cases = launch.measure().cases
-    assert sorted(cases) == sorted(listings[HEAD].cases)
-    assert all(
-        build[HEAD]["loops"] > 100 for case, [build] in cases.items() if "test_fixture" not in case
-    )
-
-
-def test_without_pytest_codspeed_a_mark_alone_makes_no_case(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(
-            MARKED.replace("codspeed_benchmark", "benchmark")
-        )
-    _, listings = surveyed(plan, tmp_path)
-    assert list(listings[HEAD].cases) == [
-        "test_own.py::test_fixture",
-        "test_own.py::test_with_the_fixture",
-    ]
-
-
 READING = """
 import subprocess
 import sys
@@ -753,21 +788,149 @@ def test_frozen(benchmark, frozen):
 """
 
 
-def test_a_test_has_the_attributes_of_pytest_benchmark_and_an_empty_input(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(READING)
-        (tmp_path / side / "pytest.ini").write_text(
-            "[pytest]\naddopts = --benchmark-skip --ff\nfilterwarnings = error\n"
-        )
-    plan, listings = surveyed(plan, tmp_path)
-    assert listings[HEAD].left_out == {}
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        cases = launch.measure().cases
-    assert sorted(cases) == [
-        f"test_own.py::test_{name}" for name in ("asks", "cache", "frozen", "reads")
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory):
+    """A suite whose configuration has options of pytest-codspeed, pytest-benchmark and pytest."""
+    folder = tmp_path_factory.mktemp("configured")
+    files = {"conftest.py": CODSPEED, "test_marked.py": MARKED, "test_reading.py": READING}
+    ini = "addopts = --codspeed --strict-markers --benchmark-skip --ff\nfilterwarnings = error\n"
+    plan, listings = surveyed(planned(folder, files, ini), folder)
+    return Suite(folder, plan, listings, launched(plan, folder))
+
+
+def test_a_test_that_pytest_codspeed_measures_is_a_case(configured):
+    names = [
+        "test_marked[1]",
+        "test_marked[2]",
+        "TestClass::test_own_mark",
+        "test_fixture",
+        "test_with_the_fixture",
     ]
-    assert not list((tmp_path / HEAD).rglob(".pytest_cache"))
+    assert list(entries("test_marked.py", configured.listings[HEAD].cases)) == names
+    assert entries("test_marked.py", configured.listings[HEAD].left_out) == {
+        "test_coroutine": "is skipped: a coroutine cannot be measured"
+    }
+    cases = entries("test_marked.py", configured.launch.cases)
+    assert sorted(cases) == sorted(names)
+    assert max(build[HEAD]["loops"] for [build] in cases.values()) > 100
+
+
+def test_a_test_has_the_attributes_of_pytest_benchmark_and_an_empty_input(configured):
+    assert entries("test_reading.py", configured.listings[HEAD].left_out) == {}
+    cases = entries("test_reading.py", configured.launch.cases)
+    assert sorted(cases) == ["test_asks", "test_cache", "test_frozen", "test_reads"]
+    assert not list((configured.folder / HEAD).rglob(".pytest_cache"))
+
+
+def test_options_of_other_plugins_do_not_matter(tmp_path, monkeypatch):
+    monkeypatch.delenv(ADDOPTS)  # so that pytest-xdist and pytest-cov are loaded
+    ini = "addopts = -n2 --cov=. --cov-fail-under=100\n"
+    plan = planned(tmp_path, {"test_own.py": TESTS}, ini)
+    arguments = ("--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")
+    _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
+    assert list(listings[HEAD].cases) == ["test_own.py::test_decorated"]
+    assert not list((tmp_path / HEAD).rglob("*.json"))
+    assert not (tmp_path / HEAD / ".coverage").exists()
+
+
+# ---- Other projects ------------------------------------------------------------------------------
+
+#: Files of a suite in which each test depends on others, by its test: "shared" is for all of its
+#: folder.
+SOURCES = {
+    "bench/conftest.py": """
+import json
+from pathlib import Path
+
+import pytest
+
+import mylib
+
+HERE = Path(__file__).parent
+SHARED = (HERE / "shared.json").read_text()
+
+
+@pytest.fixture(scope="session")
+def of_session():
+    return (HERE / "session.json").read_text()
+
+
+@pytest.fixture(params=["a.json", "b.json"])
+def each(request):
+    return (HERE / request.param).read_text()
+""",
+    "bench/test_one.py": """
+from pathlib import Path
+
+from parts.fixtures import far
+
+import mylib
+
+MODULE = (Path(__file__).parent / "module.json").read_text()
+
+
+def test_plain(benchmark):
+    Path("written.json").write_text("1")
+    assert Path("written.json").read_text() == "1"
+    benchmark(int)
+
+
+def test_reads(benchmark):
+    benchmark((Path(__file__).parent / "call.json").read_text)
+
+
+def test_session(benchmark, of_session):
+    benchmark(int)
+
+
+def test_again(benchmark, of_session):
+    benchmark(int)
+
+
+def test_each(benchmark, each):
+    benchmark(int)
+
+
+def test_far(benchmark, far):
+    benchmark(int)
+""",
+    "parts/fixtures.py": "import pytest\n\n\n@pytest.fixture\ndef far():\n    return 1\n",
+    "mylib.py": "",
+    **{f"bench/{name}.json": "1" for name in ("shared", "session", "a", "b", "module", "call")},
+}
+
+
+def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(tmp_path):
+    plan = planned(tmp_path, SOURCES, "pythonpath = . bench\n")
+    (tmp_path / HEAD / "bench/test_two.py").write_text(
+        "def test_other(benchmark):\n    benchmark(int)\n"
+    )
+    _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
+    sources = {
+        case.partition("::test_")[2]: listed.sources
+        for case, listed in listings[HEAD].cases.items()
+    }
+    # Those read while tests are collected are for all.
+    shared = ("bench/conftest.py", "bench/module.json", "bench/shared.json")
+    more = {
+        "plain": (),
+        "reads": ("bench/call.json",),
+        "session": ("bench/session.json",),
+        "again": ("bench/session.json",),
+        "each[a.json]": ("bench/a.json",),
+        "each[b.json]": ("bench/b.json",),
+        "far": ("parts/fixtures.py",),
+    }
+    assert sources == {
+        **{
+            name: tuple(sorted((*shared, "bench/test_one.py", *files)))
+            for name, files in more.items()
+        },
+        "other": (*shared, "bench/test_two.py"),
+    }
+    assert listings[BASE].cases.keys() == {
+        case for case in listings[HEAD].cases if "test_one" in case
+    }
 
 
 #: A plug-in that gives the process of a side a CPU clock that only ``spin`` moves.
@@ -844,7 +1007,7 @@ ZONEINFO = {
 }
 
 
-def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
+def test_what_occurs_once_is_counted_where_it_starts(tmp_path):
     compiled = Path(importlib.util.find_spec("_zoneinfo").origin)
     is_built_in = not compiled.is_file()  # as in a Python that is one file
     package = tmp_path / "packages" / "zoneinfo"
@@ -853,27 +1016,29 @@ def test_what_occurs_once_is_counted_where_it_starts(plan, tmp_path):
         (package / name).write_text(text)
     (package.parent / "outside.py").write_text("from spinning_clock import spin\n\nspin(1_000)\n")
     paths = {"PYTHONPATH": str(package.parent)}
+    plan = planned(tmp_path, {"test_own.py": COSTS}, "addopts = -p spinning_clock\n")
     plan = replace(plan, variables={BASE: paths, HEAD: paths})
+    write(
+        plan,
+        {
+            "conftest.py": PLUGINS,
+            "late.py": "from spinning_clock import spin\n\nspin(5)\n",
+            "spinning_clock.py": CLOCK,
+        },
+    )
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
         if not is_built_in:
             shutil.copy(compiled, tmp_path / side)
-        (tmp_path / side / "conftest.py").write_text(PLUGINS)
-        (tmp_path / side / "late.py").write_text("from spinning_clock import spin\n\nspin(5)\n")
-        (tmp_path / side / "spinning_clock.py").write_text(CLOCK)
         (tmp_path / side / "own.py").write_text(
             f"from spinning_clock import spin\n\nspin({import_ms})\n"
         )
-        (tmp_path / side / "test_own.py").write_text(COSTS)
-        (tmp_path / side / "pytest.ini").write_text("[pytest]\naddopts = -p spinning_clock\n")
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        costs = launch.measure().once
+    costs = launched(plan, tmp_path).once
     body = "test_own.py::test_body"
     setup = "test_own.py::test_setup"
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
         memory = costs[side].pop("resident memory")
         assert 10 * 2**20 < memory["all cases"] < 200 * 2**20  # before the heap is touched
-        # 64 MiB of it are touched, because nothing imports arrays.
+        # At least 64 MiB of it are touched.
         peak = float((tmp_path / side / "peak").read_text())
         assert memory["all cases"] + 2**25 < peak < 300 * 2**20
         assert {name: set(cases) for name, cases in costs[side].items()} == {
@@ -910,86 +1075,38 @@ def test_the_side_that_loads_first_is_drawn(plan, tmp_path, monkeypatch):
     assert 3 <= started.count(HEAD) <= 9
 
 
-PARALLEL = """
-import os
-import subprocess
-import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-import pytest
-
-
-def note_cores(name):
-    with Path(name).open("a") as stream:
-        stream.write(f"{len(os.sched_getaffinity(0))} ")
-
-
-@pytest.fixture
-def server():
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        yield
-        process.stdin.close()
-
-
-def test_alone(benchmark, server):
-    benchmark(note_cores, "alone")
-
-
-def test_pool(benchmark):
-    def work():
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(note_cores, ["pool"] * 2))
-
-    benchmark(work)
-
-
-def test_process(benchmark):
-    benchmark(subprocess.run, ["sh", "-c", "exit"])
-
-
-def test_kept(benchmark):
-    with ThreadPoolExecutor(2) as pool:
-        def work():
-            until = time.perf_counter() + 0.05
-
-            def draw(seed):
-                while time.perf_counter() < until:
-                    os.urandom(2**20)
-
-            list(pool.map(draw, range(2)))
-
-        work()
-        benchmark(work)
+RAISING = """
+def test_raising(benchmark):
+    benchmark(lambda: 1 / 0)
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_a_test_that_uses_more_than_one_core_is_measured_on_all(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(PARALLEL)
-    plan, listings = surveyed(plan, tmp_path)
-    assert plan.parallel == {f"test_own.py::test_{name}" for name in ("pool", "process", "kept")}
-    assert not listings[HEAD].cases["test_own.py::test_alone"].parallel
-    assert (
-        listings[HEAD].cases["test_own.py::test_pool"].note.startswith("uses more than one core, ")
+def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
+    (tmp_path / HEAD / "test_own.py").write_text(RAISING)
+    with pytest.raises(LaunchError) as raised:
+        surveyed(plan, tmp_path)
+    assert str(raised.value) == (
+        "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
     )
-    for side, name in itertools.product((BASE, HEAD), ("alone", "pool")):
-        (tmp_path / side / name).unlink()
-    cores = sorted(os.sched_getaffinity(0))
-    with launching(plan, 1, None, tmp_path / "log", cores) as launch:
-        launch.ready()
-        cases = launch.measure().cases
-    assert "1" in (tmp_path / HEAD / "alone").read_text().split()
-    assert set((tmp_path / HEAD / "pool").read_text().split()[-4:]) == {str(len(cores))}
-    for case, [build] in cases.items():
-        for side in (BASE, HEAD):
-            assert (
-                bool(build[side]["block_ns"])
-                == bool(build[side]["cpu_ns"])
-                == (case not in plan.parallel)
-            )
+
+
+FAILING = """
+def test_passes(benchmark):
+    benchmark(int)
+
+
+def test_fails(benchmark):
+    assert {} == 2, 'not here'
+    benchmark(int)
+"""
+
+
+def test_a_test_that_fails_on_one_side_of_a_launch_is_named(plan, tmp_path):
+    for side, number in ((BASE, 2), (HEAD, 1)):
+        (tmp_path / side / "test_own.py").write_text(FAILING.format(number))
+    assert why_launch_fails(plan, tmp_path).partition("; ")[0] == (
+        "head: test_own.py::test_fails fails: AssertionError: not here (test_own.py:7)"
+    )
 
 
 FORKING = """
@@ -1017,19 +1134,10 @@ def test_ends(benchmark, forked):
 
 
 @pytest.mark.parametrize("ending", [BASE, HEAD])  # a launch waits for one of them first
-def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launch(
-    plan, tmp_path, ending
-):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(
-            FORKING.format(calls=3_000 if side == ending else 10**9)
-        )
-        (tmp_path / side / "pytest.ini").unlink()
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        with pytest.raises(LaunchError) as raised:
-            launch.measure()
-    assert "ended with exit code 5" in str(raised.value)
+def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launch(tmp_path, ending):
+    plan = planned(tmp_path, {"test_own.py": FORKING.format(calls=10**9)}, "")
+    (tmp_path / ending / "test_own.py").write_text(FORKING.format(calls=3_000))
+    assert "ended with exit code 5" in why_launch_fails(plan, tmp_path)
     # The launch has not waited for them.
     forked = [int(pid) for pid in (tmp_path / "forked").read_text().split()]
     assert len(forked) == 2
@@ -1067,45 +1175,9 @@ def test_a_teardown_that_fails_ends_the_survey_with_its_error(plan, tmp_path):
 
 
 def test_a_teardown_that_fails_after_the_last_case_ends_the_launch_with_its_error(plan, tmp_path):
-    for side, most in ((BASE, 9), (HEAD, 1)):
+    for side, most in ((BASE, 9), (HEAD, 0)):
         (tmp_path / side / "test_own.py").write_text(TEARDOWN.format(most=most))
-    plan, _ = surveyed(plan, tmp_path)
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        with pytest.raises(LaunchError) as raised:
-            launch.measure()
-    assert str(raised.value).startswith(f"{STOPS_NOT}; it passed before: ")
-
-
-#: Prints lines that look like messages of a side, into all streams that a test can reach.
-PRINTING = """
-import os
-import subprocess
-import sys
-
-TEXT = '{"error": "printed by a test"}\\n' * 100_000
-
-
-def test_prints(benchmark):
-    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
-        stream.write(TEXT)
-        stream.flush()
-    os.write(1, TEXT.encode())
-    subprocess.run([sys.executable, "-S", "-c", f"print({TEXT[:31]!r} * 100_000)"], check=True)
-    benchmark(print, TEXT[:31])
-"""
-
-
-def test_megabytes_that_a_test_prints_are_no_messages_of_its_side(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(PRINTING)
-    plan, listings = surveyed(plan, tmp_path)
-    assert list(listings[HEAD].cases) == ["test_own.py::test_prints"]
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        assert list(launch.measure().cases) == ["test_own.py::test_prints"]
-    for side in (BASE, HEAD):
-        assert (tmp_path / f"log-{side}").stat().st_size > 2 * 10_000_000  # nothing is lost
+    assert why_launch_fails(plan, tmp_path).startswith(f"{STOPS_NOT}; it passed before: ")
 
 
 HANGING = """
@@ -1120,21 +1192,17 @@ def test_sums(benchmark):
 
 @pytest.mark.parametrize("seed", [1, 2])  # a launch waits for one of them first
 def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(
-            HANGING.format(calls=3_000 if side == HEAD else 10**9)
-        )
-    plan = replace(plan, limit_s=5.0)
-    with launching(plan, seed, None, tmp_path / "log") as launch:
-        launch.ready()
-        with pytest.raises(LaunchError) as raised:
-            launch.measure()
-    reason = "was stopped because it printed nothing for 5 s; select smaller cases with -- -k"
-    assert str(raised.value) == f"head: test_own.py::test_sums, its calls: {reason}"
+    for side, calls in ((BASE, 10**9), (HEAD, 3_000)):
+        (tmp_path / side / "test_own.py").write_text(HANGING.format(calls=calls))
+    plan = replace(plan, limit_s=4.0)
+    reason = "was stopped because it printed nothing for 4 s; select smaller cases with -- -k"
+    assert why_launch_fails(plan, tmp_path, seed) == (
+        f"head: test_own.py::test_sums, its calls: {reason}"
+    )
 
 
 def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
-    (plan.trees[HEAD].root / "test_own.py").write_text(
+    (tmp_path / HEAD / "test_own.py").write_text(
         TESTS + "\n\ndef test_new(benchmark):\n    benchmark(sum, [1])\n"
     )
     tests_of_shards = []
@@ -1145,68 +1213,42 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
             assert {*listings[side].cases, *listings[side].left_out} == own - (
                 {"test_own.py::test_new"} if side == BASE else set()
             )
-        tests_of_shards.append(own)
-    whole = surveyed(plan, tmp_path)[1][HEAD]
-    assert set.union(*tests_of_shards) == {*whole.cases, *whole.left_out}
-    assert not set.intersection(*tests_of_shards)
+        tests_of_shards += own
+    names = ("TestClass::test_pedantic", "test_decorated", "test_new", "test_sum[1]", "test_sum[2]")
+    assert sorted(tests_of_shards) == [f"test_own.py::{name}" for name in names]
 
 
-#: pytest-xdist and pytest-cov are among the dependencies of the tests.
-@pytest.mark.parametrize(
-    "addopts",
-    ["-n2 --cov=. --cov-fail-under=100", "-p no:xdist -p no:pytest_cov -p no:mnistbench"],
-    ids=["used", "not loaded"],
-)
-def test_options_of_other_plugins_do_not_matter(plan, tmp_path, monkeypatch, addopts):
-    monkeypatch.delenv(ADDOPTS)
-    for side in (BASE, HEAD):
-        (tmp_path / side / "pytest.ini").write_text(f"[pytest]\naddopts = {addopts}\n")
-    arguments = ("--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")
-    _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
-    assert list(listings[HEAD].cases) == ["test_own.py::test_decorated"]
-    assert not list((tmp_path / HEAD).rglob("*.json"))
-    assert not (tmp_path / HEAD / ".coverage").exists()
-
-
-def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(plan, tmp_path):
-    plan = replace(plan, variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}})
-    _, listings = surveyed(plan, tmp_path)
-    for side, threads in ((BASE, 1), (HEAD, 2)):
-        assert {case.params["threads"] for case in listings[side].cases.values()} == {threads}
-
-
-@pytest.mark.parametrize(
-    "arguments", [("test_new.py", "test_own.py"), ("test_own.py", "test_new.py::test_new[1]")]
-)
-def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(
-    plan, tmp_path, arguments
-):
-    (tmp_path / HEAD / "test_new.py").write_text(
-        "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_new(benchmark, n):\n    "
-        "benchmark(int)\n"
+def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(plan, tmp_path):
+    new = "def test_new(benchmark):\n    benchmark(int)\n"
+    parametrized = (
+        "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\n"
+        "def test_new(benchmark, n):\n    benchmark(int)\n"
+    )
+    for name, text in {"new_file": new, "new_test": TESTS + new, "new_cases": parametrized}.items():
+        (tmp_path / HEAD / f"test_{name}.py").write_text(text)
+    (tmp_path / BASE / "test_new_test.py").write_text(TESTS)
+    arguments = (
+        "test_new_file.py",
+        "test_own.py",
+        "test_new_test.py::test_decorated",
+        "test_new_test.py::test_new",
+        "test_new_cases.py::test_new[1]",
     )
     plan, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
-    assert not [case for case in listings[BASE].cases if "test_new" in case]
-    new = ["test_new.py::test_new[1]", "test_new.py::test_new[2]"][
-        : 1 if "::" in arguments[1] else 2
-    ]
-    assert [case for case in listings[HEAD].cases if "test_new" in case] == new
-    assert len(listings[HEAD].cases) == len(listings[BASE].cases) + len(new)
-    assert listings[BASE].missing == tuple(argument for argument in arguments if "new" in argument)
+    common = {
+        "test_new_test.py::test_decorated",
+        *(f"test_own.py::{name}" for name in ("TestClass::test_pedantic", "test_decorated")),
+        *(f"test_own.py::test_sum[{factor}]" for factor in (1, 2)),
+    }
+    assert {*listings[BASE].cases} == common
+    assert {*listings[HEAD].cases} - common == {
+        "test_new_file.py::test_new",
+        "test_new_test.py::test_new",
+        "test_new_cases.py::test_new[1]",
+    }
+    assert {*listings[BASE].missing} == {arguments[0], *arguments[3:]}
     assert listings[HEAD].missing == ()
-    with launching(plan, 1, list(listings[BASE].cases), tmp_path / "log") as launch:
-        launch.ready()
-        assert set(launch.measure().cases) == set(listings[BASE].cases)
-
-
-def test_a_test_that_only_one_side_has_in_a_file_of_both_is_left_out_on_the_other(plan, tmp_path):
-    with (tmp_path / HEAD / "test_own.py").open("a") as stream:
-        stream.write("\n\ndef test_new(benchmark):\n    benchmark(int)\n")
-    arguments = ("test_own.py::test_new", "test_own.py::test_decorated")
-    _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
-    assert list(listings[BASE].cases) == ["test_own.py::test_decorated"]
-    assert sorted(listings[HEAD].cases) == sorted(arguments, reverse=False)
-    assert (listings[BASE].missing, listings[HEAD].missing) == (("test_own.py::test_new",), ())
+    assert {*launched(plan, tmp_path, only=list(listings[BASE].cases)).cases} == common
 
 
 OPTIONAL = """
@@ -1221,21 +1263,40 @@ def test_total(benchmark):
 """
 
 
-def test_a_package_that_the_tests_of_one_side_import_is_named(plan, tmp_path):
-    info = tmp_path / "packages" / "gate_optional-1.0.dist-info"
+@pytest.fixture(scope="module")
+def listings_with_variables(tmp_path_factory):
+    """The base finds one more package, the head has two threads; both without this plug-in."""
+    folder = tmp_path_factory.mktemp("variables")
+    info = folder / "packages" / "gate_optional-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gate-optional\nVersion: 1.0\n")
     (info / "RECORD").write_text("gateoptional.py,,\n")
-    (tmp_path / "packages" / "gateoptional.py").write_text("total = sum\n")
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(OPTIONAL)
-    variables = {BASE: {"PYTHONPATH": str(tmp_path / "packages")}, HEAD: {}}
-    _, listings = surveyed(replace(plan, variables=variables), tmp_path)
-    assert "gate-optional" in listings[BASE].loaded
-    assert not {"gate-optional", "pytest", "pytest-xdist", "execnet"}.intersection(
-        listings[HEAD].loaded
-    )
-    assert listings[BASE].has_compiled_loops is None
+    (folder / "packages" / "gateoptional.py").write_text("total = sum\n")
+    variables = {
+        BASE: {"PYTHONPATH": str(folder / "packages")},
+        HEAD: {"OMP_NUM_THREADS": "2"},
+    }
+    plan = planned(folder, {"test_own.py": OPTIONAL}, "addopts = -p no:mnistbench\n")
+    _, listings = surveyed(replace(plan, variables=variables), folder)
+    return listings
+
+
+def test_a_package_that_the_tests_of_one_side_import_is_named(listings_with_variables):
+    base = listings_with_variables[BASE]
+    head = listings_with_variables[HEAD]
+    assert "gate-optional" in base.loaded
+    assert not {"gate-optional", "pytest", "pytest-xdist", "execnet"}.intersection(head.loaded)
+    assert base.has_compiled_loops is None
+
+
+def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(listings_with_variables):
+    for side, threads in ((BASE, 1), (HEAD, 2)):
+        [case] = listings_with_variables[side].cases.values()
+        assert case.params["threads"] == threads
+
+
+def test_a_plain_test_needs_no_plug_in_of_this_package(listings_with_variables):
+    assert list(listings_with_variables[HEAD].cases) == ["test_own.py::test_total"]
 
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):
@@ -1247,62 +1308,4 @@ def test_a_side_may_have_pytest_alone(plan, tmp_path):
     )
     plan, listings = surveyed(plan, tmp_path)
     assert "torch" not in listings[BASE].packages
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        [case] = launch.measure().cases
-    assert case == "test_own.py::test_decorated"
-
-
-TORCH = """
-import pytest
-import torch
-
-
-def test_model(benchmark):
-    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU())
-    inputs = torch.ones(4, 16)
-    benchmark(lambda: model(inputs).sum().backward())
-
-
-def test_function(benchmark):
-    benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
-
-
-@pytest.mark.op_benchmark
-def test_marked(benchmark):
-    benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
-
-
-def test_without_torch(benchmark):
-    benchmark(sum, [1, 2])
-"""
-
-
-def test_a_call_of_torch_has_operations_by_phase_and_module(plan, tmp_path):
-    for side in (BASE, HEAD):
-        (tmp_path / side / "test_own.py").write_text(TORCH)
-    plan, listings = surveyed(plan, tmp_path)
-    assert plan.with_torch == {BASE, HEAD}
-    assert {case.uncompared for case in listings[HEAD].cases.values()} == {""}
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        launch.ready()
-        builds_of_case = launch.measure().cases
-    keys = {
-        case.partition("::test_")[2]: builds[0][HEAD].get("keys", [])
-        for case, builds in builds_of_case.items()
-    }
-    assert ["aten::addmm", "forward", "Sequential.0"] in keys["model"]
-    assert ["aten::clamp_min", "forward", "Sequential.1"] in keys["model"]
-    assert ["aten::sum", "forward", ""] in keys["model"]
-    assert ["aten::mm", "backward", "Sequential.0"] in keys["model"]
-    assert ["aten::mm", "forward", ""] in keys["function"]
-    assert keys["marked"] == keys["function"]
-    assert keys["without_torch"] == []
-    for case, builds in builds_of_case.items():
-        for build in builds:
-            base = build[BASE]
-            head = build[HEAD]
-            assert base["outcome"] == head["outcome"], case
-            if "keys" in base:
-                assert json.dumps(base["calls"]) == json.dumps(head["calls"])
-                assert all(calls == round(calls) for calls in base["calls"])
+    assert list(launched(plan, tmp_path).cases) == ["test_own.py::test_decorated"]

@@ -6,7 +6,8 @@ import os
 import socket
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import gate_builders
 import projects
@@ -15,13 +16,14 @@ import torch
 from bare_environments import installed_environment, linked_environment
 from torch.torch_version import TorchVersion
 
-from mnistbench.gate.launcher import LaunchError, launching
-from mnistbench.gate.messages import LAUNCH, Job
+from mnistbench.gate.launcher import LaunchResult, Plan, launching
+from mnistbench.gate.listing import Listings
+from mnistbench.gate.messages import LAUNCH, Efforts, Job
 from mnistbench.gate.sides import worker
 from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.survey import refuse_old_torch
 from mnistbench.gate.surveying import survey_in_processes
-from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
+from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, OLDEST_TORCH
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -42,26 +44,40 @@ nn.Sequential.forward = spied_forward
 """
 
 
-@pytest.fixture
-def plan(tmp_path):
-    plan = gate_builders.plan(tmp_path, "test_bench.py")
+#: Iterations of a launch: with two builds of each case, and with one.
+TWO_BUILDS = Efforts(timed=0.6, profiled=0.1)
+ONE_BUILD = Efforts(timed=0.1, profiled=0.1)
+
+
+def planned(folder, *arguments):
+    """The plan of a gate of a small model whose iterations are noted."""
+    plan = gate_builders.plan(folder, *arguments)
     for tree in plan.trees.values():
         projects.Project(tree.root).append("conftest.py", SPY)
-    return plan
+    return replace(plan, efforts=ONE_BUILD)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return planned(tmp_path, "test_bench.py")
+
+
+def noted_iterations(folder):
+    """Return when each iteration began and ended."""
+    return [json.loads(line) for line in (folder / "iterations").read_text().splitlines()]
 
 
 @pytest.mark.versions
 def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
+    plan = replace(plan, efforts=TWO_BUILDS)
     with launching(plan, 1, [case], tmp_path / "log") as launch:
         launch.ready()
-        loaded = len((tmp_path / "iterations").read_text().splitlines())
+        (tmp_path / "iterations").unlink()
         numbers = []
         result = launch.measure(numbers.append)
     assert numbers == [1]
-    iterations = [
-        json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()[loaded:]
-    ]
+    iterations = noted_iterations(tmp_path)
     assert len(iterations) > 100
     # One at a time.
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(iterations))
@@ -114,19 +130,6 @@ def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) ->
     assert messages == [(12, {"alive": ""}), (24, {"alive": ""})]
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "sched_setaffinity"), reason="a process cannot choose its cores"
-)
-def test_processes_with_one_core_also_run_at_once(plan, tmp_path) -> None:
-    case = "test_bench.py::test_forward[tiny-b4-cpu]"
-    with launching(plan, 1, [case], tmp_path / "log", [min(os.sched_getaffinity(0))]) as launch:
-        result = gate_builders.run_whole(launch)
-    iterations = [json.loads(line) for line in (tmp_path / "iterations").read_text().splitlines()]
-    assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(sorted(iterations)))
-    for build in result.cases[case]:
-        assert all(len(side["block_ns"]) > 4 < len(side["queued_ns"]) for side in build.values())
-
-
 #: Writes the number of threads and of cores of each iteration.
 COUNTING = """
 
@@ -143,81 +146,142 @@ nn.Sequential.forward = counted_forward
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_one_side_has_more_threads(plan, tmp_path) -> None:
-    for name in (BASE, HEAD):
-        with (tmp_path / name / "conftest.py").open("a") as conftest:
+#: Calls of a plain test with this plug-in's mark and of one without it.
+MARKED = """
+import pytest
+import torch
+
+
+def test_unmarked(benchmark):
+    benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
+
+
+@pytest.mark.op_benchmark
+def test_marked(benchmark):
+    benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
+"""
+
+
+@pytest.fixture(scope="module")
+def launch_with_threads(tmp_path_factory):
+    """The folder and the result of a launch whose head has two threads."""
+    folder = tmp_path_factory.mktemp("threads")
+    plan = planned(folder, "test_bench.py", "test_marked.py")
+    for tree in plan.trees.values():
+        (tree.root / "test_marked.py").write_text(MARKED)
+        with (tree.root / "conftest.py").open("a") as conftest:
             conftest.write(COUNTING)
     plan = replace(plan, variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}})
-    with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
+    with launching(plan, 1, None, folder / "log", sorted(os.sched_getaffinity(0))) as launch:
         launch.ready()
         for name in (BASE, HEAD):
-            (tmp_path / name / "threads").unlink()
-        [_] = launch.measure().cases.values()
+            (folder / name / "threads").unlink(missing_ok=True)
+        return folder, launch.measure()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_one_side_has_more_threads(launch_with_threads) -> None:
+    folder, _ = launch_with_threads
     for name, threads in {BASE: 1, HEAD: 2}.items():
-        assert set((tmp_path / name / "threads").read_text().splitlines()) == {
-            f"{threads} {threads}"
-        }
+        counted = (folder / name / "threads").read_text().splitlines()
+        assert set(counted) == {f"{threads} {threads}"}
 
 
-#: One body sets the number of threads, and does not restore it. After the measurement, the fixture
-#: makes a call on all cores.
-PLAIN = """
+def test_a_mark_of_this_plug_in_changes_no_operation(launch_with_threads) -> None:
+    _, launch = launch_with_threads
+    keys = {
+        case.partition("::")[2]: [build[side]["keys"] for side in (BASE, HEAD)]
+        for case, [build] in launch.cases.items()
+    }
+    assert ["aten::mm", "forward", ""] in keys["test_marked"][0]
+    assert keys["test_marked"] == keys["test_unmarked"]
+
+
+#: Writes the number of threads and of cores of each call. One body sets the number of threads, and
+#: does not restore it. After the measurement, the fixture makes a call on all cores.
+THREADS = """
 import os
 
 import torch
 
 
-def count(calls):
-    calls.append((torch.get_num_threads(), len(os.sched_getaffinity(0))))
+def count(name):
+    with open(name, "a") as stream:
+        stream.write(f"{torch.get_num_threads()} {len(os.sched_getaffinity(0))}\\n")
 
 
 def test_two(benchmark):
     torch.set_num_threads(2)
-    benchmark(count, calls := [])
-    assert {*calls[:-1]} == {(2, 2)}
+    benchmark(count, "threads_of_two")
 
 
 def test_one(benchmark):
-    benchmark(count, calls := [])
-    assert {*calls[:-1]} == {(1, 1)}
+    benchmark(count, "threads_of_one")
 """
 
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(
-    plan, tmp_path
-) -> None:
-    for name in (BASE, HEAD):
-        (tmp_path / name / "test_bench.py").write_text(PLAIN)
-    with launching(plan, 1, None, tmp_path / "log", sorted(os.sched_getaffinity(0))) as launch:
-        builds_of_case = gate_builders.run_whole(launch).cases
-    for name, has_one_thread in (("one", True), ("two", False)):
-        for build in builds_of_case[f"test_bench.py::test_{name}"]:
-            assert [bool(side["cpu_ns"]) for side in build.values()] == [has_one_thread] * 2
-            assert [bool(side["block_ns"]) for side in build.values()] == [has_one_thread] * 2
+TORCH = """
+import torch
 
 
-def measured_with(python, plan, tmp_path):
-    """Survey both sides and measure them once, the base with this interpreter.
+def test_model(benchmark):
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU())
+    inputs = torch.ones(4, 16)
+    benchmark(lambda: model(inputs).sum().backward())
 
-    Return the listings and the launch.
+
+def test_function(benchmark):
+    benchmark(torch.mm, torch.rand(8, 8), torch.ones(8, 8))
+
+
+def test_without_torch(benchmark):
+    benchmark(sum, [1, 2])
+"""
+
+#: Files, each of which stands before the tests of what is measured of it.
+PLAIN = {"test_threads.py": THREADS, "test_torch.py": TORCH}
+
+#: Cases of workloads.
+FORWARD = tuple(f"test_bench.py::test_forward[{model}-b4-cpu]" for model in ("lenet5", "tiny"))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A project on both sides, its survey and a launch of it."""
+
+    folder: Path
+    plan: Plan
+    listings: Listings
+    launch: LaunchResult
+
+
+def measured_with(python, folder):
+    """Survey and measure workloads and plain tests, the base with this interpreter.
+
+    A case with one thread has one core, the same on both sides.
     """
-    arguments = ("test_bench.py", "--bench-model=tiny,lenet5", "--benchmark-columns=min")
-    plan = replace(plan, pythons={BASE: python, HEAD: sys.executable}, arguments=arguments)
-    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
-    with launching(plan, 1, None, tmp_path / "log") as launch:
-        return surveys.listings, gate_builders.run_whole(launch)
+    options = ("--bench-model=tiny,lenet5", "--benchmark-columns=min")
+    plan = planned(folder, "test_bench.py", *PLAIN, *options)
+    for tree, (name, text) in itertools.product(plan.trees.values(), PLAIN.items()):
+        (tree.root / name).write_text(text)
+    plan = replace(plan, pythons={BASE: python, HEAD: sys.executable})
+    plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else ()
+    with launching(plan, 1, None, folder / "log", cores) as launch:
+        launch.ready()
+        for written in (folder / "iterations", *folder.glob("*/threads_of_*")):
+            written.unlink()
+        return Measured(folder, plan, surveys.listings, launch.measure())
 
 
-CASES = ["test_bench.py::test_forward[lenet5-b4-cpu]", "test_bench.py::test_forward[tiny-b4-cpu]"]
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """What is measured if the base has an environment of torch and pytest alone."""
+    folder = tmp_path_factory.mktemp("measured")
+    return measured_with(linked_environment(folder / "bare", "torch", "pytest"), folder)
 
 
-def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
-    listings, result = measured_with(
-        linked_environment(tmp_path / "bare", "torch", "pytest"), plan, tmp_path
-    )
-    assert not listings[BASE].packages.keys() & {
+def test_a_side_may_have_torch_and_pytest_alone(measured) -> None:
+    assert not measured.listings[BASE].packages.keys() & {
         "numpy",
         "pytest-benchmark",
         "tabulate",
@@ -225,32 +289,78 @@ def test_a_side_may_have_torch_and_pytest_alone(plan, tmp_path) -> None:
         "scipy",
         "torchvision",
     }
-    assert sorted(result.cases) == sorted(listings[BASE].cases) == CASES
-    for builds in result.cases.values():
-        for build in builds:
-            base = build[BASE]
-            head = build[HEAD]
-            assert base["outcome"] == head["outcome"]
-            assert base["keys"] == head["keys"]
-            assert base["memory_bytes"] == head["memory_bytes"]
+    assert sorted(measured.launch.cases) == sorted(measured.listings[BASE].cases)
+    assert measured.launch.cases.keys() > {*FORWARD}
+    for case, [build] in measured.launch.cases.items():
+        assert build[BASE]["outcome"] == build[HEAD]["outcome"], case
+    for case in FORWARD:
+        [build] = measured.launch.cases[case]
+        for column in ("keys", "memory_bytes"):
+            assert build[BASE][column] == build[HEAD][column]
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="a process cannot choose its cores"
+)
+def test_processes_with_one_core_also_run_at_once(measured) -> None:
+    iterations = sorted(noted_iterations(measured.folder))
+    assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(iterations))
+    for case in FORWARD:
+        [build] = measured.launch.cases[case]
+        for columns in build.values():
+            assert len(columns["block_ns"]) >= LEAST_PAIRS <= len(columns["queued_ns"])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(measured) -> None:
+    for name, threads in (("one", 1), ("two", 2)):
+        [build] = measured.launch.cases[f"test_threads.py::test_{name}"]
+        for side, columns in build.items():
+            counted = (measured.folder / side / f"threads_of_{name}").read_text().splitlines()
+            assert {*counted[:-1]} == {f"{threads} {threads}"}
+            assert bool(columns["cpu_ns"]) == bool(columns["block_ns"]) == (threads == 1)
+
+
+def test_a_call_of_torch_has_operations_by_phase_and_module(measured) -> None:
+    assert measured.plan.with_torch == {BASE, HEAD}
+    builds = {
+        case.removeprefix("test_torch.py::test_"): build
+        for case, [build] in measured.launch.cases.items()
+        if case.startswith("test_torch.py")
+    }
+    for name in builds:
+        listed = measured.listings[HEAD].cases[f"test_torch.py::test_{name}"]
+        assert listed.uncompared == ""
+    keys = {name: build[HEAD].get("keys", []) for name, build in builds.items()}
+    assert ["aten::addmm", "forward", "Sequential.0"] in keys["model"]
+    assert ["aten::clamp_min", "forward", "Sequential.1"] in keys["model"]
+    assert ["aten::sum", "forward", ""] in keys["model"]
+    assert ["aten::mm", "backward", "Sequential.0"] in keys["model"]
+    assert ["aten::mm", "forward", ""] in keys["function"]
+    assert keys["without_torch"] == []
+    for name in ("model", "function"):
+        base = builds[name][BASE]
+        head = builds[name][HEAD]
+        assert base["keys"] == head["keys"]
+        assert json.dumps(base["calls"]) == json.dumps(head["calls"])
+        assert all(calls == round(calls) for calls in base["calls"])
 
 
 @pytest.mark.thorough
-def test_a_side_may_have_the_oldest_torch(plan, tmp_path) -> None:
+def test_a_side_may_have_the_oldest_torch(tmp_path) -> None:
     python = installed_environment(tmp_path / "oldest", f"torch=={OLDEST_TORCH}.0", "pytest")
-    listings, result = measured_with(python, plan, tmp_path)
-    assert listings[BASE].torch.startswith(f"{OLDEST_TORCH}.0")
-    assert sorted(result.cases) == CASES
-    for builds in result.cases.values():
-        for build in builds:
-            base = build[BASE]
-            head = build[HEAD]
-            assert base["outcome"][1] == pytest.approx(head["outcome"][1], rel=1e-4)
-            assert base["parameters"] == head["parameters"]
-            assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {
-                key[0] for key in head["keys"]
-            }
-            assert len({len(times) for times in base["self_ns"]}) == 1
+    measured = measured_with(python, tmp_path)
+    assert measured.listings[BASE].torch.startswith(f"{OLDEST_TORCH}.0")
+    for case in FORWARD:
+        [build] = measured.launch.cases[case]
+        base = build[BASE]
+        head = build[HEAD]
+        assert base["outcome"][1] == pytest.approx(head["outcome"][1], rel=1e-4)
+        assert base["parameters"] == head["parameters"]
+        assert {"aten::addmm"} <= {key[0] for key in base["keys"]} & {
+            key[0] for key in head["keys"]
+        }
+        assert len({len(times) for times in base["self_ns"]}) == 1
 
 
 @pytest.mark.parametrize(
@@ -269,20 +379,4 @@ def test_a_torch_that_is_too_old_is_refused(monkeypatch, side, version, option) 
     assert not option or str(refused.value) == (
         f"{side}: torch {version} of {sys.executable} is older than 2.6, the oldest that the gate "
         f"measures; install a newer one there, or name another interpreter with {option}"
-    )
-
-
-def test_a_test_that_fails_on_one_side_is_named(plan, tmp_path) -> None:
-    bench = (
-        "def test_forward(op_benchmark):\n    op_benchmark('forward')\n\n\n"
-        "def test_step(op_benchmark):\n    {}\n    op_benchmark('step')\n"
-    )
-    for side, line in ((BASE, "pass"), (HEAD, "assert 1 == 2, 'not here'")):
-        (tmp_path / side / "test_bench.py").write_text(bench.format(line))
-    with launching(plan, 1, None, tmp_path / "log") as launch, pytest.raises(LaunchError) as raised:
-        gate_builders.run_whole(launch)
-    message = str(raised.value).partition("; ")[0]
-    assert message == (
-        "head: test_bench.py::test_step[tiny-b4-cpu] fails: AssertionError: not here "
-        "(test_bench.py:6)"
     )

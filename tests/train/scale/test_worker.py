@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rank_builders import run_processes
+from rank_builders import start, wait
 from scale_builders import SETTINGS as SCALE
 from torch import nn
 
@@ -123,9 +123,7 @@ if values:
 @pytest.mark.versions
 def test_ranks_add_no_gradients_without_synchronization(tmp_path: Path) -> None:
     (tmp_path / "gradients.py").write_text(GRADIENTS)
-    # A process of its own: forks begin with modules of torch.distributed that a rank imports when
-    # there are ranks.
-    ranks = run_processes(2, "gradients.py", cwd=tmp_path)
+    ranks = wait(start(2, cwd=tmp_path, modules=("gradients", "gradients")))
     assert [(rank.returncode, rank.stderr) for rank in ranks] == [(0, "")] * 2
     assert json.loads(ranks[0].stdout) == [[1.5, 1.0, 1.5], [1.5, 2.0, 1.5]]
     assert ranks[1].stdout == ""
