@@ -72,6 +72,7 @@ SOUND: dict[str, Any] = {
 }
 
 
+@pytest.mark.versions
 def test_every_kind_of_hint_is_read() -> None:
     everything = read(SOUND, Everything)
     assert everything == Everything(
@@ -89,6 +90,7 @@ def test_every_kind_of_hint_is_read() -> None:
     assert type(everything.points[1].value) is float
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("field", "value", "complaint"),
     [
@@ -150,6 +152,7 @@ def test_a_field_with_a_default_may_be_missing() -> None:
     assert read_text('{"times": [1], "view": "device"}', Sample) == Sample((1,), "device")
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("value", "message"),
     [

@@ -156,6 +156,7 @@ def test_a_call_that_raises_leaves_no_profiler_behind(tmp_path):
 # ---- Around operations of torch ------------------------------------------------------------------
 
 
+@pytest.mark.versions
 def test_an_operator_of_a_tensor_is_no_time_of_the_function_that_has_it(rows):
     matrix = torch.ones(2, 2)
 
@@ -167,6 +168,7 @@ def test_an_operator_of_a_tensor_is_no_time_of_the_function_that_has_it(rows):
     assert min(functions[IN_TORCH, ""].self_cpu_ns) > 0
 
 
+@pytest.mark.versions
 def test_operators_of_tensors_are_the_same_afterwards():
     def operators():
         return dict(vars(torch.Tensor))

@@ -184,7 +184,6 @@ def test_rank_0_shows_the_operations_and_what_all_ranks_spend(tmp_path):
         assert "gloo:all_reduce" in {event["name"] for event in trace["traceEvents"]}
 
 
-@pytest.mark.versions
 def test_an_error_of_all_ranks_is_one_line(tmp_path):
     arguments = ("--device", "cpu", "--trace", "/dev/null/t.json")
     done = wait(start(2, "profile", *arguments, cwd=tmp_path, errors=True))

@@ -75,12 +75,21 @@ def operations_alone(project):
     return _ALONE
 
 
-@pytest.mark.versions
 @pytest.mark.parametrize(
     ("header", "options", "conftest"),
     [
-        ("plugins: *cov-*", ("-p", "pytest_cov", "--cov=.", "--cov-report="), ""),
-        ("plugins: *rerunfailures-*", ("-p", "rerunfailures", "--reruns=1"), FAILS_ONCE),
+        pytest.param(
+            "plugins: *cov-*",
+            ("-p", "pytest_cov", "--cov=.", "--cov-report="),
+            "",
+            marks=pytest.mark.versions,
+        ),
+        pytest.param(
+            "plugins: *rerunfailures-*",
+            ("-p", "rerunfailures", "--reruns=1"),
+            FAILS_ONCE,
+            marks=pytest.mark.versions,
+        ),
         ("asyncio: mode=*", ASYNCIO, AWAITED),
         ("timeout: 600*", ("-p", "timeout", "--timeout=600"), ""),
     ],

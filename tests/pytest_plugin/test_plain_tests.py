@@ -50,6 +50,7 @@ def suite(project):
     return project
 
 
+@pytest.mark.versions
 def test_calls_of_torch_have_operations(suite):
     result, saved = suite.run_saved("--op-benchmarks", "--bench-threads=3")
     result.assert_outcomes(passed=5)

@@ -22,6 +22,7 @@ from mnistbench.measuring import environment
 from mnistbench.train.scale import command
 
 
+@pytest.mark.versions
 def test_one_and_two_ranks(tmp_path: Path) -> None:
     small = (
         "--model",
