@@ -104,7 +104,6 @@ def test_the_same_operations_are_saved(project, header, options, conftest):
     assert operations(beside) == alone
 
 
-@pytest.mark.versions
 def test_workers_of_xdist_save_nothing_and_say_why_so_that_a_comparison_is_undecided(project):
     # One worker is enough: each imports torch.
     options = ("-n1", "-p", "xdist", "--bench-batch-size=2,4", "--benchmark-save=base")
