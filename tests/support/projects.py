@@ -184,10 +184,14 @@ class Project:
         return result, json.loads((self.path / "saved.json").read_text(encoding="utf-8"))
 
 
+#: Beginnings of the names of variables that would act on the runs of a user's project.
+CLEARED = ("COVERAGE_", "PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     for name in os.environ:  # pytest-benchmark is off in what believes itself a worker of xdist
-        if name.startswith(("PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")) and name != ADDOPTS:
+        if name.startswith(CLEARED) and name != ADDOPTS:
             monkeypatch.delenv(name)
     return Project(tmp_path)
 
