@@ -140,7 +140,7 @@ class Suite:
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
-    """Files with plain tests, each of which stands beside the tests of what is found in it.
+    """Files with plain tests; the text of each is just above the tests of what is found in it.
 
     The launch has another hash seed than the survey, and the cases of the files whose measurement
     is tested. Warnings are errors.

@@ -237,7 +237,7 @@ def test_without_torch(benchmark):
     benchmark(sum, [1, 2])
 """
 
-#: Files, each of which stands before the tests of what is measured of it.
+#: Files with plain tests.
 PLAIN = {"test_threads.py": THREADS, "test_torch.py": TORCH}
 
 #: Cases of workloads.
