@@ -49,7 +49,7 @@ def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
     """Return the table of one of :func:`batch_groups`.
 
     Rows: the ``top`` operations by their largest share in any column; the rest as ``other``, so
-    that columns add up.
+    that columns add up. Times are as profiled, with the cost of the profiler.
     """
     tables = [table for record in records if (table := record.table("warm"))]
     columns = [OperationColumn.from_table(table) for table in tables]

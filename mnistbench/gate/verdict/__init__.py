@@ -2,6 +2,7 @@
 
 In the order of the data: ``estimates`` has the change of each quantity with its bounds;
 ``findings`` the levels of the test, what was flagged, and what the fresh launches make of it;
-``reasons`` why a gate is inconclusive; ``decision`` the outcome of the test; ``verdict`` all that a
-report needs, with the exact differences of ``exact_differences``.
+``decision`` the outcome of the test, with what has to be ruled out for a pass; ``reasons`` the
+words for why a gate is inconclusive; ``verdict`` all that a report needs, with the exact
+differences of ``exact_differences``.
 """

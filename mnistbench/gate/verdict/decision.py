@@ -31,7 +31,6 @@ from mnistbench.gate.verdict.findings import (
 from mnistbench.gate.verdict.reasons import (
     bound_reason,
     finding_reasons,
-    open_estimates,
     unbounded_reasons,
     unusable_reasons,
 )
@@ -160,7 +159,7 @@ def decide(
     operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
     unbounded = _unbounded(operations, findings, thresholds)
     regressions = [finding for finding in findings if finding.verdict == REGRESSED]
-    open_cases = open_estimates(cases, thresholds, regressions)
+    open_cases = _open_estimates(cases, thresholds, regressions)
     reasons = (
         *unusable_reasons(first),
         *finding_reasons(findings, fresh, thresholds),
@@ -257,6 +256,32 @@ def _is_unconfirmed(finding: LaunchFinding) -> bool:
 def _is_case_regression(finding: LaunchFinding) -> bool:
     """Whether it is a regression of the time of a whole case."""
     return finding.verdict == REGRESSED and finding.quantity.is_case
+
+
+def _open_estimates(
+    cases: Iterable[Estimate],
+    thresholds: Thresholds,
+    regressions: Sequence[LaunchFinding],
+) -> list[Estimate]:
+    """Return the median or mean of each case that has too large an upper bound.
+
+    By the clock of the largest.
+
+    A regression that fails the gate settles its case. One that is accepted settles the medians of
+    its case, or the means.
+    """
+    failed = {finding.quantity.case for finding in regressions if finding.fails}
+    settled = {(finding.quantity.case, finding.quantity.kind) for finding in regressions}
+    worst: dict[tuple[str, str], Estimate] = {}
+    for estimate in cases:
+        key = (estimate.quantity.case, estimate.quantity.kind)
+        if (
+            estimate.high > thresholds.to_rule_out(estimate.quantity)
+            and estimate.quantity.case not in failed
+            and key not in settled
+        ):
+            worst[key] = max(worst.get(key, estimate), estimate, key=lambda bounded: bounded.high)
+    return list(worst.values())
 
 
 def _unbounded(

@@ -152,32 +152,6 @@ def finding_reasons(
             yield Reason(BUDGET, text)
 
 
-def open_estimates(
-    cases: Sequence[Estimate],
-    thresholds: Thresholds,
-    regressions: Sequence[LaunchFinding],
-) -> list[Estimate]:
-    """Return the median or mean of each case that has too large an upper bound.
-
-    By the clock of the largest.
-
-    A regression that fails the gate settles its case. One that is accepted settles the medians of
-    its case, or the means.
-    """
-    failed = {finding.quantity.case for finding in regressions if finding.fails}
-    settled = {(finding.quantity.case, finding.quantity.kind) for finding in regressions}
-    worst: dict[tuple[str, str], Estimate] = {}
-    for estimate in cases:
-        key = (estimate.quantity.case, estimate.quantity.kind)
-        if (
-            estimate.high > thresholds.to_rule_out(estimate.quantity)
-            and estimate.quantity.case not in failed
-            and key not in settled
-        ):
-            worst[key] = max(worst.get(key, estimate), estimate, key=lambda bounded: bounded.high)
-    return list(worst.values())
-
-
 def bound_reason(estimate: Estimate, thresholds: Thresholds) -> Reason:
     """Return the reason that an estimate with too large an upper bound is."""
     up_to = f"of up to {units.percent_up(estimate.high)}"
