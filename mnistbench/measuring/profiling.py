@@ -245,8 +245,8 @@ def _without_import_of_inductor() -> Iterator[None]:
     """Make ``torch._inductor`` absent in the body, unless it has been imported before.
 
     The start of the profiler asks for the attribute to know whether inductor uses CUDA graphs. This
-    imports inductor, which takes nearly as long as the import of torch itself, although no code
-    that was compiled with it can run in the profile.
+    imports inductor, which takes nearly as long as the import of torch itself. The profiler still
+    finds it where ``torch.compile`` has imported it.
     """
     lazy_modules: set[str] = getattr(torch, "_lazy_modules", set())
     is_lazy = "_inductor" in lazy_modules
