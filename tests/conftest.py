@@ -66,8 +66,8 @@ def pytest_collection(session):
 
 
 def pytest_collection_finish():
-    # hypothesis 6.100 warns, in the first test that draws, if its random numbers belong to nothing
-    # but a frozen module: it draws before.
+    # At its first draw, hypothesis 6.100 searches for what refers to its random generator, and
+    # warns if it finds nothing. It would not find a frozen module.
     given(strategies.none())(lambda _: None)()
     gc.collect()
     gc.freeze()

@@ -23,9 +23,9 @@ from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 #: The package that compiles the loops of the fast step.
 _COMPILER = "numba"
 
-#: Bytes of heap that a launch touches for each byte by which the cases made a survey's process
-#: larger: blocks that freed memory has no room for take more of it in later iterations.
-TOUCHED_PER_GROWN = 4
+#: Bytes of heap that a launch touches for each byte by which a process grew in the survey. Later
+#: iterations need more heap, because free memory is split into pieces that are too small.
+TOUCHED_PER_GROWTH = 4
 
 
 @dataclass
@@ -62,8 +62,7 @@ class Listing:
     # Node id -> why the case cannot be measured as it is.
     unmeasurable: Mapping[str, str] = field(default_factory=dict)
     resident: int = 0  # peak resident memory of the process, bytes
-    # How far it is above the resident memory before the first case, bytes; 0 if that is not known.
-    grown: int = 0
+    growth_bytes: int = 0  # resident memory from the first case to the peak; 0 if unknown
     loading_s: float = 0.0  # CPU time of the process until it had collected its tests
     # What decides which code runs, with torch: name -> value.
     cpu: Mapping[str, str] = field(default_factory=dict)
@@ -274,8 +273,8 @@ class Listings:
     @property
     def touched_bytes(self) -> int:
         """Bytes of heap that each process of a launch touches before it measures."""
-        grown = max(self.base.grown, self.head.grown)
-        return min(MOST_TOUCHED_BYTES, max(LEAST_TOUCHED_BYTES, TOUCHED_PER_GROWN * grown))
+        needed = TOUCHED_PER_GROWTH * max(self.base.growth_bytes, self.head.growth_bytes)
+        return min(MOST_TOUCHED_BYTES, max(LEAST_TOUCHED_BYTES, needed))
 
     @property
     def resident(self) -> dict[str, int]:

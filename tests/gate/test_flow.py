@@ -1115,17 +1115,19 @@ def test_a_launch_that_needs_the_machine_runs_alone(gate, launches, cores, param
 
 
 @pytest.mark.parametrize(
-    ("resident", "grown", "at_once"),
+    ("resident", "growth_bytes", "at_once"),
     [(10**9, 0, 1), (500_000, 10**9, 1), (500_000, 0, 2)],
 )
 def test_a_launch_runs_alone_without_the_memory_for_two(
-    gate, launches, cores, monkeypatch, resident, grown, at_once
+    gate, launches, cores, monkeypatch, resident, growth_bytes, at_once
 ):
     cores(5, at_once)
     # Of the two processes of a launch, each touches 512 MiB if its cases need much memory.
     monkeypatch.setattr(rounds, "available_bytes", lambda: 2e9)
     listing = launches.listing
-    launches.listing = lambda side: replace(listing(side), resident=resident, grown=grown)
+    launches.listing = lambda side: replace(
+        listing(side), resident=resident, growth_bytes=growth_bytes
+    )
     assert len(gate(launches=8).launches) == 8
     assert [len(drawn) for drawn in launches.cores] == ([5] * 8 if at_once == 1 else [3, 2] * 4)
 

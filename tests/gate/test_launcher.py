@@ -80,7 +80,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "left_out": {},
         "unmeasurable": {},
         "resident": 8,
-        "grown": 4,
+        "growth_bytes": 4,
         "loading_s": 0.5,
         "cpu": {},
         "loaded": [],

@@ -101,7 +101,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         left_out=side.left_out,
         unmeasurable=surveyed.unmeasurable,
         resident=peak_resident_bytes(),
-        grown=surveyed.grown(),
+        growth_bytes=surveyed.growth_bytes(),
         loading_s=surveyed.loading_s,
         cpu=surveyed.cpu,
         missing=side.missing,
@@ -232,8 +232,8 @@ class _Survey:
         except SideError as error:
             listed.failed = str(error)
 
-    def grown(self) -> int:
-        """Return by how many bytes the cases made the process larger; 0 if that is not known."""
+    def growth_bytes(self) -> int:
+        """Return by how many bytes the process grew while its cases ran; 0 if that is unknown."""
         return peak_resident_bytes() - self._loaded_bytes if self._loaded_bytes else 0
 
     def _call(self, case: PlainCase, listed: ListedCase) -> str:

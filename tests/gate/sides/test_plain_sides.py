@@ -180,7 +180,7 @@ def test_plain_tests_are_found_without_torch(suite):
     of_process = {
         "cases": listings[BASE].cases,
         "resident": listings[BASE].resident,
-        "grown": listings[BASE].grown,
+        "growth_bytes": listings[BASE].growth_bytes,
         "loading_s": listings[BASE].loading_s,
     }
     assert listings[BASE] == replace(listings[HEAD], **of_process)
@@ -219,8 +219,7 @@ def test_plain_tests_are_measured_in_turn_and_in_blocks(suite):
         assert "keys" not in base
     loops = {name: build[BASE]["loops"] for name, [build] in cases.items()}
     assert loops.pop("TestClass::test_pedantic") == 1
-    # On a busy machine, single calls of some may take so long that they are not repeated.
-    assert max(loops.values()) > 100
+    assert min(loops.values()) > 100
 
 
 ODD = """
