@@ -217,6 +217,18 @@ def cpu_model() -> str:
 # ---- Child processes -----------------------------------------------------------------------------
 
 
+def running_children() -> tuple[str, ...]:
+    """Return the numbers of the child processes that run now; none on a system without /proc.
+
+    Source: proc_pid_task_children(5).
+    """
+    children = []
+    for task in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread has ended meanwhile
+            children += task.read_text().split()
+    return tuple(children)
+
+
 def ended_children_s() -> float:
     """Return the CPU time of ended children that were waited for, in seconds."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -45,6 +45,10 @@ class ListedCase:
     returns: str = ""  # types of the result
     result: str = ""  # hash of it; empty if it cannot be compared
     seconds: float = 0.0  # of its calls in the survey, without what only the first one does
+    # The quick look: shortest time of a few calls, ns, and blocks of memory that a call leaves; 0 if
+    # it was not looked at.
+    look_ns: int = 0
+    blocks: int = 0
     # Implementation of oneDNN -> how often its iteration runs it.
     onednn: Mapping[str, int] = field(default_factory=dict)
 
@@ -64,6 +68,8 @@ class Listing:
     resident: int = 0  # peak resident memory of the process, bytes
     growth_bytes: int = 0  # resident memory from the first case to the peak; 0 if unknown
     loading_s: float = 0.0  # CPU time of the process until it had collected its tests
+    importing_s: float = 0.0  # of it that of the import of the project's modules
+    loaded_bytes: int = 0  # resident memory before the first case; 0 if unknown
     # What decides which code runs, with torch: name -> value.
     cpu: Mapping[str, str] = field(default_factory=dict)
     loaded: tuple[str, ...] = ()  # installed distributions that the tests import
@@ -84,16 +90,22 @@ class Listing:
 
 @dataclass(frozen=True)
 class Reach:
-    """Which cases of both sides run code that differs; the others are not measured."""
+    """Which cases are affected by the differences of the sides; the others are not measured."""
 
     # Whether it was asked for; without it all cases are measured.
     is_known: bool = False
-    # Node id of a measured case -> what differs of the code that it runs.
+    # Node id of a measured case -> why it is affected, or what a quick look has shown.
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Node id of a case that runs the same code on both sides -> its label.
     same: Mapping[str, str] = field(default_factory=dict)
-    # Functions of the project that differ and that no case runs: ``path:name``.
-    gap: tuple[str, ...] = ()
+    # Of these node id -> time of the head / that of the base in the quick look, if both are known.
+    looks: Mapping[str, float] = field(default_factory=dict)
+    # Functions and names of the project that differ and that no case runs or uses: ``path:name``.
+    uncovered: tuple[str, ...] = ()
+    # Files of the project that differ, and that neither side was seen to use.
+    unused: tuple[str, ...] = ()
+    # Files with the project's dependencies that differ, which the gate does not install.
+    dependencies: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mnistbench.gate.listing import Listing
+from mnistbench.gate.listing import Listing, Listings
 from mnistbench.gate.sides.stray import Imports
 
 #: Task of a process: measure a side in turn with the process of the other side.
@@ -79,6 +79,7 @@ class Job:
     selects: bool = False
     folder: str = ""  # empty if it does not exist
     follows_code: bool = True  # which of the tree's code each test runs
+    differing: Sequence[str] = ()  # files that differ between the trees, relative to them
     is_shard: bool = False  # the process waits for the tests of its shard
 
     # ---- Of a launch ----
@@ -108,28 +109,41 @@ class Selected:
     phases: tuple[str, ...]
 
 
-class RunCode(NamedTuple):
-    """A code object of a file in the tree."""
+#: Key of what happens outside of tests, beside node ids.
+OUTSIDE = ""
 
-    path: str  # relative to the tree
+
+class RunCode(NamedTuple):
+    """A code object."""
+
+    path: str  # relative to the tree; empty if the program has made it
     name: str  # qualified
     line: int  # the first one
 
 
 @dataclass(frozen=True)
 class Followed:
-    """What ran in the survey of a side, of the files of its tree."""
+    """What ran in the survey of a side, and which files of its tree were opened."""
 
+    # Of files of the tree, and with an empty path code that the program has made. Its name ends
+    # with a hash of what it does.
     code: tuple[RunCode, ...] = ()
     # Node id -> positions of what its test and its fixtures ran.
     cases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    # What ran outside of tests and fixtures: its position, and the file and line of the statement
-    # at whose import it ran; "" and 0 if it was none.
-    imported: tuple[tuple[int, str, int], ...] = ()
-    # Node id -> files and folders of the tree that its test and its fixtures have read.
-    read: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # Node id -> why not all of its code could be followed.
+    # Positions of what ran outside of tests and fixtures, in the order in which it first ran.
+    outside: tuple[int, ...] = ()
+    # File and line of the statements at whose import a function ran.
+    acting: tuple[tuple[str, int], ...] = ()
+    # File -> qualified names of its classes that are made by ``type`` alone.
+    plain_classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Node id -> files and folders of the tree that its test and its fixtures have opened; OUTSIDE
+    # -> those that were opened before or between the tests.
+    opened: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Node id or OUTSIDE -> why not all of its code could be followed.
     unfollowed: Mapping[str, str] = field(default_factory=dict)
+    # Whether the differing files were watched, so that a file that nobody opens is known.
+    sees_all_files: bool = True
+    compiles: bool = False  # whether a compiler of functions was imported, which hides their code
 
 
 @dataclass(frozen=True)
@@ -140,6 +154,15 @@ class Surveyed:
     imports: Imports
     longest_s: float  # of loading and each test, seconds
     followed: Followed = field(default_factory=Followed)
+
+
+@dataclass(frozen=True)
+class Surveys:
+    """What the surveys of both sides have sent."""
+
+    listings: Listings
+    imports: Mapping[str, Imports]  # by side
+    followed: Mapping[str, Followed]  # by side
 
 
 @dataclass(frozen=True)

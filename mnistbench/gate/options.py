@@ -178,8 +178,8 @@ class JudgeOptions(Thresholds, Excuses):
     everything: bool = switch(
         "--all", "show everything; without it, of more cases than --top only what was found"
     )
-    require_reach: bool = switch(
-        "--require-reach", "exit code 2 if there are changed functions that no case runs"
+    require_coverage: bool = switch(
+        "--require-coverage", "exit code 2 if there is changed code, or a changed file, that no case uses"
     )
     format: str = options.output_format()
     output: Path | None = options.output()

@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ from mnistbench.gate.listing import (
     unstable,
     without_counterpart,
 )
-from mnistbench.gate.messages import COLLECT, SURVEY, Followed, Selected, Surveyed
+from mnistbench.gate.messages import COLLECT, SURVEY, Selected, Surveyed, Surveys
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.reach.cases import reach
 from mnistbench.gate.reach.compared import ComparedCode
+from mnistbench.gate.reach.narrowing import Narrowing
 from mnistbench.gate.sides import stray
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics.raw_samples import GateHeader, Shard
@@ -102,7 +102,9 @@ def survey_sides(
     # Before tests write files into the trees.
     differing = trees.all_differing(tuple(plan.trees.values()))
     has_default = (plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir()
-    plan, surveys = survey_in_processes(plan, seed, DEFAULT_FOLDER if has_default else "", log)
+    plan, surveys = survey_in_processes(
+        replace(plan, differing=differing), seed, DEFAULT_FOLDER if has_default else "", log
+    )
     _check_shard(plan)
     sides = _without_unstable(plan, surveys.listings, seed, log, say)
     _check_cases(options, plan, sides)
@@ -110,50 +112,52 @@ def survey_sides(
     reached = Reach()
     code = ComparedCode(plan.trees, surveys.imports, surveys.followed, differing)
     if plan.follows_code:
-        reached = reach(code, sides, tuple(_differences_for_all(options, sides)))
+        of_all = tuple(_differences_for_all(options, sides))
+
+        def again(cases: Sequence[str]) -> Surveys:
+            return survey_in_processes(plan, seed, "", log, cases)[1]
+
+        reached = Narrowing(sides, code, of_all, again, say).reach()
         sides = sides.without(reached.same.keys())
         if reached.same:
             measured = len(sides.common)
-            say(f"{measured} of {measured + len(reached.same)} cases run code that differs")
+            say(f"{measured} of {measured + len(reached.same)} cases are affected")
     return plan, code, _header(options, plan, here, seed, surveys, sides, reached)
 
 
 # ---- The processes of both sides -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Surveys:
-    """What the surveys of both sides have sent."""
-
-    listings: Listings
-    imports: Mapping[str, Imports]  # by side
-    followed: Mapping[str, Followed]  # by side
-
-
-def survey_in_processes(plan: Plan, seed: int, folder: str, log: Path) -> tuple[Plan, Surveys]:
+def survey_in_processes(
+    plan: Plan, seed: int, folder: str, log: Path, only: Sequence[str] = ()
+) -> tuple[Plan, Surveys]:
     """Load each side in a process of its own, both at the same time.
 
     Return the completed plan and what they have found.
 
     The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
-    is measured; if that is empty, the whole project.
+    is measured; if that is empty, the whole project. A survey of some cases alone (``only``) has
+    the plan that an earlier one has completed.
 
     Raises:
         LaunchError: a side cannot be loaded.
     """
+    is_first = not only
     wanted: dict[str, Any] = {
-        "only": plan.only or None,
-        "is_shard": plan.shard.of > 1,
+        "only": only or plan.only or None,
+        "is_shard": is_first and plan.shard.of > 1,
         "follows_code": plan.follows_code,
+        "differing": plan.differing if plan.follows_code else (),
     }
     with side_processes(plan, seed, log) as processes, _loading_of_both(processes):
         base = processes[BASE]
         head = processes[HEAD]
-        head.begin(plan.job(SURVEY, HEAD, seed, selects=True, folder=folder, **wanted))
-        selected = head.receive("selected", Selected)
-        plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
+        head.begin(plan.job(SURVEY, HEAD, seed, selects=is_first, folder=folder, **wanted))
+        if is_first:
+            selected = head.receive("selected", Selected)
+            plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
         base.begin(plan.job(SURVEY, BASE, seed, **wanted))
-        if plan.shard.of > 1:
+        if is_first and plan.shard.of > 1:
             plan = replace(plan, shard=_completed(plan.shard, [base, head]))
         base_survey = base.receive("surveyed", Surveyed)
         limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * base_survey.longest_s)
@@ -354,7 +358,7 @@ def _check_common(plan: Plan, sides: Listings) -> None:
                 raise LaunchError(failed)
 
 
-# ---- Which cases run code that differs -----------------------------------------------------------
+# ---- Which cases are affected --------------------------------------------------------------------
 
 
 def _differences_for_all(options: GateOptions, sides: Listings) -> Iterable[str]:

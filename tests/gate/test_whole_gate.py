@@ -203,7 +203,7 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
     required = forks.run(
         "mnistbench",
         "judge",
-        "--require-reach",
+        "--require-coverage",
         *GENEROUS,
         only_file(repository),
         cwd=repository.path,

@@ -1,208 +1,241 @@
-"""Which cases run code that differs between the sides, and which changed code no case runs.
-
-What is not known counts as reached.
-"""
+"""Which cases are affected by the differences between the sides. What is not known affects them."""
 
 from __future__ import annotations
 
 import configparser
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from mnistbench.gate.listing import Listings, Reach
-from mnistbench.gate.messages import RunCode
-from mnistbench.gate.reach.changes import (
-    CHANGED,
-    GONE,
-    NEW,
-    changed_functions,
-)
+from mnistbench.gate.listing import Listings
+from mnistbench.gate.messages import OUTSIDE, RunCode
 from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.reach.definitions import MODULE
-from mnistbench.gate.reach.files import Files
-from mnistbench.gate.reach.side_code import SideCode
+from mnistbench.gate.reach.differences import (
+    GONE,
+    changed_functions,
+    changed_statements,
+    reasons_of,
+)
+from mnistbench.gate.reach.source import MODULE, Kind
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
 
 #: Most reasons of a case that are kept.
-_MOST_REASONS = 3
+_MAX_REASONS = 3
 
-#: Ends of reasons of code that differs itself.
-_ITSELF = tuple(f" ({how})" for how in (CHANGED, NEW, GONE))
-
-#: Folders and files whose functions are not those of the project itself.
-_NO_PRODUCT = frozenset(
-    {
-        "bench",
-        "benchmark",
-        "benchmarks",
-        "ci",
-        "doc",
-        "docs",
-        "examples",
-        "scripts",
-        "test",
-        "tests",
-    }
-)
-_NO_MODULES = ("conftest.py", "noxfile.py", "setup.py", "tasks.py")
-
-#: Files in which pytest looks for its options, and the sections there.
-_CONFIGURATIONS = {
-    "pytest.ini": ("pytest",),
-    ".pytest.ini": ("pytest",),
-    "tox.ini": ("pytest",),
-    "setup.cfg": ("tool:pytest",),
-}
+#: Files in which pytest and its plug-ins look for their options; of the last three not all counts.
+_WHOLLY_OF_PYTEST = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
+_CONFIGURATIONS = ("pyproject.toml", "setup.cfg", "tox.ini")
 
 
-def reach(code: ComparedCode, sides: Listings, of_all: Sequence[str]) -> Reach:
-    """Compare what the surveys have seen each case run.
+def affected(
+    code: ComparedCode, sides: Listings, of_all: Iterable[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the cases that the differences affect -> why.
 
     Args:
-        code: of both sides.
+        code: of both sides, as their surveys have seen it.
         sides: their listings.
         of_all: what else differs between the sides and counts for all cases.
     """
-    changed = code.changes
-    everywhere = [*of_all, *_of_all(code)]
-    if changed.everywhere:
-        everywhere.append(changed.everywhere)
-    by_code = {
-        name: [code.why(name, run_code) for run_code in side.followed.code]
+    everywhere = [*of_all, *_of_all(code), *code.differences.everywhere]
+    why = {
+        name: {run_code: code.why(name, run_code) for run_code in side.followed.code}
         for name, side in code.sides.items()
     }
+    everywhere += _hidden_by_compilers(code, sides)
     reasons = {}
     for node_id in sides.common:
-        own = [
-            *everywhere,
-            *_of_runs(node_id, code.sides, by_code),
-            *(_of_listing(node_id, sides, code) if code.differing else ()),
-        ]
+        own = [*everywhere, *_of_code(node_id, code, why), *_of_case(node_id, sides, code)]
         if own:
-            reasons[node_id] = tuple(dict.fromkeys(own))[:_MOST_REASONS]
-    if not reasons and changed.imports and sides.common:
-        # What occurs once in a process is measured with a case: the shortest one.
-        shortest = min(sides.common, key=lambda node_id: sides.head.cases[node_id].seconds)
-        reasons[shortest] = (f"stands for the import of {min(changed.imports)} ({CHANGED})",)
-    return Reach(
-        is_known=True,
-        reasons=reasons,
-        same={node_id: label for node_id, label in sides.labels.items() if node_id not in reasons},
-        gap=_gap(code, sides),
-    )
+            reasons[node_id] = tuple(dict.fromkeys(own))[:_MAX_REASONS]
+    return reasons
 
 
-def _of_runs(
-    node_id: str, sides: Mapping[str, SideCode], by_code: Mapping[str, Sequence[str]]
-) -> Iterable[str]:
+def _of_code(
+    node_id: str, code: ComparedCode, why: Mapping[str, Mapping[RunCode, str]]
+) -> Iterator[str]:
     """Yield why the code that a case runs differs."""
     ran: dict[str, dict[tuple[str, str], RunCode]] = {}
-    for name, side in sides.items():
-        positions = side.followed.cases.get(node_id, ())
-        # What differs itself says more than what uses it.
-        yield from sorted(
-            (by_code[name][position] for position in positions if by_code[name][position]),
-            key=lambda why: not why.endswith(_ITSELF),
-        )
-        ran[name] = {
-            (code.path, code.name): code
-            for code in (side.followed.code[position] for position in positions)
-            if code.name != MODULE
-        }
-    for name, other_side in ((BASE, HEAD), (HEAD, BASE)):
-        for path, function in ran[name].keys() - ran[other_side].keys():
-            yield f"runs {path}:{function} in the {name} alone"
-    for name, side in sides.items():
+    for name, side in code.sides.items():
+        codes = [side.followed.code[at] for at in side.followed.cases.get(node_id, ())]
+        yield from reasons_of(codes, why[name])
+        ran[name] = {(one.path, one.name): one for one in codes if one.name != MODULE}
         if node_id not in side.followed.cases:
             yield f"was not followed in the {name}"
+    for name, other in ((BASE, HEAD), (HEAD, BASE)):
+        for path, function in sorted(ran[name].keys() - ran[other].keys()):
+            if path:
+                yield f"runs {path}:{function} in the {name} alone"
+            else:
+                made = function.rpartition(" ")[0]
+                yield f"runs a function {made} that the program makes, in the {name} alone"
 
 
-def _of_listing(node_id: str, sides: Listings, code: ComparedCode) -> Iterable[str]:
+def _of_case(node_id: str, sides: Listings, code: ComparedCode) -> Iterator[str]:
     """Yield what differs of a case beside its code."""
     base = sides.base.cases[node_id]
     head = sides.head.cases[node_id]
+    if base.parameters != head.parameters:
+        yield "has other parameters"
+    if not code.differing:  # so it is not the trees that make a difference
+        return
     followed = code.followed.values()
-    read = {path for side in followed for path in side.read.get(node_id, ())}
-    for path in sorted(read.intersection(code.differing)):
+    for path in _differing_among((side.opened.get(node_id, ()) for side in followed), code):
         yield f"reads {path} (changed)"
     if base.result and head.result and base.result != head.result:
         yield "returns another result"
     if base.returns != head.returns:
         yield f"returns {base.returns} in the base and {head.returns} in the head"
-    if base.parameters != head.parameters:
-        yield "has other parameters"
-    for why in {side.unfollowed.get(node_id, "") for side in followed}:
-        if why:
-            yield why
+    yield from {side.unfollowed[node_id]: None for side in followed if node_id in side.unfollowed}
 
 
-def _of_all(code: ComparedCode) -> Iterable[str]:
+def _differing_among(opened: Iterable[Collection[str]], code: ComparedCode) -> list[str]:
+    return sorted({path for paths in opened for path in paths}.intersection(code.differing))
+
+
+def _of_all(code: ComparedCode) -> Iterator[str]:
     """Yield what differs in the trees and counts for all cases."""
-    compiled = {
+    loaded = {
         path
         for side in code.imports.values()
         for path in side.files.values()
         if not path.endswith(".py")
     }
-    for path in sorted(compiled.intersection(code.differing)):
+    for path in sorted(loaded.intersection(code.differing)):
         yield f"the project loads {path} (changed)"
-    base = _pytest_options(code.trees[BASE])
-    head = _pytest_options(code.trees[HEAD])
-    if base != head:
-        yield "the options of pytest in the project's configuration differ"
+    opened = _differing_among(
+        (side.opened.get(OUTSIDE, ()) for side in code.followed.values()), code
+    )
+    for path in opened:
+        # Of a file with the settings of many tools those of others may differ.
+        if not _is_configuration(path) or _settings(code.trees, path, "tool"):
+            yield f"{path} (changed) is read outside of tests"
+    for path in code.differing:
+        if _is_configuration(path) and _settings(code.trees, path, "pytest"):
+            yield f"the options of pytest in {path} differ"
+    if code.differing:
+        for side in code.followed.values():
+            if OUTSIDE in side.unfollowed:
+                yield side.unfollowed[OUTSIDE]
+            if not side.sees_all_files:
+                yield "files differ, and this system does not tell which of them are read"
 
 
-def _pytest_options(tree: Tree) -> list[object]:
-    """Return the options of pytest in a tree's configuration, of all files that may have them."""
-    options: list[object] = []
-    for folder in dict.fromkeys((tree.directory, tree.root)):
-        for name, sections in _CONFIGURATIONS.items():
-            options.append(_sections(folder / name, sections))
-        try:
-            table = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-            options.append(table.get("tool", {}).get("pytest"))
-        except FileNotFoundError:
-            options.append(None)
-        except (OSError, ValueError) as error:
-            options.append(str(error))
-    return options
-
-
-def _sections(path: Path, names: Iterable[str]) -> object:
-    parser = configparser.RawConfigParser()
-    try:
-        parser.read(path, encoding="utf-8")
-    except (OSError, ValueError, configparser.Error):
-        return path.read_bytes()
-    return [dict(parser[name]) for name in names if name in parser]
-
-
-# ---- Changed code that no case runs --------------------------------------------------------------
-
-
-def _gap(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
-    """Return the changed functions of the head's project that no case has run."""
-    files = {side: Files(tree.root, {}) for side, tree in code.trees.items()}
-    head = code.followed[HEAD]
+def _hidden_by_compilers(code: ComparedCode, sides: Listings) -> Iterator[str]:
+    """Yield functions that differ and that a compiler of bytecode may run unseen."""
+    if not any(side.compiles for side in code.followed.values()):
+        return
     ran = {
-        (head.code[position].path, head.code[position].name)
+        (one.path, one.name)
+        for side in code.followed.values()
         for node_id in sides.common
-        for position in head.cases.get(node_id, ())
+        for one in map(side.code.__getitem__, side.cases.get(node_id, ()))
     }
-    gap = []
+    for (path, name), how in code.differences.functions.items():
+        if (path, name) not in ran:
+            yield f"{path}:{name} ({how}) may be compiled, so that it is not seen to run"
+
+
+# ---- Configuration -------------------------------------------------------------------------------
+
+
+def _is_configuration(path: str) -> bool:
+    return PurePosixPath(path).name in (*_WHOLLY_OF_PYTEST, *_CONFIGURATIONS)
+
+
+def _settings(trees: Mapping[str, Tree], path: str, table: str) -> bool:
+    """Whether the settings of all tools, or of pytest and its plug-ins, differ in a file."""
+    settings = [_read_settings(trees[side].root / path, table) for side in (BASE, HEAD)]
+    return bool(settings[0] != settings[1])
+
+
+def _read_settings(path: Path, table: str) -> Any:
+    try:
+        if path.name in _WHOLLY_OF_PYTEST:
+            return path.read_bytes()
+        if path.suffix == ".toml":
+            tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        else:
+            parser = configparser.RawConfigParser()
+            parser.read_string(path.read_text(encoding="utf-8"))
+            tools = {name: dict(parser[name]) for name in parser.sections()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, configparser.Error):
+        return path.read_bytes() if path.is_file() else None
+    if table == "tool":
+        return tools
+    return {name: value for name, value in tools.items() if "pytest" in name}
+
+
+# ---- What no case runs ---------------------------------------------------------------------------
+
+#: Folders and names of files that do not belong to the project itself.
+_NO_PRODUCT = frozenset(
+    {"bench", "benchmark", "benchmarks", "ci", "doc", "docs", "examples", "test", "tests"}
+)
+_NO_MODULES = ("conftest.py", "noxfile.py", "setup.py")
+#: Ends of names of files that a program does not read.
+_NO_DATA = (".md", ".rst", ".pyi")
+_NO_FILES = ("AUTHORS", "CHANGELOG", "CHANGES", "COPYING", "LICENSE", "MANIFEST", "NEWS", "README")
+
+
+def uncovered(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
+    """Return the functions and names of the project that differ and that no case runs or uses."""
+    ran = {
+        side.followed.code[position]: side
+        for side in code.sides.values()
+        for node_id in sides.common
+        for position in side.followed.cases.get(node_id, ())
+    }
+    run_functions = {(one.path, one.name) for one in ran}
+    words = set[str]()
+    for one, side in ran.items():
+        source = side.source(one.path) if one.path else None
+        function = source.function(one.name, one.line) if source else None
+        words |= function.words.all if function else set()
+    found = set[str]()
     for path in code.differing:
         if not path.endswith(".py") or not _is_product(path):
             continue
-        base_source = files[BASE].source(path)
-        head_source = files[HEAD].source(path)
-        if base_source is None or head_source is None:
+        base, head = (code.sides[side].source(path) for side in (BASE, HEAD))
+        if base is None or head is None:
             continue
-        for name, how in changed_functions(base_source, head_source).items():
-            if how != GONE and (path, name) not in ran:
-                gap.append(f"{path}:{name}")
-    return tuple(sorted(gap))
+        for name, how in changed_functions(base, head).items():
+            if how != GONE and (path, name) not in run_functions:
+                found.add(f"{path}:{name}")
+        for _, statement, how in changed_statements(base, head):
+            if how == GONE or statement.kind is Kind.IMPORT:
+                continue
+            if statement.kind is Kind.VALUE:
+                found |= {f"{path}:{name}" for name in statement.names if name not in words}
+            elif statement.defines and not statement.is_class:
+                if (path, statement.defines) not in run_functions:
+                    found.add(f"{path}:{statement.defines}")
+    return tuple(sorted(found))
+
+
+def unused(code: ComparedCode) -> tuple[str, ...]:
+    """Return the files that differ and that neither side was seen to open, import or run."""
+    used = {
+        path for side in code.followed.values() for paths in side.opened.values() for path in paths
+    }
+    for side in code.sides.values():
+        used |= side.executed
+    for imports in code.imports.values():
+        used |= {*imports.files.values()}
+    return tuple(
+        path
+        for path in code.differing
+        if path not in used
+        and _is_product(path)
+        and not _is_configuration(path)
+        and not path.endswith(_NO_DATA)
+        and not PurePosixPath(path).name.startswith((".", *_NO_FILES))
+        and any((tree.root / path).is_file() for tree in code.trees.values())
+    )
 
 
 def _is_product(path: str) -> bool:
@@ -210,4 +243,5 @@ def _is_product(path: str) -> bool:
     parts = PurePosixPath(path).parts
     name = parts[-1]
     is_test = name.startswith("test_") or name.endswith("_test.py") or name in _NO_MODULES
-    return not is_test and _NO_PRODUCT.isdisjoint(parts[:-1])
+    is_hidden = any(part.startswith(".") for part in parts[:-1])
+    return not is_test and not is_hidden and _NO_PRODUCT.isdisjoint(parts[:-1])

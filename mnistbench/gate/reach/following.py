@@ -1,18 +1,22 @@
-"""Follow the tests of a survey: which code of the tree each of them runs, and which files it opens.
+"""Follow the tests of a survey: which code each of them runs, and which files it opens.
 
-What a fixture runs and opens belongs to every test that uses it. What runs elsewhere, at imports
-and while tests are collected, is kept with the statement at whose import it ran.
+What a fixture runs and opens belongs to every test that uses it. The rest, at imports, while tests
+are collected and between tests, is what runs *outside*.
 
 The process of a side loads this module; it does not import torch.
 """
 
 from __future__ import annotations
 
+import _thread
 import cProfile
 import enum
+import hashlib
 import inspect
 import itertools
+import linecache
 import os
+import stat
 import sys
 import threading
 import time
@@ -21,21 +25,22 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Generic
 
 import pytest
 
-from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.definitions import MODULE
+from mnistbench.core.machine import running_children
+from mnistbench.gate.messages import OUTSIDE, Followed, RunCode
+from mnistbench.gate.reach.opened import OpenedFiles
+from mnistbench.gate.reach.source import MODULE
 from mnistbench.measuring.timing import Clock
 
-#: Ends of names of files that are no data of a test, and of those that are none if Python or pytest
-#: reads them: code and configuration.
-_NO_DATA = (".pyc", ".so")
-_READ_BY_PYTHON = (".py", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
+#: Ends of names of compiled files, which the system loads when a module is imported: which these
+#: are is known by the modules.
+_COMPILED_FILES = (".pyc", ".so")
 
-#: Modules that read them: the end of their files.
-_READERS = ("linecache.py", "tokenize.py")
+#: Names of files that pytest reads; what it finds there is compared.
+_CONFIGURATION = ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
 
 #: Audit events with the path of a file as their first argument.
 _OPENING = frozenset({"ctypes.dlopen", "open", "sqlite3.connect"})
@@ -53,6 +58,13 @@ _STARTS = frozenset(
     }
 )
 
+#: Packages that compile the bytecode of functions, so that these are not seen to run. Others read
+#: the source, which is seen, or run the function once.
+_COMPILERS = ("numba",)
+
+#: Modules that read lines of code only to show them.
+_SHOWING_LINES = (f"{os.sep}traceback.py", f"{os.sep}warnings.py")
+
 #: Names of code that runs at the definition of a generic function, which is not run then.
 _TYPE_PARAMETERS = "<generic parameters of"
 
@@ -65,36 +77,56 @@ _MONITORING: Any = getattr(sys, "monitoring", None)
 _TOOLS = (4, 3)
 
 _PROCESSES = "starts processes, whose code is not followed"
-_MADE_CODE = "runs code that exec or eval makes, which is not followed"
 _COMPILED = "is compiled by torch.compile, whose code is not followed"
 _OTHER_PROFILER = "sets a profile function, so its code is not followed"
-_EARLIER_PROCESSES = "may use processes that were started at an import, whose code is not followed"
-_EARLIER_THREADS = "uses threads that were started before, whose code is not followed"
+_EARLIER_PROCESSES = "may use processes that were started before, whose code is not followed"
+_EARLIER_THREADS = "may use threads that were started before, whose code is not followed"
+_PYTHONS = "a process of Python is started outside of tests, whose code is not followed"
 
 
 class Follower:
     """A plug-in of pytest that follows the tests of a side."""
 
     def __init__(
-        self, tree: Path, case_id: Callable[[str], str], *, follows_code: bool = True
+        self,
+        tree: Path,
+        case_id: Callable[[str], str],
+        *,
+        follows_code: bool = True,
+        differing: Collection[str] = (),
     ) -> None:
+        """Prepare.
+
+        Args:
+            tree: of the side.
+            case_id: returns the id of a test that both sides share.
+            follows_code: whether calls are followed, and not files alone.
+            differing: files that differ between the trees, relative to them.
+        """
         self._tree = tree
         self._prefix = f"{tree}{os.sep}"
         self._case_id = case_id
+        self._differing = frozenset(differing)
+        self._relatives: dict[str, str] = {}
+        self._watched = OpenedFiles(
+            str(tree / path) for path in differing if not path.endswith(_CONFIGURATION)
+        )
         self._began_s = time.time()
         # Of the last test; of the longest one, the first with loading.
         self._ended_ns = Clock.wall_ns()
         self.longest_s = 0.0
-        self._running: object = None  # the test or fixture; None while tests are collected
+        self._running: object = None  # the test or fixture; None outside
         self._is_started = False
-        self._has_earlier_processes = False  # of multiprocessing, before the first test
         self._import_depth = 0  # of modules of the tree that are imported now
         # What ran -> files that it opened, code that it ran, and why not all of it is known.
         self._opened: dict[object, set[str]] = defaultdict(set)
         self._ran: dict[object, set[RunCode]] = defaultdict(set)
         self._unfollowed: dict[object, dict[str, None]] = defaultdict(dict)
-        self._outside: dict[RunCode, set[tuple[str, int]]] = defaultdict(set)
+        self._outside: dict[RunCode, None] = {}
+        self._acting: set[tuple[str, int]] = set()
         self._outside_calls = Counter[RunCode]()
+        self._made: dict[CodeType, RunCode] = {}
+        self._imported: set[str] = set()  # files that were opened to be imported, lately
         self.sources: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
         self._fixtures: list[Any] = []  # of the test
         self._read: dict[str, tuple[str, ...]] = {}  # node id -> files that it has opened
@@ -104,39 +136,52 @@ class Follower:
         kind = _NoCalls
         if follows_code:
             kind = _Monitoring if sys.version_info >= (3, 12) else _Profiling
-        self._calls = kind(self._is_own, self._note_call)
+        self._calls = kind(self._is_wanted, self._note_call)
         sys.addaudithook(self._note_event)
 
     # ---- Events ----------------------------------------------------------------------------------
 
-    def _is_own(self, code: CodeType) -> bool:
-        """Whether a code object is that of a function or a module in the tree."""
+    def _is_wanted(self, code: CodeType) -> bool:
+        """Whether a code object is that of a function or a module in the tree, or was made."""
+        if not code.co_filename.startswith(self._prefix):
+            return self._is_made(code)
         is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
+        return (is_function or code.co_name == MODULE) and not code.co_name.startswith(
+            _TYPE_PARAMETERS
+        )
+
+    def _is_made(self, code: CodeType) -> bool:
+        """Whether a function comes from no file, such as one that ``exec`` makes."""
         return (
-            code.co_filename.startswith(self._prefix)
-            and (is_function or code.co_name == MODULE)
-            and not code.co_name.startswith(_TYPE_PARAMETERS)
+            bool(code.co_flags & inspect.CO_OPTIMIZED)
+            and not code.co_filename.startswith((os.sep, "<frozen"))
+            and self._running is not None
         )
 
     def _note_call(self, code: CodeType, frame: FrameType | None) -> bool:
-        """Note a call of code in the tree; return whether more of its calls count.
+        """Note a call; return whether more calls of this code count.
 
         Args:
             code: that runs.
             frame: of the call; None if nothing of the tree is imported.
         """
+        if not code.co_filename.startswith(self._prefix):
+            if code not in self._made:
+                self._made[code] = RunCode("", f"{code.co_qualname} {_hash(code)}", 0)
+            self._ran[self._running].add(self._made[code])
+            return False
         # Code objects of two files may be equal.
         ran = RunCode(self._relative(code.co_filename), code.co_qualname, code.co_firstlineno)
         if self._running is not None:
             self._ran[self._running].add(ran)
             if not self._import_depth:
                 return False
+        self._outside.setdefault(ran)
         self._outside_calls[ran] += 1
-        if self._outside_calls[ran] > _MOST_CALLS:
-            self._outside[ran].add(("", 0))
-            return False
-        self._outside[ran].add(self._importing_statement(frame))
-        return True
+        if code.co_name == MODULE:
+            return True
+        self._acting.add(self._importing_statement(frame))
+        return self._outside_calls[ran] < _MOST_CALLS
 
     def _importing_statement(self, frame: FrameType | None) -> tuple[str, int]:
         """Return the file and the line of the statement at whose import a call runs; "" if none."""
@@ -155,54 +200,79 @@ class Follower:
             return
         if event in _OPENING:
             self._note_file(event, arguments[0])
-        elif self._running is None:
-            return
         elif event in ("os.listdir", "os.scandir"):
-            is_import = sys._getframe(1).f_code.co_filename.startswith("<frozen")  # noqa: SLF001
-            if isinstance(arguments[0], str | None) and not is_import:
-                self._opened[self._running].add(os.path.abspath(arguments[0] or "."))  # noqa: PTH100
+            if not _is_of_import(sys._getframe(1)):  # noqa: SLF001
+                self._note_opened(arguments[0] or ".")
         elif event in _STARTS:
-            self._unfollowed[self._running][_PROCESSES] = None
-        elif event == "exec" and self._is_made(arguments[0]):
-            self._unfollowed[self._running][_MADE_CODE] = None
+            if self._running is not None:
+                self._unfollowed[self._running][_PROCESSES] = None
+            elif _is_python(event, arguments) and self._is_by_project(sys._getframe(1)):  # noqa: SLF001
+                self._unfollowed[None][_PYTHONS] = None
 
     def _note_file(self, event: str, name: object) -> None:
-        if not isinstance(name, str | bytes):
+        if isinstance(name, os.PathLike):
+            name = os.fspath(name)
+        if not isinstance(name, str | bytes) or not name:
             return
         # A Path costs more than the event.
         path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100
-        is_read_by_python = path.endswith(_READ_BY_PYTHON) and _reads_code(sys._getframe(2))  # noqa: SLF001
-        if event != "open" or not (path.endswith(_NO_DATA) or is_read_by_python):
-            self._opened[self._running].add(path)
-            if self._import_depth:  # later tests use what the module has read
-                self._opened[None].add(path)
+        if event == "open":
+            if path.endswith(_COMPILED_FILES):
+                return
+            is_code = path.endswith((".py", *_CONFIGURATION))
+            if is_code and _is_of_import(sys._getframe(2)):  # noqa: SLF001
+                self._imported.add(os.path.realpath(path))
+                return
+        self._note_opened(path)
 
-    def _is_made(self, code: CodeType) -> bool:
-        """Whether code that is executed comes from no file and was made for the test.
+    def _note_opened(self, name: Any) -> None:
+        if not isinstance(name, str | bytes | os.PathLike):  # the descriptor of a folder
+            try:
+                name = os.readlink(f"/proc/self/fd/{int(name)}")  # noqa: PTH115
+            except (OSError, TypeError, ValueError):
+                return
+        path = os.path.realpath(os.fsdecode(name))
+        self._opened[self._running].add(path)
+        if self._import_depth:  # later tests use what the module has read
+            self._opened[None].add(path)
 
-        Not by the standard library, nor by an installed package while it is imported.
-        """
-        if not code.co_filename.startswith("<") or code.co_filename.startswith("<frozen"):
-            return False
-        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # what calls exec
-        if frame is None or frame.f_code.co_filename.startswith(_STANDARD_LIBRARY):
-            return False
-        while frame is not None and not frame.f_code.co_filename.startswith(self._prefix):
-            if frame.f_code.co_filename.startswith("<frozen importlib"):
-                return False
+    def _note_watched(self) -> None:
+        """Note the differing files that something has opened of which no event tells."""
+        for path in self._watched.drain():
+            real = os.path.realpath(path)
+            if not (path.endswith(".py") and real in self._imported):
+                self._note_opened(real)
+        self._imported.clear()
+
+    def _is_by_project(self, frame: FrameType | None) -> bool:
+        """Whether a process is started by code of the tree, and not by an installed package."""
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if not path.startswith(("<", _STANDARD_LIBRARY)) or _is_installed(path):
+                return path.startswith(self._prefix)
             frame = frame.f_back
-        return True
+        return False
 
     # ---- Hooks of pytest -------------------------------------------------------------------------
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(
+        self, early_config: pytest.Config
+    ) -> Generator[None, Any, Any]:
         """Note what pytest and its plug-ins have imported, and follow calls from here on."""
         self.plugins = frozenset(sys.modules)
+        self._watched.drain()
         self._is_started = True
         self._calls.start()
         early_config.add_cleanup(self._calls.stop)
         self._calls.follow_hooks(early_config.pluginmanager)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Generator[None, Any, Any]:
+        """Follow calls of the collection: functions that name or make parameters."""
+        with self._calls.switched(_Mode.CODE):
+            return (yield)
 
     @contextmanager
     def importing(self, *, is_own: bool) -> Iterator[None]:
@@ -216,6 +286,8 @@ class Follower:
                 yield
         finally:
             self._import_depth -= is_own
+            # A file whose lines were only shown is read from there by what compiles its text.
+            linecache.clearcache()
             if is_own:
                 self._calls.begin()
 
@@ -237,15 +309,10 @@ class Follower:
         with self._calls.switched(_Mode.CODE):
             return (yield)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> None:
-        """Note whether there are processes whose work no event tells."""
-        multiprocessing = sys.modules.get("multiprocessing")
-        self._has_earlier_processes = bool(multiprocessing and multiprocessing.active_children())
-
     @contextmanager
     def _followed(self, running: object, mode: _Mode) -> Iterator[None]:
         self._calls.report()
+        self._note_watched()
         outer = self._running
         self._running = running
         self._opened[running] = set()
@@ -262,6 +329,7 @@ class Follower:
                     self._unfollowed[running][_PROCESSES] = None
         finally:
             self._calls.report()
+            self._note_watched()
             self._running = outer
             self._calls.begin()
 
@@ -276,12 +344,13 @@ class Follower:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Store what a test has run and opened."""
         has_threads = self._calls.misses_threads()
+        has_processes = bool(running_children())
         # Between its fixtures and its call pytest alone runs.
         with self._followed(item, _Mode.OFF):
             done = yield
-            if has_threads:
+            if has_threads or self._calls.misses_threads():
                 self._unfollowed[item][_EARLIER_THREADS] = None
-            if self._has_earlier_processes:
+            if has_processes:
                 self._unfollowed[item][_EARLIER_PROCESSES] = None
             if _has_compiled_frames():
                 self._unfollowed[item][_COMPILED] = None
@@ -290,7 +359,7 @@ class Follower:
         self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
         fixtures = self._fixtures
         node_id = self._case_id(item.nodeid)
-        read = {path for part in (None, item, *fixtures) for path in self._opened.get(part, ())}
+        read = {path for part in (item, *fixtures) for path in self._opened.get(part, ())}
         self._read[node_id] = self._in_tree(read)
         self.sources[node_id] = self._in_tree(read | _source_files(item, fixtures))
         parts = (item, *fixtures)
@@ -301,18 +370,27 @@ class Follower:
 
     def _in_tree(self, paths: Collection[str]) -> tuple[str, ...]:
         """Return the files and folders of the tree among these, without those that tests wrote."""
+        root = os.path.realpath(self._tree)
+        in_tree = {os.path.relpath(path, root): path for path in paths if _is_in(path, root)}
         return tuple(
-            str(path.relative_to(self._tree))
-            for path in map(Path, sorted(paths))
-            if path.is_relative_to(self._tree)
-            and path.exists()
-            and (path.is_dir() or path.stat().st_mtime < self._began_s)
+            relative
+            for relative, path in sorted(in_tree.items())
+            if relative in self._differing or self._is_older(path)
         )
+
+    def _is_older(self, path: str) -> bool:
+        """Whether a file is older than the survey; a folder may be written by it."""
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except OSError:
+            return False
+        return stat.S_ISDIR(status.st_mode) or status.st_mtime < self._began_s
 
     # ---- The result ------------------------------------------------------------------------------
 
     def followed(self, node_ids: Collection[str]) -> Followed:
         """Return what ran outside of tests, and in these."""
+        self._note_watched()
         positions: dict[RunCode, int] = {}
         for code in (
             *self._outside,
@@ -320,23 +398,78 @@ class Follower:
         ):
             positions.setdefault(code, len(positions))
         of_tests = {node_id: test for node_id, test in self._of_test.items() if node_id in node_ids}
+        opened = {node_id: paths for node_id, paths in self._read.items() if node_id in node_ids}
+        unfollowed = {node_id: why for node_id, (_, why) in of_tests.items() if why}
+        if self._unfollowed[None]:
+            unfollowed[OUTSIDE] = "; ".join(self._unfollowed[None])
         return Followed(
             code=tuple(positions),
             cases={
                 node_id: tuple(sorted(positions[code] for code in codes))
                 for node_id, (codes, _) in of_tests.items()
             },
-            imported=tuple(
-                (positions[code], path, line)
-                for code, places in self._outside.items()
-                for path, line in sorted(places)
-            ),
-            read={node_id: paths for node_id, paths in self._read.items() if node_id in node_ids},
-            unfollowed={node_id: why for node_id, (_, why) in of_tests.items() if why},
+            outside=tuple(positions[code] for code in self._outside),
+            acting=tuple(sorted(self._acting)),
+            plain_classes=self._plain_classes(),
+            opened={**opened, OUTSIDE: self._in_tree(self._opened[None])},
+            unfollowed=unfollowed,
+            sees_all_files=self._watched.is_complete,
+            compiles=any(name in sys.modules for name in _COMPILERS),
         )
 
+    def _plain_classes(self) -> dict[str, tuple[str, ...]]:
+        """Return the classes of the tree whose definition calls nothing but ``type``."""
+        names: dict[str, list[str]] = defaultdict(list)
+        waiting: list[type] = [object]
+        seen: set[type] = set()
+        while waiting:
+            cls = waiting.pop()
+            waiting += [other for other in type.__subclasses__(cls) if other not in seen]
+            seen.update(waiting)
+            file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+            if (
+                type(cls) is type
+                and isinstance(file, str)
+                and file.startswith(self._prefix)
+                and not _has_class_hook(cls)
+            ):
+                names[self._relative(file)].append(cls.__qualname__)
+        return {path: tuple(sorted(listed)) for path, listed in names.items()}
+
     def _relative(self, path: str) -> str:
-        return path.removeprefix(self._prefix)
+        """Return the path of a file in the tree without links, relative to the tree."""
+        if path not in self._relatives:
+            real = os.path.realpath(path)
+            inside = real if real.startswith(self._prefix) else path
+            self._relatives[path] = inside.removeprefix(self._prefix)
+        return self._relatives[path]
+
+
+def _has_class_hook(cls: type) -> bool:
+    """Whether the definition of a subclass calls code of a base class."""
+    return any("__init_subclass__" in vars(base) for base in cls.__mro__ if base not in _HOOKLESS)
+
+
+#: Classes whose hook for subclasses has no effect on others.
+_HOOKLESS: frozenset[Any] = frozenset({object, Generic})
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}{os.sep}")
+
+
+def _hash(code: CodeType) -> str:
+    """Return a hash of what code does, without its place."""
+    constants = [_hash(value) if isinstance(value, CodeType) else value for value in code.co_consts]
+    content = (code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants)
+    return hashlib.sha256(repr(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _is_python(event: str, arguments: Sequence[Any]) -> bool:
+    """Whether an event tells that a process of Python is started, or one without a new program."""
+    if event in ("os.fork", "os.forkpty"):
+        return True
+    return any("python" in str(argument) for argument in arguments[:2])
 
 
 #: Folder of the standard library, in which namedtuple and dataclass call exec.
@@ -365,14 +498,22 @@ def _source_files(item: pytest.Item, fixtures: Sequence[Any]) -> set[str]:
     }
 
 
-def _reads_code(frame: FrameType | None) -> bool:
-    """Whether a file is opened by an import, a traceback or pytest."""
+def _is_of_import(frame: FrameType | None) -> bool:
+    """Whether a file is opened, or a folder listed, to import a module, or by pytest.
+
+    Or to show lines of code in a traceback or a warning.
+    """
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        # Others ask the import system for the text of a module.
+        if frame.f_code.co_name in ("exec_module", "_fill_cache"):
+            return True
+        frame = frame.f_back
     while frame is not None:
         path = frame.f_code.co_filename
-        if path.startswith("<frozen importlib") or path.endswith(_READERS):
-            return True
         if not path.startswith(("<", _STANDARD_LIBRARY)) or _is_installed(path):
             return f"{os.sep}_pytest{os.sep}" in path or f"{os.sep}iniconfig{os.sep}" in path
+        if path.endswith(_SHOWING_LINES) or frame.f_code.co_name == "getframeinfo":
+            return True
         frame = frame.f_back
     return False
 
@@ -474,6 +615,9 @@ class _Monitoring(_NoCalls):
         return _MONITORING.DISABLE
 
 
+_START_THREAD = _thread.start_new_thread
+
+
 class _Profiling(_NoCalls):
     """Calls that profilers get, before Python 3.12. They are set only where they are needed.
 
@@ -498,9 +642,16 @@ class _Profiling(_NoCalls):
     def start(self) -> None:
         self._thread_count = threading.active_count()
         threading.setprofile(self._called)
+        # Threads that the module threading does not start have no profile function.
+        _thread.start_new_thread = self._start_thread
+
+    def _start_thread(self, *arguments: Any) -> int:
+        self._thread_count += 1
+        return _START_THREAD(*arguments)
 
     def stop(self) -> None:
         threading.setprofile(None)
+        _thread.start_new_thread = _START_THREAD
         self._set(_Mode.OFF)
 
     def begin(self) -> None:

@@ -1,115 +1,132 @@
-"""A side's files, what their names hold, and what ran in them."""
+"""The files of a side that its survey has executed, and what ran in them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.definitions import Source, Statement
-from mnistbench.gate.reach.files import Files, Name
+from mnistbench.gate.reach.source import LISTING_WORDS, MODULE, Kind, Source, Statement, read
+
+if TYPE_CHECKING:
+    from mnistbench.gate.reach.differences import Differences
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SideCode:
-    """A side's files, and what ran in them."""
+    """A side's files, read when they are asked for."""
 
-    files: Files
+    root: Path  # of the tree
+    # Python files that the process has imported, relative to the tree.
+    imported: frozenset[str]
     followed: Followed
 
-    def is_data(self, name: Name) -> bool:
-        """Whether a name of a module is neither a function nor a class nor imported."""
-        source = self.files.source(name.path)
-        return bool(source) and name.name in _data(source)
-
-    def binding(self, name: Name) -> list[Statement]:
-        """Return the statements that bind a name of a module."""
-        source = self.files.source(name.path)
-        return [
-            statement
-            for statement in (source.statements if source else ())
-            if name.name in statement.names and not (statement.scope or statement.is_head)
-        ]
-
-    def is_fixed(self, name: Name) -> bool:
-        """Whether nothing changes the value of a name of a module, such as a text."""
-        return self._is_fixed(name, frozenset())
-
-    def _is_fixed(self, name: Name, seen: frozenset[Name]) -> bool:
-        """Whether a value is fixed; that of a function, a class or an import is.
-
-        What acts on one of these names it.
-        """
-        return name in seen or all(
-            bool(statement.defines)
-            or bool(statement.imported)
-            or (statement.value.is_fixed and self._rest_is_fixed(name, statement, seen))
-            for statement in self.binding(name)
+    @functools.cached_property
+    def _in_tests(self) -> frozenset[str]:
+        """The files that tests have executed."""
+        return frozenset(
+            self.followed.code[position].path
+            for positions in self.followed.cases.values()
+            for position in positions
+            if self.followed.code[position].name == MODULE
         )
 
-    def _rest_is_fixed(self, name: Name, statement: Statement, seen: frozenset[Name]) -> bool:
-        resolved = (self.files.resolved(name.path, used) for used in statement.value.fixed_if)
-        return all(used is None or self._is_fixed(used, seen | {name}) for used in resolved)
+    @functools.cached_property
+    def executed(self) -> frozenset[str]:
+        """The files that were executed, relative to the tree."""
+        return self.imported | {code.path for code in self.followed.code if code.path}
 
-    def has_fixed_items(self, name: Name) -> bool:
-        """Whether the value of a name of a module is a list, a dict or a set of fixed values."""
-        return all(
-            statement.value.has_fixed_items and self._rest_is_fixed(name, statement, frozenset())
-            for statement in self.binding(name)
+    @functools.cached_property
+    def order(self) -> tuple[str, ...]:
+        """The files that were executed outside of tests, in this order."""
+        return tuple(
+            code.path
+            for code in map(self.followed.code.__getitem__, self.followed.outside)
+            if code.name == MODULE
         )
 
-    def is_object(self, name: Name) -> bool:
-        """Whether the value of a name of a module is an object of a class of the tree."""
-        return all(self._makes_object(name.path, statement) for statement in self.binding(name))
+    @functools.cached_property
+    def executed_outside(self) -> frozenset[str]:
+        """The files that were executed outside of tests, some before calls were followed."""
+        return frozenset((*self.order, *(self.executed - self._in_tests)))
 
-    def _makes_object(self, path: str, statement: Statement) -> bool:
-        made_by = (
-            self.files.resolved(path, statement.value.made_by) if statement.value.made_by else None
+    def ran_outside(self) -> Iterator[RunCode]:
+        """Yield the code that ran outside of tests."""
+        return map(self.followed.code.__getitem__, self.followed.outside)
+
+    # ---- Files -----------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _sources(self) -> dict[str, Source | None]:
+        return {}
+
+    @functools.cached_property
+    def _words(self) -> dict[str, frozenset[str]]:
+        return {}
+
+    def source(self, path: str) -> Source | None:
+        """Return what a file defines: nothing if it does not exist, None if it cannot be read."""
+        if path not in self._sources:
+            self._sources[path] = self._read(path)
+        return self._sources[path]
+
+    def _read(self, path: str) -> Source | None:
+        try:
+            return read((self.root / path).read_bytes())
+        except FileNotFoundError:
+            return Source()
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return None
+
+    def words(self, path: str) -> frozenset[str]:
+        """Return all words of a file, of which its parts have some; * of a star import."""
+        if path not in self._words:
+            try:
+                text = (self.root / path).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                text = ""
+            star = ("*",) if "import *" in text else ()
+            self._words[path] = frozenset((*_WORD.findall(text), *star))
+        return self._words[path]
+
+    def may_mention(self, path: str, differences: Differences) -> bool:
+        """Whether a name that differs may occur in a file, so that its parts have to be read."""
+        names = differences.names.keys() | differences.definitions.keys()
+        words = self.words(path)
+        return bool(names) and not (words.isdisjoint(names) and words.isdisjoint(LISTING_WORDS))
+
+    # ---- What statements do ----------------------------------------------------------------------
+
+    @functools.cached_property
+    def _acting_lines(self) -> Mapping[str, frozenset[int]]:
+        lines: dict[str, set[int]] = {}
+        for path, line in self.followed.acting:
+            lines.setdefault(path, set()).add(line)
+        return {path: frozenset(own) for path, own in lines.items()}
+
+    def has_run_code_at(self, path: str, statement: Statement) -> bool:
+        """Whether functions of the tree ran while a statement was executed."""
+        lines = range(statement.line, statement.last_line + 1)
+        return any(line in lines for line in self._acting_lines.get(path, ()))
+
+    def are_plain(self, path: str, classes: Iterable[str]) -> bool:
+        """Whether classes of a differing file are made by ``type`` alone."""
+        plain = self.followed.plain_classes.get(path, ())
+        return all(name in plain for name in classes)
+
+    def acts(self, path: str) -> bool:
+        """Whether the import of a file may have an effect on other files."""
+        source = self.source(path)
+        return source is None or any(
+            statement.kind is Kind.ACTION for statement in source.statements
         )
-        return made_by is not None and self._is_class(made_by, frozenset())
 
-    def _is_class(self, name: Name, seen: frozenset[Name]) -> bool:
-        """Whether a name is that of a class of the tree, perhaps imported from another module."""
-        targets = (
-            self.files.in_module(name.path, module, [imported])
-            for statement in self.binding(name)
-            for module, imported, _ in statement.imported
-            if imported
-        )
-        return any(statement.is_class for statement in self.binding(name)) or any(
-            target is not None and target not in seen and self._is_class(target, seen | {name})
-            for target in targets
-        )
-
-    def binds(self, name: Name) -> bool:
-        """Whether a statement of a module binds a name."""
-        source = self.files.source(name.path)
-        return any(
-            name.name in statement.names and statement.scope == name.scope
-            for statement in (source.statements if source else ())
-        )
-
-    def run_under(self, path: str, statement: Statement) -> Iterator[RunCode]:
-        """Yield the code that ran while a statement was executed at the import of a file."""
-        for position, under, line in self.followed.imported:
-            if under == path and statement.line <= line <= statement.last_line:
-                yield self.followed.code[position]
-
-
-@functools.cache
-def _data(source: Source) -> frozenset[str]:
-    """Return the names of a module that are neither functions nor classes nor imported."""
-    definitions = {
-        name
-        for statement in source.statements
-        if statement.defines or statement.imported
-        for name in statement.names
-    }
-    return frozenset(
-        name
-        for statement in source.statements
-        if not (statement.scope or statement.defines or statement.imported)
-        for name in statement.names
-        if not statement.is_head or name not in definitions
-    )
+    def has_star_import(self) -> bool:
+        """Whether a file imports all names of another one."""
+        return any("*" in self.words(path) for path in self.executed)

@@ -60,8 +60,13 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
             "cases": {
                 header.name(case): reasons for case, reasons in verdict.reach.reasons.items()
             },
-            "same": list(verdict.reach.same.values()),
-            "gap": verdict.reach.gap,
+            # Label -> time of the head / that of the base in the quick look, null if unknown.
+            "same": {
+                label: verdict.reach.looks.get(case) for case, label in verdict.reach.same.items()
+            },
+            "uncovered": verdict.reach.uncovered,
+            "unused": verdict.reach.unused,
+            "dependencies": verdict.reach.dependencies,
         },
         "launches": decision.launches,
         "fresh_launches": decision.fresh,

@@ -11,6 +11,7 @@ from mnistbench.core import units
 from mnistbench.gate.causes.texts import function_differences
 from mnistbench.gate.report.selection import limited, notable_cases, said_once
 from mnistbench.gate.report.texts import signed
+from mnistbench.gate.verdict.reasons import dependencies_text
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import MEAN
@@ -42,13 +43,16 @@ def united_differences(verdict: Verdict) -> dict[str, tuple[str, ...]]:
 
 
 def reach_lines(verdict: Verdict) -> Iterable[str]:
-    """Yield why each measured case is one that runs changed code, and which code no case runs."""
+    """Yield why each measured case is affected, and which differences no case shows."""
     reach = verdict.reach
-    name = verdict.header.name
+    case_name = verdict.header.name
     yield from said_once(
-        ((name(case), reasons[0]) for case, reasons in reach.reasons.items()), verdict
+        ((case_name(case), reasons[0]) for case, reasons in reach.reasons.items()), verdict
     )
-    yield from limited((f"{function}: run by no case" for function in reach.gap), verdict)
+    yield from limited((f"{name}: run or used by no case" for name in reach.uncovered), verdict)
+    yield from limited((f"{path}: changed, and not seen in use" for path in reach.unused), verdict)
+    if reach.dependencies:
+        yield dependencies_text(reach)
 
 
 def note_lines(verdict: Verdict) -> Iterable[str]:

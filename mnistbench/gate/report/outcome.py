@@ -6,13 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
+from mnistbench.gate.listing import Reach
+from mnistbench.gate.reach.look import LOOK_RATIO
 from mnistbench.gate.report.selection import SEE_ALL, limited, without_echoes
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.reasons import (
     NOTHING_TO_COMPARE,
     bound_reason,
-    gap_text,
+    dependencies_text,
+    uncovered_text,
+    unused_text,
     launches_needed,
 )
 from mnistbench.gate.verdict.verdict import Verdict
@@ -70,7 +74,7 @@ def _measured_cases(verdict: Verdict) -> str:
     if not verdict.reach.same:
         return "any case"
     count = len(verdict.header.labels)
-    return f"the {units.counted(count, 'case that runs', 'cases that run')} changed code"
+    return f"the {units.counted(count, 'affected case')}"
 
 
 def covered(bounds: tuple[float, float], where: str) -> str:
@@ -83,12 +87,19 @@ def covered(bounds: tuple[float, float], where: str) -> str:
 
 def limitations(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
-    if same := len(verdict.reach.same):
-        every = "all " if verdict.reach.is_empty and same > 1 else ""
-        yield f"{every}{units.counted(same, 'case runs', 'cases run')} the same code on both sides"
-    if verdict.reach.gap and not verdict.options.require_reach:
-        them = "it" if len(verdict.reach.gap) == 1 else "them"
-        yield f"{gap_text(verdict.reach)}; this gate says nothing about {them}"
+    reach = verdict.reach
+    if same := len(reach.same):
+        every = "all " if reach.is_empty and same > 1 else ""
+        cases = units.counted(same, "case runs", "cases run")
+        yield f"{every}{cases} the same code on both sides{_looked_at(reach)}"
+    if not verdict.options.require_coverage:
+        if reach.uncovered:
+            them = "it" if len(reach.uncovered) == 1 else "them"
+            yield f"{uncovered_text(reach)}; this gate says nothing about {them}"
+        if reach.unused:
+            yield unused_text(reach)
+    if reach.dependencies and not reach.is_empty:
+        yield dependencies_text(reach)
     if verdict.outcome == INCONCLUSIVE:
         yield from _reached(verdict)
     if verdict.header.shard.of > 1 and not verdict.recorded.shards:
@@ -115,6 +126,18 @@ def limitations(verdict: Verdict) -> Iterable[str]:
     for side in (BASE, HEAD):
         if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
             yield f"the {side} computes NaN or infinity in {units.and_more(cases, 1)}"
+
+
+def _looked_at(reach: Reach) -> str:
+    """Return what the quick look has shown of the cases that are left out."""
+    seen = len(reach.looks)
+    if not seen:
+        return ""
+    none = "none of them" if seen == len(reach.same) else f"none of {seen} of them"
+    if len(reach.same) == 1:
+        none = "it"
+        return f"; in a quick look {none} was not slower by {units.percent(LOOK_RATIO - 1)} or more"
+    return f"; in a quick look {none} was slower by {units.percent(LOOK_RATIO - 1)} or more"
 
 
 def _reached(verdict: Verdict) -> Iterable[str]:

@@ -133,12 +133,13 @@ class Side:
 
     def imports(self) -> Imports:
         """Return the modules of the project that this process has imported."""
-        files = {
-            name: os.path.relpath(path, self.tree)
-            for name, module in sorted(sys.modules.items())
-            for path in paths_of(module)[:1]
-            if path.startswith(f"{self.tree}{os.sep}")
-        }
+        own = f"{self.tree}{os.sep}"
+        files = {}
+        for name, module in sorted(sys.modules.items()):
+            for path in paths_of(module)[:1]:
+                if path.startswith(own):
+                    real = os.path.realpath(path)  # a package may be found by a link
+                    files[name] = (real if real.startswith(own) else path).removeprefix(own)
         return Imports(str(self.tree), self.outside(), files)
 
     # ---- Costs that occur once, and errors -------------------------------------------------------

@@ -16,7 +16,12 @@ from typing import IO, Any
 
 from mnistbench import __version__
 from mnistbench.core import units
-from mnistbench.core.machine import ended_children_s, peak_resident_bytes, resident_bytes
+from mnistbench.core.machine import (
+    ended_children_s,
+    peak_resident_bytes,
+    resident_bytes,
+    running_children,
+)
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import Job, Selected, Surveyed
 from mnistbench.gate.reach.following import Follower
@@ -25,9 +30,9 @@ from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests
 from mnistbench.gate.sides.side import WORKLOAD_CASE, Side, SideError
 from mnistbench.gate.sides.steps import SideRun, rehearse
-from mnistbench.gate.words import BASE, HEAD, OLDEST_TORCH
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created
-from mnistbench.measuring.timing import Clock
+from mnistbench.measuring.timing import Clock, clocked
 
 #: Measured if the user names no tests: the cases of this phase.
 DEFAULT_PHASE = "step"
@@ -49,7 +54,9 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     installed = packages()
     before = frozenset(sys.modules)
     side = Side.of(job, say)
-    follower = Follower(side.tree, side.case_id, follows_code=job.follows_code)
+    follower = Follower(
+        side.tree, side.case_id, follows_code=job.follows_code, differing=job.differing
+    )
     side.plugins.append(follower)
     side.importing = follower.importing
     if any(
@@ -69,6 +76,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
 
     def selected(node_ids: list[str]) -> list[str]:
         surveyed.loading_s = Clock.cpu_ns() / 1e9
+        surveyed.importing_ns = side.once[IMPORT].get(ALL_CASES, 0)
         kept = [node_id for node_id in node_ids if job.only is None or node_id in job.only]
         if not job.is_shard:
             return kept
@@ -103,6 +111,8 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         resident=peak_resident_bytes(),
         growth_bytes=surveyed.growth_bytes(),
         loading_s=surveyed.loading_s,
+        importing_s=surveyed.importing_ns / 1e9,
+        loaded_bytes=surveyed.loaded_bytes or 0,
         cpu=surveyed.cpu,
         missing=side.missing,
         loaded=loaded_packages(torch_modules | (sys.modules.keys() - follower.plugins)),
@@ -204,7 +214,8 @@ class _Survey:
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.cpu: dict[str, str] = {}
         self.loading_s = 0.0  # CPU time until the tests were collected
-        self._loaded_bytes: int | None = None  # resident memory before the first case
+        self.importing_ns = 0  # of it that of the import of the project's modules
+        self.loaded_bytes: int | None = None  # resident memory before the first case
         # Of tensors, before the first case of a workload was built.
         self._imported_bytes: int | None = None
 
@@ -216,8 +227,8 @@ class _Survey:
         refuse_old_torch(self._side.name)
         if not case.is_selected(self._phases):
             return
-        if self._loaded_bytes is None:
-            self._loaded_bytes = resident_bytes()
+        if self.loaded_bytes is None:
+            self.loaded_bytes = resident_bytes()
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
         side_case = case.make()
         try:
@@ -234,7 +245,7 @@ class _Survey:
 
     def growth_bytes(self) -> int:
         """Return by how many bytes the process grew while its cases ran; 0 if that is unknown."""
-        return peak_resident_bytes() - self._loaded_bytes if self._loaded_bytes else 0
+        return peak_resident_bytes() - self.loaded_bytes if self.loaded_bytes else 0
 
     def _call(self, case: PlainCase, listed: ListedCase) -> str:
         """Run a plain test's function twice, to see what it changes and what it returns.
@@ -256,6 +267,7 @@ class _Survey:
             listed.seconds = 2 * case.took_ns / 1e9  # the first call may load or compile
             first_print = fingerprint(first)
             second_print = fingerprint(second)
+            self._look(case, listed)
         notes = (
             ["uses more than one core, so it is measured on all cores by wall time"]
             if listed.parallel
@@ -289,6 +301,32 @@ class _Survey:
             listed.result = first_print.digest
         return ""
 
+    def _look(self, case: PlainCase, listed: ListedCase) -> None:
+        """Note the shortest time of a few calls, and the memory that a call leaves.
+
+        A test that asks for one round has the time of its second call.
+        """
+        listed.look_ns = max(1, case.took_ns)
+        if case.once or case.took_ns > _LOOK_NS:
+            return
+        with self._follower.paused():
+            before = sys.getallocatedblocks()
+            result = case.result()
+            listed.blocks = max(0, sys.getallocatedblocks() - before)
+            del result
+            if case.can_loop:
+                case.loops = max(1, round(_LOOK_SAMPLE_NS / max(1, case.took_ns)))
+            began_ns = Clock.wall_ns()
+            times_ns = []
+            for _ in range(_LOOK_SAMPLES):
+                case.prepare()
+                times_ns.append(case.clocked().alone_ns / case.loops)
+                case.finish()
+                if Clock.wall_ns() - began_ns > _LOOK_NS:
+                    break
+            case.loops = 1
+        listed.look_ns = max(1, round(min(times_ns)))
+
     def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
         if self._imported_bytes is None:
             self._imported_bytes = sum(self._side.load(WORKLOAD_CASE).live_storages().values())
@@ -299,6 +337,10 @@ class _Survey:
         with self._side.errors_named():
             listed.memory = case.peak_memory()
         listed.seconds = (Clock.wall_ns() - began_ns) / 1e9
+        if case.has_operations:  # else an epoch, which would double the time of the survey
+            with self._side.errors_named():
+                times_ns = [clocked(case).alone_ns for _ in range(_LOOK_ITERATIONS)]
+            listed.look_ns = max(1, min(times_ns))
         if listed.memory is not None and listed.params["device"] == "cpu":
             listed.memory += self._imported_bytes
 
@@ -313,6 +355,14 @@ class _Survey:
             listed.onednn = environment.onednn_runs(environment.onednn_report(case))
             case.finish()
 
+
+#: Samples of the quick look at a plain test, and the nanoseconds that calls of a short function
+#: fill in each. It ends after so many nanoseconds.
+_LOOK_SAMPLES = 5
+_LOOK_SAMPLE_NS = 200_000
+_LOOK_NS = 50_000_000
+#: Iterations of a workload in a quick look.
+_LOOK_ITERATIONS = 3
 
 #: Share of CPU time that other threads have in a call on several cores.
 _OF_OTHER_THREADS = 0.1
@@ -359,10 +409,9 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
     """
     ended_s = ended_children_s()
     running = dict[str, list[str]]()
-    for task in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread or a child has ended meanwhile
-            for child in task.read_text().split():
-                running[child] = (
-                    Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
-                )
+    for child in running_children():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            running[child] = (
+                Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+            )
     return ended_s, running

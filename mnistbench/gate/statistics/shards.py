@@ -105,10 +105,13 @@ def _merged(parts: Sequence[Recorded]) -> Recorded:
 
 
 def _united_reach(parts: Sequence[Recorded]) -> Reach:
-    """Return which cases run changed code; a function that a case of any shard runs is no gap."""
-    gaps = [{*part.header.reach.gap} for part in parts]
+    """Return which cases are affected; what a case of any shard runs or uses is covered."""
     reach: Reach = _united([part.header.reach for part in parts])
-    return replace(reach, gap=tuple(sorted(set.intersection(*gaps))))
+    uncovered, unused = (
+        tuple(sorted(set.intersection(*({*getattr(part.header.reach, name)} for part in parts))))
+        for name in ("uncovered", "unused")
+    )
+    return replace(reach, uncovered=uncovered, unused=unused)
 
 
 def _united(values: Sequence[Any]) -> Any:

@@ -64,8 +64,7 @@ def measurement_reasons(
         and not are_all_new
     ):
         yield Reason(MISSING, "no test of any shard is a case of both sides")
-    if options.require_reach and header.reach.gap:
-        yield Reason(MISSING, f"{gap_text(header.reach)}; add a case that runs them")
+    yield from _coverage_reasons(header.reach, options)
     why_missing = header.sides.left_out.get(HEAD, {})
     for cases, difference in (
         (header.sides.only_base, "not in the head"),
@@ -93,10 +92,38 @@ def measurement_reasons(
         )
 
 
-def gap_text(reach: Reach) -> str:
-    """Return which changed functions no case runs."""
-    counted = units.counted(len(reach.gap), "changed function is", "changed functions are")
-    return f"{counted} run by no case: {units.and_so_on(reach.gap)}"
+def _coverage_reasons(reach: Reach, options: JudgeOptions) -> Iterable[Reason]:
+    """Yield which differences of the sides no case shows, if that decides."""
+    if options.require_coverage:
+        if reach.uncovered:
+            yield Reason(MISSING, f"{uncovered_text(reach)}; add a case that runs them")
+        if reach.unused:
+            yield Reason(MISSING, f"{unused_text(reach)}; add a case that uses them")
+    if reach.dependencies and reach.is_empty:
+        yield Reason(
+            MISSING,
+            f"{dependencies_text(reach)}, and no other change affects a case; name the new "
+            "versions with --head-with, or add --allow-missing",
+        )
+
+
+def uncovered_text(reach: Reach) -> str:
+    """Return which changed functions and names no case uses."""
+    counted = units.counted(len(reach.uncovered), "changed function or name is", "changed functions or names are")
+    return f"{counted} run or used by no case: {units.and_so_on(reach.uncovered)}"
+
+
+def unused_text(reach: Reach) -> str:
+    """Return which files differ and are not seen in use."""
+    return f"changed, and not seen in use: {units.and_so_on(reach.unused)}"
+
+
+def dependencies_text(reach: Reach) -> str:
+    """Return which files with dependencies differ."""
+    return (
+        f"dependencies differ ({units.and_so_on(reach.dependencies)}), and both sides have the "
+        "installed packages"
+    )
 
 
 # ---- Of the test ---------------------------------------------------------------------------------

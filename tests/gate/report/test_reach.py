@@ -64,11 +64,11 @@ def test_each_measured_case_has_its_reason_in_the_report():
 
 
 def test_with_required_reach_a_function_that_no_case_runs_is_inconclusive():
-    verdict = judged(SOME, require_reach=True)
+    verdict = judged(SOME, require_coverage=True)
     assert verdict.outcome == INCONCLUSIVE
     assert not verdict.is_excusable
     assert "1 changed function is run by no case: pkg/b.py:g" in last_line(verdict)
-    assert judged(dataclasses.replace(SOME, gap=()), require_reach=True).outcome == PASSED
+    assert judged(dataclasses.replace(SOME, gap=()), require_coverage=True).outcome == PASSED
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""Which files with the dependencies of a project differ. The gate does not install them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mnistbench.gate.trees import Tree
+from mnistbench.gate.words import BASE, HEAD
+
+#: Files with the dependencies of a project.
+_DEPENDENCY_FILES = (
+    "*.lock Pipfile constraints*.txt environment*.y*ml *requirements*.txt *requirements*.in "
+    "pylock*.toml"
+)
+_DEPENDENCY_FOLDERS = frozenset({"requirements"})
+#: Tables and keys of pyproject.toml with dependencies.
+_DEPENDENCY_KEYS = (
+    ("project", "dependencies"),
+    ("project", "optional-dependencies"),
+    ("project", "requires-python"),
+    ("dependency-groups",),
+    ("build-system", "requires"),
+    ("tool", "poetry", "dependencies"),
+    ("tool", "poetry", "group"),
+)
+
+
+def differing_dependencies(
+    differing: Collection[str], trees: Mapping[str, Tree]
+) -> tuple[str, ...]:
+    """Return those of the differing files whose dependencies differ between the trees."""
+    return tuple(path for path in differing if _has_other_dependencies(path, trees))
+
+
+def _has_other_dependencies(path: str, trees: Mapping[str, Tree]) -> bool:
+    name = PurePosixPath(path)
+    if name.name == "pyproject.toml":
+        base, head = (_dependencies(trees[side].root / path) for side in (BASE, HEAD))
+        return base != head
+    is_listed = name.suffix in (".txt", ".in") and not _DEPENDENCY_FOLDERS.isdisjoint(
+        name.parts[:-1]
+    )
+    return is_listed or any(fnmatch(name.name, pattern) for pattern in _DEPENDENCY_FILES.split())
+
+
+def _dependencies(path: Path) -> list[object]:
+    try:
+        document: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return [None]
+    found = []
+    for keys in _DEPENDENCY_KEYS:
+        value: Any = document
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        found.append(value)
+    return found

@@ -1,0 +1,312 @@
+"""What differs between two trees, and what of it the code that ran has to do with.
+
+The rule rests on this: if nothing that ran outside of the tests differs, both processes are in the
+same state before each test, but for functions that have not run yet and for names whose values
+nothing has used. So a difference of what runs outside counts for all cases, unless it only defines
+such a function or binds such a name. The functions count for the cases that run them, the names for
+the cases that run code in which they occur, in any file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mnistbench.gate.messages import RunCode
+from mnistbench.gate.reach.side_code import SideCode
+from mnistbench.gate.reach.source import MODULE, Kind, Part, Source, Statement
+from mnistbench.gate.words import BASE, HEAD
+
+#: How a function or a name differs, as reports say it.
+CHANGED = "changed"
+NEW = "new"
+GONE = "gone"
+
+#: Names of what reads docstrings, annotations and parameters of functions.
+_READERS_OF_DESCRIPTIONS = (
+    "__annotations__",
+    "__doc__",
+    "docopt",
+    "get_annotations",
+    "get_type_hints",
+    "getdoc",
+    "getfullargspec",
+    "signature",
+)
+
+#: Names that pytest looks for in modules and classes.
+_NAMES_FOR_PYTEST = (
+    "__test__",
+    "collect_ignore",
+    "collect_ignore_glob",
+    "pytest_plugins",
+    "pytestmark",
+)
+
+#: The name with which a module says what a star import of it brings.
+_ALL = "__all__"
+
+
+@dataclass
+class Differences:
+    """What differs between two trees, of the files that either side has executed."""
+
+    # (path, qualified name) -> how
+    functions: dict[tuple[str, str], str] = field(default_factory=dict)
+    # Name whose value differs -> why. It counts wherever it occurs.
+    names: dict[str, str] = field(default_factory=dict)
+    # Name of a function of which one side has no or another definition -> why. A call of it is
+    # seen, so it counts where it occurs in another way: where it is tested for, or handed on.
+    definitions: dict[str, str] = field(default_factory=dict)
+    # Path and line of a statement that differs -> why, of files that only tests have executed.
+    statements: dict[str, str] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)  # files that this Python cannot read
+    everywhere: dict[str, None] = field(default_factory=dict)  # why all cases are affected
+
+    def of_part(self, part: Part) -> str:
+        """Return which name that differs occurs in a part of a file, with the reason; else ""."""
+        words = part.words
+        for name in sorted(words.all.intersection(self.names)):
+            return f"uses {name} ({self.names[name]})"
+        for name in sorted(words.others.intersection(self.definitions)):
+            return f"uses {name} ({self.definitions[name]})"
+        if words.lists_names and (self.names or self.definitions):
+            name, why = next(iter((self.names or self.definitions).items()))
+            return f"uses names that it lists or computes, perhaps {name} ({why})"
+        return ""
+
+    def of_code(self, code: RunCode, side: SideCode) -> str:
+        """Return why a code object may do something else than on the other side; else ""."""
+        if not code.path:
+            return ""
+        where = f"{code.path}:{code.name}"
+        if code.path in self.unread:
+            return f"runs {where}, and this Python cannot read the file"
+        if code.name == MODULE:
+            why = self.statements.get(code.path, "")
+            return f"imports {code.path} ({why})" if why else ""
+        if how := self.functions.get((code.path, code.name)):
+            return f"runs {where} ({how})"
+        is_inner = code.name.rpartition(".")[2].startswith("<")
+        if not is_inner and not side.may_mention(code.path, self):
+            return ""
+        source = side.source(code.path)
+        function = source.function(code.name, code.line) if source else None
+        if function:
+            if how := self.functions.get((code.path, function.name)):
+                return f"runs {code.path}:{function.name} ({how})"
+            used = self.of_part(function)
+            return f"runs {where}, which {used}" if used else ""
+        if source is None or not is_inner:
+            return f"runs {where}, which is not found in its file"
+        for statement in source.statements_at(code.line):  # a lambda of the module
+            own = next((self.names[name] for name in statement.names if name in self.names), "")
+            used = f"belongs to {statement.names[0]} ({own})" if own else self.of_part(statement)
+            if used:
+                return f"runs {where}, which {used}"
+        return ""
+
+
+def differences(sides: Mapping[str, SideCode], differing: Collection[str]) -> Differences:
+    """Compare the files that the sides have executed.
+
+    Args:
+        sides: BASE and HEAD.
+        differing: files whose bytes differ, relative to the trees.
+    """
+    comparison = _Comparison(sides)
+    executed = {path for side in sides.values() for path in side.executed}
+    for path in sorted(executed):
+        having = [side for side in sides.values() if path in side.executed]
+        if path in differing or len(having) == 1:
+            comparison.compare(path)
+    comparison.compare_order()
+    comparison.spread()
+    return comparison.result
+
+
+def changed_functions(base: Source, head: Source) -> dict[str, str]:
+    """Return the functions of a file that differ -> how."""
+    contents: dict[str, dict[str, list[str]]] = {BASE: defaultdict(list), HEAD: defaultdict(list)}
+    for side, source in ((BASE, base), (HEAD, head)):
+        for function in source.functions:
+            contents[side][function.name].append(function.content)
+    return {
+        name: NEW if name not in contents[BASE] else GONE if name not in contents[HEAD] else CHANGED
+        for name in dict.fromkeys((*contents[HEAD], *contents[BASE]))
+        if contents[BASE].get(name) != contents[HEAD].get(name)
+    }
+
+
+def changed_statements(base: Source, head: Source) -> Iterator[tuple[str, Statement, str]]:
+    """Yield the statements that differ, with their side and how.
+
+    Also all statements of a name if those of both sides are the same in another order.
+    """
+    of_base = _by_name(base)
+    of_head = _by_name(head)
+    for key in dict.fromkeys((*of_base, *of_head)):
+        statements = {BASE: of_base.get(key, []), HEAD: of_head.get(key, [])}
+        keys = {side: [one.key for one in listed] for side, listed in statements.items()}
+        if keys[BASE] == keys[HEAD]:
+            continue
+        how = CHANGED if keys[BASE] and keys[HEAD] else NEW if keys[HEAD] else GONE
+        common = Counter(keys[BASE]) & Counter(keys[HEAD])
+        is_moved = len(keys[BASE]) == len(keys[HEAD]) == common.total()
+        for side, listed in statements.items():
+            for statement in listed:
+                if is_moved or statement.key not in common:
+                    yield side, statement, how
+
+
+def _by_name(source: Source) -> dict[tuple[str, str], list[Statement]]:
+    """Return the statements that bind each name of a scope; those without one have the name ""."""
+    statements: dict[tuple[str, str], list[Statement]] = defaultdict(list)
+    for statement in source.statements:
+        for name in statement.names or ("",):
+            statements[statement.scope, name].append(statement)
+    return statements
+
+
+class _Comparison:
+    """Finds what differs, and which other names follow from it."""
+
+    def __init__(self, sides: Mapping[str, SideCode]) -> None:
+        self._sides = sides
+        self.result = Differences()
+
+    def compare(self, path: str) -> None:
+        """Compare a file; a side that has not executed it has none of its statements."""
+        sources = {
+            name: side.source(path) if path in side.executed else Source()
+            for name, side in self._sides.items()
+        }
+        base, head = sources[BASE], sources[HEAD]
+        if base is None or head is None:
+            self.result.unread.add(path)
+            self._everywhere(f"this Python cannot read {path}")
+            return
+        for name, how in changed_functions(base, head).items():
+            self.result.functions[path, name] = how
+        described = {side: source.descriptions() for side, source in ((BASE, base), (HEAD, head))}
+        for name in described[BASE].keys() & described[HEAD].keys():
+            if described[BASE][name] != described[HEAD][name]:
+                for reader in _READERS_OF_DESCRIPTIONS:
+                    why = f"{path}:{name} has another docstring or annotation"
+                    self.result.names.setdefault(reader, why)
+        for side, statement, how in changed_statements(base, head):
+            self._differs(side, path, statement, f"{path}:{statement.line} {how}", how)
+
+    def compare_order(self) -> None:
+        """Compare the order in which files are executed whose import has effects on others."""
+        base, head = self._sides[BASE], self._sides[HEAD]
+        common = base.executed & head.executed
+        for path in sorted(common & (base.executed_outside ^ head.executed_outside)):
+            if head.acts(path):
+                name = BASE if path in base.executed_outside else HEAD
+                self._everywhere(f"{path} is imported outside of tests in the {name} alone")
+        orders = [
+            [path for path in side.order if path in common and side.acts(path)]
+            for side in (base, head)
+        ]
+        moved = (pair for pair in zip(*orders, strict=False) if pair[0] != pair[1])
+        for of_base, of_head in moved:
+            self._everywhere(f"{of_head} is imported earlier or later than {of_base}")
+            break
+
+    def spread(self) -> None:
+        """Add what uses a name that differs at an import, until nothing is added."""
+        result = self.result
+        size = -1
+        while size != len(result.names) + len(result.definitions) + len(result.functions):
+            size = len(result.names) + len(result.definitions) + len(result.functions)
+            for name, side in self._sides.items():
+                for path in side.executed:
+                    if side.may_mention(path, result):
+                        self._add_users(name, side, path)
+        for side in self._sides.values():
+            for code in side.ran_outside():
+                why = result.of_code(code, side)
+                if why and code.name != MODULE:
+                    self._everywhere(f"{why} outside of tests")
+
+    def _add_users(self, side_name: str, side: SideCode, path: str) -> None:
+        """Add the statements of a file in which a name occurs that differs."""
+        source = side.source(path)
+        for statement in source.statements if source else ():
+            if used := self.result.of_part(statement):
+                why = f"{path}:{statement.line} {used}"
+                if statement.kind is Kind.IMPORT:
+                    if statement.names != ("*",):
+                        self._add_names(statement.names, why)
+                elif not statement.names and statement.kind is Kind.VALUE:
+                    self._acts(path, statement, why)  # decides which statements run
+                else:
+                    self._differs(side_name, path, statement, why, CHANGED)
+
+    def _differs(self, side: str, path: str, statement: Statement, why: str, how: str) -> None:
+        """Add a statement whose effect differs."""
+        names = statement.names
+        if self._has_effects(self._sides[side], path, statement):
+            self._acts(path, statement, why)
+        elif any(name in _NAMES_FOR_PYTEST for name in names):
+            self._acts(path, statement, f"{why}, which pytest reads")
+        elif names == ("*",):
+            self._acts(path, statement, why)
+        elif _ALL in names and any(map(SideCode.has_star_import, self._sides.values())):
+            self._acts(path, statement, f"{why}, and a star import reads it")
+        else:
+            self.result.statements.setdefault(path, why)
+        if statement.kind is Kind.FUNCTION:
+            self.result.functions.setdefault((path, statement.defines), how)
+            self.result.definitions.setdefault(names[0], why)
+        else:
+            self._add_names(names, why)
+            if statement.scope:
+                self._add_names(statement.scope.split("."), why)
+
+    def _has_effects(self, side: SideCode, path: str, statement: Statement) -> bool:
+        """Whether a statement has another effect than to bind its names."""
+        if statement.kind is Kind.ACTION or side.has_run_code_at(path, statement):
+            return True
+        classes = [*_classes_around(statement.scope)]
+        if statement.kind is Kind.CLASS:
+            classes.append(statement.defines)
+        if not side.are_plain(path, classes):
+            return True  # the metaclass or a base class may read it
+        return bool(statement.scope) and any(map(_is_special, statement.names))
+
+    def _acts(self, path: str, statement: Statement, why: str) -> None:
+        """Add a statement with an effect that is not known."""
+        self.result.statements.setdefault(path, why)
+        self._add_names(statement.names, why)
+        if any(path in side.executed_outside for side in self._sides.values()):
+            self._everywhere(why)
+
+    def _add_names(self, names: Iterable[str], why: str) -> None:
+        for name in names:
+            if name != "*":
+                self.result.names.setdefault(name, why)
+
+    def _everywhere(self, why: str) -> None:
+        self.result.everywhere.setdefault(why)
+
+
+def _classes_around(scope: str) -> Iterator[str]:
+    """Yield the qualified names of a class and of those around it: ``A.B`` and ``A``."""
+    while scope:
+        yield scope
+        scope = scope.rpartition(".")[0]
+
+
+def _is_special(name: str) -> bool:
+    """Whether Python itself uses a name of a class."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def reasons_of(codes: Iterable[RunCode], why: Mapping[RunCode, str]) -> Sequence[str]:
+    """Return why code differs, first of what differs itself."""
+    found = {why[code] for code in codes if why[code]}
+    own = tuple(f" ({how})" for how in (CHANGED, NEW, GONE))
+    return sorted(found, key=lambda reason: (not reason.endswith(own), reason))

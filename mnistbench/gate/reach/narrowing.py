@@ -1,0 +1,153 @@
+"""Narrow a gate to the cases that the differences affect: what a survey has seen, and what it hides.
+
+What an affected test has computed, loaded or started may be used by the tests after it, in which
+then nothing that differs is seen to run. So the cases that are left out are surveyed again without
+the affected ones, until none of them is affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mnistbench.core import units
+from mnistbench.gate.listing import Listings, Reach
+from mnistbench.gate.messages import Surveys
+from mnistbench.gate.reach.cases import affected, uncovered, unused
+from mnistbench.gate.reach.compared import ComparedCode
+from mnistbench.gate.reach.dependencies import differing_dependencies
+from mnistbench.gate.reach.look import look, look_ratio, process_look
+from mnistbench.gate.words import BASE, HEAD
+
+#: Most surveys of the cases that are left out, without the affected ones.
+_MAX_SURVEYS = 4
+
+_NEEDS_OTHERS = "cannot be run without the tests before it"
+_TOO_MANY = "runs other code each time that other tests are left out"
+
+
+class Narrowing:
+    """Finds the affected cases of both sides."""
+
+    def __init__(
+        self,
+        sides: Listings,
+        code: ComparedCode,
+        of_all: Sequence[str],
+        survey_again: Callable[[Sequence[str]], Surveys],
+        say: Callable[[str], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            sides: of the first survey.
+            code: of both sides, as this survey has seen it.
+            of_all: what differs between the sides beside their trees, and counts for all cases.
+            survey_again: surveys some cases alone, in new processes.
+            say: shows what is done.
+        """
+        self._sides = sides
+        self._code = code
+        self._of_all = of_all
+        self._survey_again = survey_again
+        self._say = say
+        self._reasons: dict[str, tuple[str, ...]] = {}
+        order = dict.fromkeys((*sides.base.cases, *sides.head.cases))
+        self._positions = {case: position for position, case in enumerate(order)}
+
+    def reach(self) -> Reach:
+        """Return the affected cases, and what is known of the others."""
+        sides = self._sides
+        self._reasons = affected(self._code, sides, self._of_all)
+        first_hidden = self._first_after_others()
+        if first_hidden is not None:
+            self._survey_alone(first_hidden)
+        self._look(first_hidden)
+        reasons = {case: self._reasons[case] for case in sides.common if case in self._reasons}
+        same = {case: label for case, label in sides.labels.items() if case not in reasons}
+        looks = {case: ratio for case in same if (ratio := look_ratio(sides, case))}
+        return Reach(
+            is_known=True,
+            reasons=reasons,
+            same=same,
+            looks=looks,
+            uncovered=uncovered(self._code, sides),
+            unused=unused(self._code),
+            dependencies=differing_dependencies(self._code.differing, self._code.trees),
+        )
+
+    def _left_out(self) -> list[str]:
+        return [case for case in self._sides.common if case not in self._reasons]
+
+    def _first_after_others(self) -> int | None:
+        """Return the position of the first test after which others may hide what they run.
+
+        An affected test may leave what it has computed, loaded or started for those after it, and
+        so may a test of one side. None if there is no such test, or none after it.
+        """
+        common = {*self._sides.common}
+        others = [
+            position
+            for case, position in self._positions.items()
+            if case in self._reasons or case not in common
+        ]
+        if self._sides.base.unmeasurable or self._sides.head.unmeasurable:
+            others = [0]
+        return min(others, default=None) if self._left_out() else None
+
+    def _survey_alone(self, first: int) -> None:
+        """Survey the cases that are left out without those that are not, until none is affected.
+
+        Then nothing that differs has run before any of them.
+        """
+        for _ in range(_MAX_SURVEYS):
+            left_out = [case for case in self._left_out() if self._positions[case] >= first]
+            if not left_out:
+                return
+            self._say(f"surveying {units.counted(len(left_out), 'case')} without the affected ones")
+            found = self._affected_among(left_out)
+            if not found:
+                return
+            self._reasons.update(found)
+            first = 0
+        self._reasons.update(dict.fromkeys(left_out, (_TOO_MANY,)))
+
+    def _affected_among(self, cases: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Survey some cases alone; return those that are affected."""
+        surveys = self._survey_again(cases)
+        code = replace(self._code, imports=surveys.imports, followed=surveys.followed)
+        found = affected(code, surveys.listings, self._of_all)
+        for case in cases:
+            listed = [surveys.listings[side].cases.get(case) for side in (BASE, HEAD)]
+            if any(one is None or one.failed for one in listed):
+                found[case] = (_NEEDS_OTHERS,)
+        return found
+
+    # ---- The quick look --------------------------------------------------------------------------
+
+    def _look(self, first_hidden: int | None) -> None:
+        """Add the cases whose time or memory differs, although they run the same code."""
+        seen = {case: what for case in self._left_out() if (what := look(self._sides, case))}
+        # What tests before a case have left may be the reason, so this is not repeated without them.
+        certain = {
+            case: what
+            for case, what in seen.items()
+            if first_hidden is not None and self._positions[case] >= first_hidden
+        }
+        self._reasons.update({case: (what,) for case, what in certain.items()})
+        doubtful = [case for case in seen if case not in certain]
+        process = process_look(self._sides) if not self._reasons and self._left_out() else ""
+        shortest = min(
+            self._left_out(), key=lambda case: self._sides.head.cases[case].seconds, default=""
+        )
+        if not (doubtful or process):
+            return
+        again = doubtful or [shortest]
+        self._say(f"looking again at {units.counted(len(again), 'case')}")
+        surveys = self._survey_again(again)
+        for case in doubtful:
+            both = all(case in surveys.listings[side].cases for side in (BASE, HEAD))
+            if not both or look(surveys.listings, case):
+                self._reasons[case] = (seen[case],)
+        if process and not self._reasons and process_look(surveys.listings):
+            self._reasons[shortest] = (process,)
