@@ -45,8 +45,8 @@ class ListedCase:
     returns: str = ""  # types of the result
     result: str = ""  # hash of it; empty if it cannot be compared
     seconds: float = 0.0  # of its calls in the survey, without what only the first one does
-    # The quick look: shortest time of a few calls, ns, and blocks of memory that a call leaves; 0 if
-    # it was not looked at.
+    # The quick look: shortest time of a few calls, ns, and blocks of memory that a call leaves.
+    # Both are 0 if it was not looked at.
     look_ns: int = 0
     blocks: int = 0
     # Implementation of oneDNN -> how often its iteration runs it.

@@ -143,6 +143,7 @@ class Followed:
     unfollowed: Mapping[str, str] = field(default_factory=dict)
     # Whether the differing files were watched, so that a file that nobody opens is known.
     sees_all_files: bool = True
+    outside_packages: tuple[str, ...] = ()  # top names of imported modules that are not of the tree
     compiles: bool = False  # whether a compiler of functions was imported, which hides their code
 
 

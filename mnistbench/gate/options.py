@@ -179,7 +179,8 @@ class JudgeOptions(Thresholds, Excuses):
         "--all", "show everything; without it, of more cases than --top only what was found"
     )
     require_coverage: bool = switch(
-        "--require-coverage", "exit code 2 if there is changed code, or a changed file, that no case uses"
+        "--require-coverage",
+        "exit code 2 if there is changed code, or a changed file, that no case uses",
     )
     format: str = options.output_format()
     output: Path | None = options.output()

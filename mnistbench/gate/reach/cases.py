@@ -195,7 +195,7 @@ def uncovered(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
     for one, side in ran.items():
         source = side.source(one.path) if one.path else None
         function = source.function(one.name, one.line) if source else None
-        words |= function.words.all if function else set()
+        words |= (function.words.names | function.words.attributes) if function else set()
     found = set[str]()
     for path in code.differing:
         if not path.endswith(".py") or not _is_product(path):

@@ -23,14 +23,12 @@ CHANGED = "changed"
 NEW = "new"
 GONE = "gone"
 
-#: Names of what reads docstrings, annotations and parameters of functions.
-_READERS_OF_DESCRIPTIONS = (
+#: Names of what reads docstrings, and of what reads annotations and parameters.
+_READERS_OF_DOCSTRINGS = ("__doc__", "docopt", "getdoc")
+_READERS_OF_ANNOTATIONS = (
     "__annotations__",
-    "__doc__",
-    "docopt",
     "get_annotations",
     "get_type_hints",
-    "getdoc",
     "getfullargspec",
     "signature",
 )
@@ -44,8 +42,37 @@ _NAMES_FOR_PYTEST = (
     "pytestmark",
 )
 
+#: The file of a name that counts in all files.
+ANY_FILE = ""
+
 #: The name with which a module says what a star import of it brings.
 _ALL = "__all__"
+
+
+class Names:
+    """Names that differ. Each belongs to the files whose modules have it."""
+
+    def __init__(self) -> None:
+        self._why: dict[str, dict[str, str]] = {}  # name -> file -> why it differs
+
+    def __len__(self) -> int:
+        """Return the number of names of files."""
+        return sum(map(len, self._why.values()))
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self._why)
+
+    def add(self, name: str, path: str, why: str) -> None:
+        """Add a name of a file; ANY_FILE if it is one of no certain file."""
+        self._why.setdefault(name, {}).setdefault(path, why)
+
+    def why(self, name: str, path: str | None = None) -> str:
+        """Return why a name differs, in a file or in any; "" if it does not."""
+        of_files = self._why.get(name, {})
+        if path is None:
+            return next(iter(of_files.values()), "")
+        return of_files.get(path) or of_files.get(ANY_FILE, "")
 
 
 @dataclass
@@ -54,25 +81,35 @@ class Differences:
 
     # (path, qualified name) -> how
     functions: dict[tuple[str, str], str] = field(default_factory=dict)
-    # Name whose value differs -> why. It counts wherever it occurs.
-    names: dict[str, str] = field(default_factory=dict)
-    # Name of a function of which one side has no or another definition -> why. A call of it is
-    # seen, so it counts where it occurs in another way: where it is tested for, or handed on.
-    definitions: dict[str, str] = field(default_factory=dict)
-    # Path and line of a statement that differs -> why, of files that only tests have executed.
+    # Names whose values differ.
+    names: Names = field(default_factory=Names)
+    # Names of functions of which one side has no or another definition. A call of one is seen, so
+    # it counts where the name occurs in another way: where it is tested for, or handed on.
+    definitions: Names = field(default_factory=Names)
+    # File -> why its import differs.
     statements: dict[str, str] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)  # files that this Python cannot read
     everywhere: dict[str, None] = field(default_factory=dict)  # why all cases are affected
 
-    def of_part(self, part: Part) -> str:
-        """Return which name that differs occurs in a part of a file, with the reason; else ""."""
+    def of_part(self, part: Part, path: str, side: SideCode) -> str:
+        """Return which name that differs occurs in a part of a file, with the reason; else "".
+
+        A name of another module can only be an attribute, be in a text, or be imported, which binds
+        a name of this module.
+        """
         words = part.words
-        for name in sorted(words.all.intersection(self.names)):
-            return f"uses {name} ({self.names[name]})"
-        for name in sorted(words.others.intersection(self.definitions)):
-            return f"uses {name} ({self.definitions[name]})"
+        own = None if side.has_star_import(path) else path
+        for differing, used in ((self.names, None), (self.definitions, words.used)):
+            for name in sorted(differing):
+                if used is not None and name not in used:
+                    continue
+                why = differing.why(name, own) if name in words.names else ""
+                why = why or (differing.why(name) if name in words.attributes else "")
+                if why:
+                    return f"uses {name} ({why})"
         if words.lists_names and (self.names or self.definitions):
-            name, why = next(iter((self.names or self.definitions).items()))
+            name = next(iter(self.names or self.definitions))
+            why = self.names.why(name) or self.definitions.why(name)
             return f"uses names that it lists or computes, perhaps {name} ({why})"
         return ""
 
@@ -96,14 +133,15 @@ class Differences:
         if function:
             if how := self.functions.get((code.path, function.name)):
                 return f"runs {code.path}:{function.name} ({how})"
-            used = self.of_part(function)
+            used = self.of_part(function, code.path, side)
             return f"runs {where}, which {used}" if used else ""
         if source is None or not is_inner:
             return f"runs {where}, which is not found in its file"
         for statement in source.statements_at(code.line):  # a lambda of the module
-            own = next((self.names[name] for name in statement.names if name in self.names), "")
-            used = f"belongs to {statement.names[0]} ({own})" if own else self.of_part(statement)
-            if used:
+            for name in statement.names:
+                if why := self.names.why(name, code.path):
+                    return f"runs {where}, which belongs to {name} ({why})"
+            if used := self.of_part(statement, code.path, side):
                 return f"runs {where}, which {used}"
         return ""
 
@@ -189,12 +227,16 @@ class _Comparison:
             return
         for name, how in changed_functions(base, head).items():
             self.result.functions[path, name] = how
-        described = {side: source.descriptions() for side, source in ((BASE, base), (HEAD, head))}
-        for name in described[BASE].keys() & described[HEAD].keys():
-            if described[BASE][name] != described[HEAD][name]:
-                for reader in _READERS_OF_DESCRIPTIONS:
-                    why = f"{path}:{name} has another docstring or annotation"
-                    self.result.names.setdefault(reader, why)
+        for what, readers in (
+            ("docstring", _READERS_OF_DOCSTRINGS),
+            ("annotation", _READERS_OF_ANNOTATIONS),
+        ):
+            of_base, of_head = (source.described(what) for source in (base, head))
+            for name in of_base.keys() & of_head.keys():
+                if of_base[name] != of_head[name]:
+                    for reader in readers:
+                        why = f"{path}:{name} has another {what}"
+                        self.result.names.add(reader, ANY_FILE, why)
         for side, statement, how in changed_statements(base, head):
             self._differs(side, path, statement, f"{path}:{statement.line} {how}", how)
 
@@ -235,15 +277,22 @@ class _Comparison:
         """Add the statements of a file in which a name occurs that differs."""
         source = side.source(path)
         for statement in source.statements if source else ():
-            if used := self.result.of_part(statement):
+            if statement.kind is Kind.IMPORT:
+                self._follow_import(side, path, statement)
+            elif used := self.result.of_part(statement, path, side):
                 why = f"{path}:{statement.line} {used}"
-                if statement.kind is Kind.IMPORT:
-                    if statement.names != ("*",):
-                        self._add_names(statement.names, why)
-                elif not statement.names and statement.kind is Kind.VALUE:
+                if not statement.names and statement.kind is Kind.VALUE:
                     self._acts(path, statement, why)  # decides which statements run
                 else:
                     self._differs(side_name, path, statement, why, CHANGED)
+
+    def _follow_import(self, side: SideCode, path: str, statement: Statement) -> None:
+        """Add the name that an import binds, if it is one that differs of a module of the tree."""
+        result = self.result
+        if statement.takes and not side.is_from_outside(statement.imported):
+            for names in (result.names, result.definitions):
+                if why := names.why(statement.takes):
+                    names.add(statement.names[0], path, why)
 
     def _differs(self, side: str, path: str, statement: Statement, why: str, how: str) -> None:
         """Add a statement whose effect differs."""
@@ -254,17 +303,17 @@ class _Comparison:
             self._acts(path, statement, f"{why}, which pytest reads")
         elif names == ("*",):
             self._acts(path, statement, why)
-        elif _ALL in names and any(map(SideCode.has_star_import, self._sides.values())):
+        elif _ALL in names and any(side.star_imports for side in self._sides.values()):
             self._acts(path, statement, f"{why}, and a star import reads it")
         else:
             self.result.statements.setdefault(path, why)
         if statement.kind is Kind.FUNCTION:
             self.result.functions.setdefault((path, statement.defines), how)
-            self.result.definitions.setdefault(names[0], why)
+            self.result.definitions.add(names[0], path, why)
         else:
-            self._add_names(names, why)
+            self._add_names(names, path, why)
             if statement.scope:
-                self._add_names(statement.scope.split("."), why)
+                self._add_names(statement.scope.split("."), path, why)
 
     def _has_effects(self, side: SideCode, path: str, statement: Statement) -> bool:
         """Whether a statement has another effect than to bind its names."""
@@ -280,14 +329,14 @@ class _Comparison:
     def _acts(self, path: str, statement: Statement, why: str) -> None:
         """Add a statement with an effect that is not known."""
         self.result.statements.setdefault(path, why)
-        self._add_names(statement.names, why)
+        self._add_names(statement.names, path, why)
         if any(path in side.executed_outside for side in self._sides.values()):
             self._everywhere(why)
 
-    def _add_names(self, names: Iterable[str], why: str) -> None:
+    def _add_names(self, names: Iterable[str], path: str, why: str) -> None:
         for name in names:
             if name != "*":
-                self.result.names.setdefault(name, why)
+                self.result.names.add(name, path, why)
 
     def _everywhere(self, why: str) -> None:
         self.result.everywhere.setdefault(why)

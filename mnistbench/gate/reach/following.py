@@ -414,7 +414,22 @@ class Follower:
             opened={**opened, OUTSIDE: self._in_tree(self._opened[None])},
             unfollowed=unfollowed,
             sees_all_files=self._watched.is_complete,
+            outside_packages=self._outside_packages(),
             compiles=any(name in sys.modules for name in _COMPILERS),
+        )
+
+    def _outside_packages(self) -> tuple[str, ...]:
+        """Return the top-level modules that are not from the tree."""
+        files = {
+            name: getattr(module, "__file__", None)
+            for name, module in [*sys.modules.items()]
+            if "." not in name
+        }
+        return tuple(
+            name
+            for name, file in files.items()
+            if (isinstance(file, str) and not file.startswith(self._prefix))
+            or name in sys.builtin_module_names
         )
 
     def _plain_classes(self) -> dict[str, tuple[str, ...]]:

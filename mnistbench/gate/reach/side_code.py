@@ -97,7 +97,7 @@ class SideCode:
 
     def may_mention(self, path: str, differences: Differences) -> bool:
         """Whether a name that differs may occur in a file, so that its parts have to be read."""
-        names = differences.names.keys() | differences.definitions.keys()
+        names = {*differences.names, *differences.definitions}
         words = self.words(path)
         return bool(names) and not (words.isdisjoint(names) and words.isdisjoint(LISTING_WORDS))
 
@@ -127,6 +127,15 @@ class SideCode:
             statement.kind is Kind.ACTION for statement in source.statements
         )
 
-    def has_star_import(self) -> bool:
-        """Whether a file imports all names of another one."""
-        return any("*" in self.words(path) for path in self.executed)
+    @functools.cached_property
+    def star_imports(self) -> frozenset[str]:
+        """The files that import all names of another one, and so have them as their own."""
+        return frozenset(path for path in self.executed if "*" in self.words(path))
+
+    def has_star_import(self, path: str) -> bool:
+        """Whether a file may have names of other files as its own."""
+        return path in self.star_imports
+
+    def is_from_outside(self, module: str) -> bool:
+        """Whether a module, as an import names it, is not one of the tree."""
+        return module.partition(".")[0] in self.followed.outside_packages

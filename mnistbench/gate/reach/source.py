@@ -14,7 +14,7 @@ import enum
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 #: Name of the code of a module.
@@ -161,11 +161,23 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Words:
-    """What code mentions: identifiers, attributes, names of keywords, words of texts."""
+    """What code mentions."""
 
-    all: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()  # without those that are only names of called functions
+    names: frozenset[str] = frozenset()  # of its own module, its own variables among them
+    # What may be a name of any object or module: attributes, keywords, words of texts.
+    attributes: frozenset[str] = frozenset()
+    # Those of both kinds that it does not only call.
+    used: frozenset[str] = frozenset()
     lists_names: bool = False  # of objects, or computes them
+
+    def without(self, names: Collection[str]) -> Words:
+        """Return the words without some."""
+        return replace(
+            self,
+            names=self.names.difference(names),
+            attributes=self.attributes.difference(names),
+            used=self.used.difference(names),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +238,7 @@ class Statement(Part):
     conditions: str  # for it to run
     defines: str = ""  # qualified name of the function or the class
     imported: str = ""  # the module, with leading dots
+    takes: str = ""  # which name of it
     actions_before: int = 0  # statements of this kind that run before it
 
     @functools.cached_property
@@ -250,8 +263,7 @@ class Statement(Part):
     def words(self) -> Words:
         """Return what it mentions beside the function or class that it defines."""
         words = _words(self.node, "")
-        own = {*self.names} if self.defines else set[str]()
-        return replace(words, all=words.all - own, others=words.others - own)
+        return words.without(self.names) if self.defines else words
 
 
 @dataclass(frozen=True)
@@ -261,18 +273,19 @@ class Source:
     functions: tuple[Function, ...] = ()
     statements: tuple[Statement, ...] = ()
     # What has a docstring or annotations, with its qualified name.
-    described: tuple[tuple[str, _Described], ...] = ()
+    descriptions: tuple[tuple[str, _Described], ...] = ()
 
-    def descriptions(self) -> dict[str, str]:
-        """Return the hash of docstrings and annotations, by the qualified name of what has them."""
+    def described(self, what: str) -> dict[str, list[str]]:
+        """Return the docstrings, or the annotations of functions, by qualified names."""
         texts: dict[str, list[str]] = {}
-        for name, node in self.described:
+        for name, node in self.descriptions:
             own = texts.setdefault(name, [])
-            own.append(ast.get_docstring(node, clean=False) or "")
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if what == "docstring":
+                own.append(ast.get_docstring(node, clean=False) or "")
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 annotations = [argument.annotation for argument in _parameters(node.args)]
                 own += map(_dump, [*annotations, node.returns])
-        return {name: _digest(own) for name, own in texts.items()}
+        return texts
 
     def function(self, name: str, line: int) -> Function | None:
         """Return the function of a code object; that around it for a lambda or comprehension."""
@@ -444,6 +457,7 @@ class _Reader:
                 conditions=conditions,
                 defines=defines,
                 imported=_module(node),
+                takes=node.names[0].name if isinstance(node, ast.ImportFrom) else "",
                 actions_before=self._actions,
             )
         )
@@ -640,8 +654,9 @@ class _InnerBodies(ast.NodeTransformer):
 
 def _words(node: ast.AST, scope: str) -> Words:
     """Return what code mentions; the classes and functions around it are mentioned, too."""
-    found = {*_WORD.findall(scope)} - {"locals"}
-    others = {*found}
+    names = {*_WORD.findall(scope)} - {"locals"}
+    used = {*names}
+    attributes = set[str]()
     lists_names = False
     called: set[int] = set()
     for inner in ast.walk(node):
@@ -651,10 +666,10 @@ def _words(node: ast.AST, scope: str) -> Words:
         elif isinstance(inner, ast.Attribute):
             lists_names |= inner.attr in _LISTING_ATTRIBUTES
         words = [word for text in _texts(inner) for word in _WORD.findall(text)]
-        found.update(words)
+        (names if isinstance(inner, ast.Name | ast.arg) else attributes).update(words)
         if id(inner) not in called:
-            others.update(words)
-    return Words(frozenset(found), frozenset(others), lists_names)
+            used.update(words)
+    return Words(frozenset(names), frozenset(attributes), frozenset(used), lists_names)
 
 
 def _texts(node: ast.AST) -> Iterator[str]:

@@ -109,7 +109,9 @@ def _coverage_reasons(reach: Reach, options: JudgeOptions) -> Iterable[Reason]:
 
 def uncovered_text(reach: Reach) -> str:
     """Return which changed functions and names no case uses."""
-    counted = units.counted(len(reach.uncovered), "changed function or name is", "changed functions or names are")
+    counted = units.counted(
+        len(reach.uncovered), "changed function or name is", "changed functions or names are"
+    )
     return f"{counted} run or used by no case: {units.and_so_on(reach.uncovered)}"
 
 
