@@ -42,7 +42,7 @@ def outcome_text(verdict: Verdict) -> str:
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {first_titles}"
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
-    if verdict.outcome == PASSED and verdict.reach.is_empty:
+    if verdict.outcome == PASSED and verdict.measured_nothing:
         return f"{PASSED}: nothing was measured"
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
@@ -84,7 +84,7 @@ def covered(bounds: tuple[float, float], where: str) -> str:
 def limitations(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
     if same := len(verdict.reach.same):
-        every = "all " if verdict.reach.is_empty and same > 1 else ""
+        every = "all " if verdict.measured_nothing and same > 1 else ""
         yield f"{every}{units.counted(same, 'case runs', 'cases run')} the same code on both sides"
     if verdict.reach.gap and not verdict.options.require_reach:
         them = "it" if len(verdict.reach.gap) == 1 else "them"

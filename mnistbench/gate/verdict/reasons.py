@@ -169,12 +169,15 @@ def bound_reason(estimate: Estimate, thresholds: Thresholds) -> Reason:
 
 
 def launches_needed(estimate: Estimate, limit: float) -> float:
-    """Return the number of launches for an upper bound below a limit.
+    """Return the number of launches for an upper bound below a limit; infinite if none are enough.
 
-    The width of an interval falls with their root.
+    The width of an interval falls with their root. It still contains the estimate, so the limit has
+    to be larger.
     """
     change = max(estimate.change, -1 + LEAST_SPREAD)
     reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
+    if room <= 0:
+        return math.inf
     needed = estimate.launches * (reach / room) ** 2
     return math.ceil(needed) if math.isfinite(needed) else math.inf
 

@@ -64,6 +64,11 @@ class Verdict:
         return self.header.reach
 
     @property
+    def measured_nothing(self) -> bool:
+        """Whether all cases run the same code on both sides, so that none was measured."""
+        return _measured_nothing(self.header)
+
+    @property
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
@@ -120,7 +125,11 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     are_all_new = recorded.are_all_new
     recorded = recorded.measurable()
     header = recorded.header
-    parts = [shard for shard in recorded.shards if shards.is_judged(shard)]
+    parts = [
+        shard
+        for shard in recorded.shards
+        if shards.is_judged(shard) and not _measured_nothing(shard.header)
+    ]
     judged = [
         _judged(part, recorded, options, compares_nothing=are_all_new)
         for part in (parts if recorded.shards else [recorded])
@@ -155,6 +164,12 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     )
 
 
+def _measured_nothing(header: GateHeader) -> bool:
+    # A file that was edited or put together may have samples although its reach is empty. They
+    # count: a slowdown in them must not pass.
+    return header.reach.is_empty and not header.labels
+
+
 class _Judged(NamedTuple):
     """What a gate, or one of its shards, has decided."""
 
@@ -173,7 +188,7 @@ def _judged(
         options: of the command.
         compares_nothing: the base has none of the cases.
     """
-    if compares_nothing or part.header.reach.is_empty:
+    if compares_nothing or _measured_nothing(part.header):
         return _Judged(Decision(PASSED, (), (), (), (), (), launches=0, fresh=0), ())
     header = whole.header
     process_name = (

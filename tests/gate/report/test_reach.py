@@ -12,7 +12,7 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.verdict.verdict import conclude
-from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 
 REASON = "runs pkg/a.py:f (changed)"
@@ -94,3 +94,33 @@ def test_json_has_the_reach():
         "same": ["one", "two"],
         "gap": ["pkg/b.py:g"],
     }
+
+
+def test_samples_are_judged_although_the_reach_says_that_no_case_runs_changed_code():
+    # Of a file that was edited or put together.
+    every_case = Reach(is_known=True, same={CASE: LABEL, "b": "b"})
+    samples = build.recorded(build.series())
+    header = dataclasses.replace(samples.header, reach=every_case)
+    verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
+    assert (verdict.outcome, verdict.decision.launches) == (PASSED, 8)
+    assert "nothing was measured" not in last_line(verdict)
+    assert shown(verdict)
+
+
+def test_slower_samples_fail_although_the_reach_says_that_no_case_runs_changed_code():
+    slower = build.Measured(factor=1.5)
+    launches = [*build.series(slower), *build.series(slower, stage=2, seed=2)]
+    samples = build.recorded(launches)
+    header = dataclasses.replace(samples.header, reach=Reach(is_known=True, same={"b": "b"}))
+    verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
+    assert verdict.outcome == REGRESSED
+    assert shown(verdict)
+
+
+def test_cases_without_a_launch_are_inconclusive_whatever_the_reach_says():
+    samples = build.recorded([])
+    header = dataclasses.replace(samples.header, reach=Reach(is_known=True, same={"b": "b"}))
+    verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
+    assert verdict.outcome == INCONCLUSIVE
+    assert "0 launches are too few" in last_line(verdict)
+    assert shown(verdict)

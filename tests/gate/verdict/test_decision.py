@@ -28,6 +28,7 @@ from mnistbench.gate.verdict.findings import (
     is_confirmed,
     least_fresh,
 )
+from mnistbench.gate.verdict.reasons import launches_needed
 from mnistbench.judging import verdicts
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.ratios import change_of
@@ -721,6 +722,12 @@ def test_differences_of_any_size_have_a_verdict(factor):
     result = decide(quantities, [], LIMITS, SEED)
     assert result.outcome == INCONCLUSIVE
     assert all(estimate.high == math.inf or estimate.high > 0 for estimate in result.cases)
+
+
+@pytest.mark.parametrize("change", [0.05, 0.2])
+def test_no_number_of_launches_rules_out_less_than_the_estimate(change):
+    assert launches_needed(gate_builders.estimate(change, 0.0, 0.3), 0.05) == math.inf
+    assert math.isfinite(launches_needed(gate_builders.estimate(change, 0.0, 0.3), change + 0.01))
 
 
 # ---- properties ----------------------------------------------------------------------------------
