@@ -21,6 +21,7 @@ from mnistbench.gate.verdict.exact_differences import differences_of_cases
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.reasons import measurement_reasons
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.acceptance import check_cases
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.findings import unused
 from mnistbench.judging.kinds import ITERATION
@@ -120,11 +121,16 @@ class Verdict:
 
 
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
-    """Judge the samples of a gate."""
+    """Judge the samples of a gate.
+
+    Raises:
+        UsageError: an ``--accept`` names several cases without a wildcard.
+    """
     unmeasurable = recorded.unmeasurable
     are_all_new = recorded.are_all_new
     recorded = recorded.measurable()
     header = recorded.header
+    check_cases(options.accept, names_of_cases(header))
     parts = [
         shard
         for shard in recorded.shards
@@ -202,7 +208,7 @@ def _judged(
         options,
         part.header.seed,
         options.accept,
-        _case_names(header, process_name),
+        {**names_of_cases(header), process_name: (process_name, words.ALL_CASES)},
         header.shard.of,
     )
     unmeasured = tuple(case for case in part.header.labels if first and case not in measured)
@@ -260,21 +266,22 @@ def _is_profiled_at_times(case: str, launches: Sequence[raw_samples.Launch]) -> 
     return len(has_operations) > 1
 
 
-def _case_names(header: GateHeader, process_name: str) -> dict[str, tuple[str, ...]]:
+def names_of_cases(header: GateHeader) -> dict[str, tuple[str, ...]]:
     """Return the names that ``--accept`` may call a case by: name in reports -> all names.
 
-    Args:
-        header: with the labels of the cases.
-        process_name: what reports call the whole process, which is no case.
+    What identifies a case is no other name of another one: the title of a test in a folder is the
+    node id of one that is in none.
     """
-    names = {
+    identity = {node_id: {header.name(node_id), node_id} for node_id in header.labels}
+    identities = {name for own in identity.values() for name in own}
+    return {
         header.name(node_id): (
-            header.name(node_id),
-            label,
-            label.partition(" on ")[0],
-            node_id,
-            node_id.rpartition("::")[2],
+            *identity[node_id],
+            *(
+                name
+                for name in (label, label.partition(" on ")[0], node_id.rpartition("::")[2])
+                if name not in identities
+            ),
         )
         for node_id, label in header.labels.items()
     }
-    return {**names, process_name: (process_name, words.ALL_CASES)}
