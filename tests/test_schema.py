@@ -618,6 +618,7 @@ def test_the_unit_of_a_number_is_stated(name):
                 verdicts.UNMEASURED,
                 verdicts.MISSING,
                 verdicts.BROKEN,
+                verdicts.UNCONFIRMED,
             },
         ),
         (

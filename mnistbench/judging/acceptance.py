@@ -142,7 +142,7 @@ class Excuses:
         "fail",
         (
             "fail: exit code 2, under pytest 8, if noise or the budget leaves the result open; "
-            "ok: exit code 0"
+            "ok: exit code 0, unless a gate saw a slowdown that it could not confirm in its budget"
         ),
         "WHAT",
     )

@@ -96,7 +96,7 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why the gate is inconclusive."""
+        """Why the gate is inconclusive; first what ``--inconclusive ok`` does not excuse."""
         of_measurement = measurement_reasons(
             self.recorded,
             self.options,
@@ -105,7 +105,8 @@ class Verdict:
             unmeasured=self.unmeasured,
             unprofiled=self.unprofiled,
         )
-        return (*of_measurement, *self.decision.reasons)
+        reasons = (*of_measurement, *self.decision.reasons)
+        return tuple(sorted(reasons, key=lambda reason: reason.is_excusable))
 
     @property
     def outcome(self) -> str:

@@ -471,6 +471,18 @@ def test_a_regression_is_accepted_up_to_its_limit_and_no_further(slower):
     assert concluded(slower, "*:aten::mm:25%", "*:fc1:35%", "*:iteration:10%").outcome == PASSED
 
 
+def test_a_slowdown_that_the_budget_left_unconfirmed_comes_before_the_budget():
+    verdict = concluded(series(Measured(factor=1.97)), end=End("the budget leaves 3 s"))
+    assert (verdict.outcome, verdict.is_excusable) == (INCONCLUSIVE, False)
+    assert re.match(
+        rf"inconclusive: {LABEL}: (mean )?(wall|CPU) time differs by \+9\d.\d %, and 0 fresh "
+        r"launches are too few to confirm it; increase --budget: --inconclusive ok does not excuse "
+        r"it",
+        last_line(verdict),
+    )
+    assert "the budget leaves 3 s" in texts(verdict)
+
+
 def test_noise_and_the_budget_are_excusable():
     assert concluded(series(Measured(spread=0.05))).is_excusable
     assert concluded(series(), end=End("the budget allowed 8 of 10 launches")).is_excusable
