@@ -47,6 +47,7 @@ class ListedCase:
     seconds: float = 0.0  # of its calls in the survey, without what only the first one does
     # Implementation of oneDNN -> how often its iteration runs it.
     onednn: Mapping[str, int] = field(default_factory=dict)
+    outlives: str = ""  # threads and processes that go on after its call returns
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,11 @@ class Listings:
         """Node id -> why the results of the sides are not compared."""
         returned = self.returned
         return self._said("uncompared", [case for case in self.common if case not in returned])
+
+    @property
+    def outlives(self) -> dict[str, str]:
+        """Node id -> which threads and processes go on after the call returns."""
+        return self._said("outlives", self.common)
 
     def _said(self, name: str, node_ids: Iterable[str]) -> dict[str, str]:
         texts = {

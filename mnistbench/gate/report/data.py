@@ -27,7 +27,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     facts_of_cases = {
         **{
             name: getattr(header.sides, name)
-            for name in ("memory", "notes", "onednn", "uncompared", "returned")
+            for name in ("memory", "notes", "onednn", "outlives", "uncompared", "returned")
         },
         "sources": header.sources,
     }

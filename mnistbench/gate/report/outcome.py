@@ -46,11 +46,12 @@ def outcome_text(verdict: Verdict) -> str:
         return f"{PASSED}: nothing was measured"
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
-        # Of the same result.
+        # Of the same result, and of all the work.
         comparable = [
             finding
             for finding in decision.findings
             if finding.quantity.case not in verdict.returned
+            and finding.quantity.case not in verdict.outlives
         ]
         improved = sum(finding.verdict == IMPROVED for finding in without_echoes(comparable))
         better = f"; {improved} improved" if improved else ""
@@ -108,10 +109,22 @@ def limitations(verdict: Verdict) -> Iterable[str]:
         limit = units.percent(verdict.options.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
+    yield from _other_work(verdict)
+
+
+def _other_work(verdict: Verdict) -> Iterable[str]:
+    """Yield in which cases the sides compute something else, or the head later."""
     if verdict.returned:
         yield f"the sides return different types in {units.and_more([*verdict.returned], 1)}"
     if numbers := [case for case in verdict.different if case not in verdict.returned]:
         yield f"the sides compute different numbers in {units.and_more(numbers, 1)}"
+    base_cases = verdict.header.sides.base.cases
+    node_id = verdict.header.node_id
+    if later := [case for case in verdict.outlives if not base_cases[node_id(case)].outlives]:
+        yield (
+            f"in the head work goes on after the call returns in {units.and_more(later, 1)}, and "
+            "is not timed"
+        )
     for side in (BASE, HEAD):
         if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
             yield f"the {side} computes NaN or infinity in {units.and_more(cases, 1)}"

@@ -74,6 +74,16 @@ class Verdict:
         """Case -> the types of the results of both sides, which differ."""
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
 
+    @property
+    def outlives(self) -> dict[str, str]:
+        """Case -> what goes on after its call returns in the head, so that it is not timed."""
+        cases = self.header.sides.head.cases
+        return {
+            self.header.name(case): cases[case].outlives
+            for case in self.header.labels
+            if cases[case].outlives
+        }
+
     @functools.cached_property  # every part of a report asks for it
     def shown(self) -> Decision:
         """Return the decision with the changes that a reader sees."""
