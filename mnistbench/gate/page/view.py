@@ -89,7 +89,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "cases": case_views,
         "operation_names": tables.names,
         "function_names": icicles.names,
-        "same": sorted(verdict.reach.same.values()),
+        "same": sorted(map(verdict.header.name, verdict.reach.same)),
         "gap": verdict.reach.gap,
         "once": _once_views(once, ids, verdict),
         "once_bounds": [*bounds_of_once(verdict)],

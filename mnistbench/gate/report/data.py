@@ -60,7 +60,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
             "cases": {
                 header.name(case): reasons for case, reasons in verdict.reach.reasons.items()
             },
-            "same": list(verdict.reach.same.values()),
+            "same": [header.name(case) for case in verdict.reach.same],
             "gap": verdict.reach.gap,
         },
         "launches": decision.launches,

@@ -86,6 +86,37 @@ def test_if_no_case_runs_changed_code_nothing_was_measured(same, expected):
     )
 
 
+def test_a_title_that_another_test_has_names_neither_of_them():
+    # The title has the file without its folder. One of both is not measured.
+    ids = ("x/test_a.py::test_f", "y/test_a.py::test_f")
+    title = "test_a.py::test_f"
+    measured = {ids[0]: title, "z.py::test_g": "z.py::test_g"}
+    samples = build.recorded(
+        build.series(dict.fromkeys(measured, build.Measured())), labels=measured
+    )
+    reach = Reach(
+        is_known=True,
+        reasons=dict.fromkeys(measured, (REASON,)),
+        same={ids[1]: title, "z.py::test_h": "z.py::test_h"},
+    )
+    header = dataclasses.replace(samples.header, reach=reach)
+    assert [header.name(case) for case in measured] == [ids[0], "z.py::test_g"]
+    verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
+    assert json.loads(shown(verdict, "json"))["reach"]["same"] == [ids[1], "z.py::test_h"]
+    assert f"{ids[0]}, z.py::test_g: {REASON}" in shown(verdict)
+
+
+@pytest.mark.parametrize("of", ["only_base", "only_head", "unmeasurable"])
+def test_a_title_of_a_test_that_is_not_compared_names_no_other(of):
+    measured, other = "x/test_a.py::test_f", "y/test_a.py::test_f"
+    others = {other: "why"} if of == "unmeasurable" else (other,)
+    header = build.header(labels={measured: "test_a.py::test_f"}, **{of: others})
+    assert header.name(measured) == measured
+    assert build.header(labels={measured: "test_a.py::test_f"}).name(measured) == (
+        "test_a.py::test_f"
+    )
+
+
 def test_json_has_the_reach():
     data = json.loads(shown(judged(SOME), "json"))
     assert data["reach"] == {
