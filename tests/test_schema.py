@@ -76,6 +76,7 @@ MAPS = {
         "not_finite",
         "left_out",
         "notes",
+        "outlives",
         "uncompared",
         "cpu",
         "onednn",
@@ -166,6 +167,7 @@ VERDICTS = {
             changed=["b"],
             left_out={BASE: {}, HEAD: {OTHER: "it is skipped"}},
             notes={CASE: "a note"},
+            outlives={CASE: "1 thread goes on"},
             uncompared={CASE: "it returns nothing"},
             cpu={BASE: {}, HEAD: {"instruction set": "AVX2"}},
             onednn={CASE: {BASE: {}, HEAD: {"matmul ref:any": 1}}},
@@ -618,6 +620,7 @@ def test_the_unit_of_a_number_is_stated(name):
                 verdicts.UNMEASURED,
                 verdicts.MISSING,
                 verdicts.BROKEN,
+                verdicts.UNCONFIRMED,
             },
         ),
         (

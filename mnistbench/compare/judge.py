@@ -44,7 +44,12 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, operation_name, replacement_title
 from mnistbench.core.record import median, quartiles_ns
-from mnistbench.judging.acceptance import LARGEST_LIMIT, Acceptance
+from mnistbench.judging.acceptance import (
+    LARGEST_LIMIT,
+    Acceptance,
+    cases_written,
+    check_cases,
+)
 from mnistbench.judging.findings import Finding, unused, with_acceptance
 from mnistbench.judging.grouping import LARGE_SHARE, is_judged_alone
 from mnistbench.judging.kinds import (
@@ -281,8 +286,10 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
 
     Raises:
         RecordError: a case of the new run has a threshold that cannot be read.
+        UsageError: an ``--accept`` names several cases of the new run without a wildcard.
     """
     _check_thresholds(comparison.head)
+    check_cases(criteria.accept, _names_of_cases(comparison))
     drafts = [_draft(case, criteria) for case in comparison.cases]
     judged_by_runs = sum(
         len(finding.base_runs) >= RUNS_NEEDED for draft in drafts for finding in draft.findings
@@ -304,6 +311,11 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         asked=bool(criteria.op_fail or criteria.case_fail or marks),
         unused=unused(criteria.accept, (finding for case in cases for finding in case.findings)),
     )
+
+
+def _names_of_cases(comparison: Comparison) -> dict[str, Collection[str]]:
+    """Return the names that ``--accept`` may call a case by: node id -> all names."""
+    return {case.head.node_id: case.head.names for case in comparison.cases}
 
 
 def _check_thresholds(run: Run) -> None:
@@ -616,10 +628,12 @@ def acceptance_for(judgement: Judgement, finding: RunFinding) -> str:
         Acceptance(f"{_as_pattern(name)}:{_as_pattern(finding.name)}", percent / 100)
         for name in (short, label, node_id)
     ]
+    names = _names_of_cases(judgement.comparison)
     specific = (
         acceptance
         for acceptance in acceptances
         if sum(named.is_named_by(acceptance) for named in judgement.findings) == 1
+        and len(cases_written(acceptance, names)) < 2
     )
     return f"{next(specific, acceptances[-1]).pattern}:{percent}%"
 

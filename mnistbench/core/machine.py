@@ -170,6 +170,17 @@ def peak_resident_bytes() -> int:
     )
 
 
+def reset_peak_resident() -> int:
+    """Forget the peak of resident memory; return the memory now, in bytes.
+
+    0 where the system does not allow it. Source: proc(5), /proc/PID/clear_refs.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+        return resident_bytes()
+    return 0
+
+
 def resident_bytes() -> int:
     """Return the resident memory of this process, in bytes; 0 where the system does not say it."""
     return _status_bytes("VmRSS")

@@ -53,8 +53,9 @@ from mnistbench.gate.statistics.raw_samples import (
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import is_settled
 from mnistbench.gate.verdict.findings import least_fresh, looks
-from mnistbench.gate.verdict.verdict import Verdict, conclude
+from mnistbench.gate.verdict.verdict import Verdict, conclude, names_of_cases
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
+from mnistbench.judging.acceptance import check_cases
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.showing.output import check_directory
 from mnistbench.showing.progress import Progress
@@ -110,6 +111,7 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
                 files = options.storage / "gate"
                 qualified = newest(files, header.machine, header.sides.common)
                 header = replace(header, qualified=qualified)
+                check_cases(options.accept, names_of_cases(header))
             prefix = PREFIX * options.qualify + options.shard.prefix
             plan = _with_efforts(options, plan, budget, header.sides)
             measured = Recorded(_new_file(options.storage, prefix, header), header, [])

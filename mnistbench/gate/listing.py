@@ -45,12 +45,13 @@ class ListedCase:
     returns: str = ""  # types of the result
     result: str = ""  # hash of it; empty if it cannot be compared
     seconds: float = 0.0  # of its calls in the survey, without what only the first one does
-    # The quick look: shortest time of a few calls, ns, and blocks of memory that a call leaves.
-    # Both are 0 if it was not looked at.
+    # The quick look: shortest time of a few calls, ns, and resident memory that a call needs at its
+    # peak, bytes. Both are 0 if they are not known.
     look_ns: int = 0
-    blocks: int = 0
+    peak_bytes: int = 0
     # Implementation of oneDNN -> how often its iteration runs it.
     onednn: Mapping[str, int] = field(default_factory=dict)
+    outlives: str = ""  # threads and processes that go on after its call returns
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,11 @@ class Listings:
         """Node id -> why the results of the sides are not compared."""
         returned = self.returned
         return self._said("uncompared", [case for case in self.common if case not in returned])
+
+    @property
+    def outlives(self) -> dict[str, str]:
+        """Node id -> which threads and processes go on after the call returns."""
+        return self._said("outlives", self.common)
 
     def _said(self, name: str, node_ids: Iterable[str]) -> dict[str, str]:
         texts = {

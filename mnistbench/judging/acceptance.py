@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import one_of, option, switch
 
@@ -58,10 +59,57 @@ class Acceptance:
             for quantity in quantity_names
         )
 
+    def case_name(self, names: Iterable[str]) -> str:
+        """Return the name of a case that the pattern begins with; empty if it has a wildcard there.
+
+        Of several the longest: both the name of a test and an operation may contain a colon.
+        """
+        begins_with = (name for name in names if self.pattern.startswith(f"{name}:"))
+        longest = max(begins_with, key=len, default="")
+        return "" if "*" in longest else longest
+
     @property
     def text(self) -> str:
         """The value as the user wrote it."""
         return f"{self.pattern}:{100 * self.limit:.10g}%"
+
+
+def cases_written(acceptance: Acceptance, names: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the cases that a pattern names without a wildcard.
+
+    Args:
+        acceptance: a value of ``--accept``.
+        names: name of a case that no other has -> all its names.
+    """
+    written = acceptance.case_name({name for of_case in names.values() for name in of_case})
+    if written in names:
+        return [written]
+    return [case for case, of_case in names.items() if written in of_case]
+
+
+def check_cases(acceptances: Iterable[Acceptance], names: Mapping[str, Collection[str]]) -> None:
+    """Check that each pattern without a wildcard in its case names one case.
+
+    Else the name of a test that is meant in one file would accept a slowdown in another.
+
+    Args:
+        acceptances: the values of ``--accept``.
+        names: as for :func:`cases_written`.
+
+    Raises:
+        UsageError: names the cases.
+    """
+    for acceptance in acceptances:
+        cases = cases_written(acceptance, names)
+        if len(cases) > 1:
+            written = acceptance.case_name({name for case in cases for name in names[case]})
+            quantity = acceptance.pattern.removeprefix(written)
+            specific = Acceptance(f"{cases[0]}{quantity}", acceptance.limit).text
+            raise UsageError(
+                f"--accept: {acceptance.text!r} names {len(cases)} cases: "
+                f"{units.and_so_on(cases)}; name one of them, --accept {shlex.quote(specific)}, "
+                "or write * for what differs to accept several"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +142,7 @@ class Excuses:
         "fail",
         (
             "fail: exit code 2, under pytest 8, if noise or the budget leaves the result open; "
-            "ok: exit code 0"
+            "ok: exit code 0, unless a gate saw a slowdown that it could not confirm in its budget"
         ),
         "WHAT",
     )

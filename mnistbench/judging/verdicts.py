@@ -18,7 +18,8 @@ IMPROVED = "improved"
 WITHIN = "within"
 #: Verdict: above the default threshold, but within the spread of the runs.
 SUSPECT = "suspect"
-#: Verdict: the first stage of a gate flagged it, and fresh launches did not confirm it.
+#: Verdict: the first stage of a gate flagged it, and fresh launches did not confirm it. Kind of a
+#: reason: it looks slower, and there were too few launches to confirm that.
 UNCONFIRMED = "unconfirmed"
 #: Verdict: an operation got slower by more than the time of its case shows.
 CONTRADICTED = "contradicted"

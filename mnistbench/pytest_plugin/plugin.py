@@ -263,7 +263,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     if state.usage_error or not state.has_something_to_judge:
         return
-    outcome = state.judge(has_tests=session.testscollected > 0).outcome
+    try:
+        outcome = state.judge(has_tests=session.testscollected > 0).outcome
+    except UsageError as error:  # about the names of cases, which only records have
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(f"ERROR: {error}", red=True)
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        return
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = {"regressed": EXIT_REGRESSED, "inconclusive": EXIT_UNJUDGED}.get(
             outcome, session.exitstatus

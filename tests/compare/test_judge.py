@@ -16,7 +16,7 @@ from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import RunFinding, acceptance_for, judge, rule_of_runs
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
-from mnistbench.core.errors import RecordError
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
 from mnistbench.judging.acceptance import Acceptance
@@ -1236,6 +1236,41 @@ def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, 
     after = judged(base, head, limits("10%", accept=(suggested,), reason="x"))
     assert [finding.name for finding in after.accepted] == [regression.name]
     assert [finding.name for finding in after.regressions] == [CONV]
+
+
+def two_files(*patterns):
+    """The judgement of an operation that regressed in one of two files, whose tests have one name.
+
+    The other file has other operations.
+    """
+    first, second = ({"node_id": f"{name}.py::test[x]", "test": name} for name in "ab")
+    base, head = (
+        builders.summary(
+            case(row("aten::mm", ns), **first), case(row("aten::conv", LARGE), **second)
+        )
+        for ns in (LARGE, 2 * LARGE)
+    )
+    accept = tuple(Acceptance(pattern, 10.0) for pattern in patterns)
+    excused = {"accept": accept, "reason": "x"} if accept else {}
+    return judged(base, head, dataclasses.replace(limits("10%"), **excused))
+
+
+@pytest.mark.parametrize("name", [LABEL, "step convnet-b16-cpu", "test[x]"])
+def test_a_name_of_two_cases_without_a_wildcard_is_refused(name):
+    with pytest.raises(UsageError) as raised:
+        two_files(f"{name}:{MM}")
+    message = str(raised.value)
+    assert "names 2 cases: a.py::test[x], b.py::test[x]; name one of them, " in message
+    assert f"--accept 'a.py::test[x]:{MM}:1000%'" in message
+    for accepted in ("a.py::test[x]", "*"):
+        assert two_files(f"{accepted}:{MM}").outcome == "passed"
+    assert two_files(f"b.py::test[x]:{MM}").outcome == "regressed"
+
+
+def test_a_suggestion_is_not_refused_although_one_case_alone_has_the_operation():
+    judgement = two_files()
+    [regression] = judgement.regressions
+    assert acceptance_for(judgement, regression).startswith("a.py::test[x]:")
 
 
 def test_a_suggestion_names_the_dataset_or_the_test_where_two_cases_would_be_meant():

@@ -71,6 +71,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "result": "",
         "seconds": 0.1,
         "onednn": {},
+        "outlives": "",
     }
     listing = {
         "cases": {"t.py::t": case},

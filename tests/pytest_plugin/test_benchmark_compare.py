@@ -339,6 +339,18 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
     )
 
 
+def test_an_accepted_name_of_two_cases_is_wrong_usage(project):
+    project.write("test_other.py", MARKED.format('"50%"'))
+    save_a_base(project)
+    accepted = ("--accept=forward tiny-b4-cpu:*:10%", "--reason=new kernel")
+    result = project.run("--benchmark-compare", "--op-fail=50%", *accepted)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(
+        ["ERROR: --accept: 'forward tiny-b4-cpu:*:10%' names 2 cases: test_bench.py::*"]
+    )
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -89,7 +89,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "cases": case_views,
         "operation_names": tables.names,
         "function_names": icicles.names,
-        "same": sorted(verdict.reach.same.values()),
+        "same": sorted(map(verdict.header.name, verdict.reach.same)),
         "uncovered": verdict.reach.uncovered,
         "unused": (*verdict.reach.unused, *verdict.reach.dependencies),
         "once": _once_views(once, ids, verdict),

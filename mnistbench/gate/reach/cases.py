@@ -17,6 +17,7 @@ from mnistbench.gate.reach.differences import (
     changed_statements,
     reasons_of,
 )
+from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.reach.source import MODULE, Kind
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
@@ -190,31 +191,41 @@ def uncovered(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
         for node_id in sides.common
         for position in side.followed.cases.get(node_id, ())
     }
-    run_functions = {(one.path, one.name) for one in ran}
+    functions = {(one.path, one.name) for one in ran}
+    words = _words_of(ran)
+    return tuple(
+        sorted(
+            f"{path}:{name}"
+            for path in code.differing
+            if path.endswith(".py") and _is_product(path)
+            for name, is_function in _changed_in(path, code).items()
+            if ((path, name) not in functions if is_function else name not in words)
+        )
+    )
+
+
+def _words_of(ran: Mapping[RunCode, SideCode]) -> set[str]:
+    """Return what the functions mention that ran."""
     words = set[str]()
     for one, side in ran.items():
         source = side.source(one.path) if one.path else None
-        function = source.function(one.name, one.line) if source else None
-        words |= (function.words.names | function.words.attributes) if function else set()
-    found = set[str]()
-    for path in code.differing:
-        if not path.endswith(".py") or not _is_product(path):
-            continue
-        base, head = (code.sides[side].source(path) for side in (BASE, HEAD))
-        if base is None or head is None:
-            continue
-        for name, how in changed_functions(base, head).items():
-            if how != GONE and (path, name) not in run_functions:
-                found.add(f"{path}:{name}")
-        for _, statement, how in changed_statements(base, head):
-            if how == GONE or statement.kind is Kind.IMPORT:
-                continue
-            if statement.kind is Kind.VALUE:
-                found |= {f"{path}:{name}" for name in statement.names if name not in words}
-            elif statement.defines and not statement.is_class:
-                if (path, statement.defines) not in run_functions:
-                    found.add(f"{path}:{statement.defines}")
-    return tuple(sorted(found))
+        if function := source and source.function(one.name, one.line):
+            words |= function.words.names | function.words.attributes
+    return words
+
+
+def _changed_in(path: str, code: ComparedCode) -> dict[str, bool]:
+    """Return the functions and names of a file that are new or differ -> whether it is a function."""
+    base, head = (code.sides[side].source(path) for side in (BASE, HEAD))
+    if base is None or head is None:
+        return {}
+    changed = {name: True for name, how in changed_functions(base, head).items() if how != GONE}
+    for _, statement, how in changed_statements(base, head):
+        if how != GONE and statement.kind is Kind.VALUE:
+            changed.update(dict.fromkeys(statement.names, False))
+        elif how != GONE and statement.defines and not statement.is_class:
+            changed[statement.defines] = True
+    return changed
 
 
 def unused(code: ComparedCode) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ class Names:
 
     def __init__(self) -> None:
         self._why: dict[str, dict[str, str]] = {}  # name -> file -> why it differs
+        self._own: set[str] = set()  # those that may name what is of the tree
 
     def __len__(self) -> int:
         """Return the number of names of files."""
@@ -63,9 +64,22 @@ class Names:
         """Yield the names."""
         return iter(self._why)
 
-    def add(self, name: str, path: str, why: str) -> None:
-        """Add a name of a file; ANY_FILE if it is one of no certain file."""
+    def add(self, name: str, path: str, why: str, *, is_own: bool = True) -> None:
+        """Add a name of a file; ANY_FILE if it is one of no certain file.
+
+        Args:
+            name: differs.
+            path: of the file.
+            why: it differs.
+            is_own: whether what it names may be of the tree.
+        """
         self._why.setdefault(name, {}).setdefault(path, why)
+        if is_own and path != ANY_FILE:
+            self._own.add(name)
+
+    def first_of_files(self) -> str:
+        """Return a name that a module or a class has, and not only by an import from outside."""
+        return next((name for name in self._why if name in self._own), "")
 
     def why(self, name: str, path: str | None = None) -> str:
         """Return why a name differs, in a file or in any; "" if it does not."""
@@ -107,10 +121,11 @@ class Differences:
                 why = why or (differing.why(name) if name in words.attributes else "")
                 if why:
                     return f"uses {name} ({why})"
-        if words.lists_names and (self.names or self.definitions):
-            name = next(iter(self.names or self.definitions))
-            why = self.names.why(name) or self.definitions.why(name)
-            return f"uses names that it lists or computes, perhaps {name} ({why})"
+        listed = (self.names, self.definitions) if words.lists_names else ()
+        computed = (self.names,) if words.computes_names else ()
+        for names in (*listed, *computed):
+            if name := names.first_of_files():
+                return f"uses names that it lists or computes, perhaps {name} ({names.why(name)})"
         return ""
 
     def of_code(self, code: RunCode, side: SideCode) -> str:
@@ -130,19 +145,24 @@ class Differences:
             return ""
         source = side.source(code.path)
         function = source.function(code.name, code.line) if source else None
+        if function and (how := self.functions.get((code.path, function.name))):
+            return f"runs {code.path}:{function.name} ({how})"
         if function:
-            if how := self.functions.get((code.path, function.name)):
-                return f"runs {code.path}:{function.name} ({how})"
             used = self.of_part(function, code.path, side)
-            return f"runs {where}, which {used}" if used else ""
-        if source is None or not is_inner:
-            return f"runs {where}, which is not found in its file"
-        for statement in source.statements_at(code.line):  # a lambda of the module
+        elif source and is_inner:
+            used = self._of_lambda(code, source, side)
+        else:
+            used = "is not found in its file"
+        return f"runs {where}, which {used}" if used else ""
+
+    def _of_lambda(self, code: RunCode, source: Source, side: SideCode) -> str:
+        """Return what a lambda of a module has to do with what differs; else ""."""
+        for statement in source.statements_at(code.line):
             for name in statement.names:
                 if why := self.names.why(name, code.path):
-                    return f"runs {where}, which belongs to {name} ({why})"
+                    return f"belongs to {name} ({why})"
             if used := self.of_part(statement, code.path, side):
-                return f"runs {where}, which {used}"
+                return used
         return ""
 
 
@@ -311,7 +331,10 @@ class _Comparison:
             self.result.functions.setdefault((path, statement.defines), how)
             self.result.definitions.add(names[0], path, why)
         else:
-            self._add_names(names, path, why)
+            is_outside = statement.kind is Kind.IMPORT and self._sides[side].is_from_outside(
+                statement.imported
+            )
+            self._add_names(names, path, why, is_own=not is_outside)
             if statement.scope:
                 self._add_names(statement.scope.split("."), path, why)
 
@@ -333,10 +356,10 @@ class _Comparison:
         if any(path in side.executed_outside for side in self._sides.values()):
             self._everywhere(why)
 
-    def _add_names(self, names: Iterable[str], path: str, why: str) -> None:
+    def _add_names(self, names: Iterable[str], path: str, why: str, *, is_own: bool = True) -> None:
         for name in names:
             if name != "*":
-                self.result.names.add(name, path, why)
+                self.result.names.add(name, path, why, is_own=is_own)
 
     def _everywhere(self, why: str) -> None:
         self.result.everywhere.setdefault(why)

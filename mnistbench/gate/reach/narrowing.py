@@ -1,4 +1,4 @@
-"""Narrow a gate to the cases that the differences affect: what a survey has seen, and what it hides.
+"""Narrow a gate to the cases that the differences affect, also those in which a survey hides it.
 
 What an affected test has computed, loaded or started may be used by the tests after it, in which
 then nothing that differs is seen to run. So the cases that are left out are surveyed again without
@@ -16,11 +16,21 @@ from mnistbench.gate.messages import Surveys
 from mnistbench.gate.reach.cases import affected, uncovered, unused
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.dependencies import differing_dependencies
-from mnistbench.gate.reach.look import look, look_ratio, process_look
+from mnistbench.gate.reach.look import (
+    is_confirmed,
+    is_process_confirmed,
+    look,
+    look_ratio,
+    process_look,
+)
+from mnistbench.gate.statistics.raw_samples import Launch
 from mnistbench.gate.words import BASE, HEAD
 
 #: Most surveys of the cases that are left out, without the affected ones.
 _MAX_SURVEYS = 4
+
+#: After affected tests a case that takes so many times as long is measured at once.
+_CLEAR_RATIO = 2.0
 
 _NEEDS_OTHERS = "cannot be run without the tests before it"
 _TOO_MANY = "runs other code each time that other tests are left out"
@@ -35,6 +45,7 @@ class Narrowing:
         code: ComparedCode,
         of_all: Sequence[str],
         survey_again: Callable[[Sequence[str]], Surveys],
+        launch: Callable[[Sequence[str]], Launch | None],
         say: Callable[[str], None],
     ) -> None:
         """Prepare.
@@ -44,12 +55,14 @@ class Narrowing:
             code: of both sides, as this survey has seen it.
             of_all: what differs between the sides beside their trees, and counts for all cases.
             survey_again: surveys some cases alone, in new processes.
+            launch: measures some cases for a short time; None if that fails.
             say: shows what is done.
         """
         self._sides = sides
         self._code = code
         self._of_all = of_all
         self._survey_again = survey_again
+        self._launch = launch
         self._say = say
         self._reasons: dict[str, tuple[str, ...]] = {}
         order = dict.fromkeys((*sides.base.cases, *sides.head.cases))
@@ -127,27 +140,22 @@ class Narrowing:
 
     def _look(self, first_hidden: int | None) -> None:
         """Add the cases whose time or memory differs, although they run the same code."""
-        seen = {case: what for case in self._left_out() if (what := look(self._sides, case))}
-        # What tests before a case have left may be the reason, so this is not repeated without them.
-        certain = {
-            case: what
-            for case, what in seen.items()
-            if first_hidden is not None and self._positions[case] >= first_hidden
-        }
-        self._reasons.update({case: (what,) for case, what in certain.items()})
-        doubtful = [case for case in seen if case not in certain]
-        process = process_look(self._sides) if not self._reasons and self._left_out() else ""
-        shortest = min(
-            self._left_out(), key=lambda case: self._sides.head.cases[case].seconds, default=""
-        )
-        if not (doubtful or process):
+        left_out = self._left_out()
+        seen = {case: what for case in left_out if (what := look(self._sides, case))}
+        process = process_look(self._sides) if left_out and not self._reasons else ""
+        if not (seen or process):
             return
-        again = doubtful or [shortest]
-        self._say(f"looking again at {units.counted(len(again), 'case')}")
-        surveys = self._survey_again(again)
-        for case in doubtful:
-            both = all(case in surveys.listings[side].cases for side in (BASE, HEAD))
-            if not both or look(surveys.listings, case):
-                self._reasons[case] = (seen[case],)
-        if process and not self._reasons and process_look(surveys.listings):
+        shortest = min(left_out, key=lambda case: self._sides.head.cases[case].seconds)
+        again = [*seen] or [shortest]
+        self._say(f"looking again at {units.counted(len(again), 'case')}, both sides in turn")
+        launch = self._launch(again)
+        for case, what in seen.items():
+            # What affected tests before it have left may be the reason, so it may not be repeated.
+            is_late = first_hidden is not None and self._positions[case] >= first_hidden
+            is_clear = (
+                is_late and not 1 / _CLEAR_RATIO < look_ratio(self._sides, case) < _CLEAR_RATIO
+            )
+            if is_clear or launch is None or is_confirmed(launch, case):
+                self._reasons[case] = (what,)
+        if process and not self._reasons and (launch is None or is_process_confirmed(launch)):
             self._reasons[shortest] = (process,)

@@ -22,14 +22,14 @@ MODULE = "<module>"
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
-#: Functions that list or compute the names of an object, so that any name may be meant.
-_LISTING = frozenset(
-    {"__import__", "attrgetter", "dir", "getmembers", "globals", "import_module", "locals", "vars"}
-)
+#: Functions that list the names or classes of an object, so that any name may be meant.
+_LISTING = frozenset({"dir", "getmembers", "globals", "locals", "vars"})
 _LISTING_ATTRIBUTES = frozenset({"__dict__", "__subclasses__"})
 
 #: Functions with the name of an attribute as their second argument.
 _BY_NAME = frozenset({"getattr", "hasattr"})
+#: Functions with a name as their first one.
+_NAMING = frozenset({"__import__", "attrgetter", "import_module"})
 
 #: Decorators of the standard library, pytest and attrs that keep no list of what they decorate, and
 #: change nothing else.
@@ -146,7 +146,7 @@ _Described = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 #: Words of a file that may list or compute names.
-LISTING_WORDS = _LISTING | _LISTING_ATTRIBUTES | _BY_NAME
+LISTING_WORDS = _LISTING | _LISTING_ATTRIBUTES | _BY_NAME | _NAMING
 
 
 class Kind(enum.Enum):
@@ -168,7 +168,8 @@ class Words:
     attributes: frozenset[str] = frozenset()
     # Those of both kinds that it does not only call.
     used: frozenset[str] = frozenset()
-    lists_names: bool = False  # of objects, or computes them
+    lists_names: bool = False  # of objects
+    computes_names: bool = False  # of attributes
 
     def without(self, names: Collection[str]) -> Words:
         """Return the words without some."""
@@ -658,18 +659,22 @@ def _words(node: ast.AST, scope: str) -> Words:
     used = {*names}
     attributes = set[str]()
     lists_names = False
+    computes_names = False
     called: set[int] = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call):
             called.add(id(inner.func))
-            lists_names |= _lists_names(inner)
+            lists_names |= _last_name(inner.func) in _LISTING
+            computes_names |= _computes_name(inner)
         elif isinstance(inner, ast.Attribute):
             lists_names |= inner.attr in _LISTING_ATTRIBUTES
         words = [word for text in _texts(inner) for word in _WORD.findall(text)]
         (names if isinstance(inner, ast.Name | ast.arg) else attributes).update(words)
         if id(inner) not in called:
             used.update(words)
-    return Words(frozenset(names), frozenset(attributes), frozenset(used), lists_names)
+    return Words(
+        frozenset(names), frozenset(attributes), frozenset(used), lists_names, computes_names
+    )
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
@@ -683,13 +688,14 @@ def _texts(node: ast.AST) -> Iterator[str]:
             yield from (item for item in value if isinstance(item, str))
 
 
-def _lists_names(call: ast.Call) -> bool:
+def _computes_name(call: ast.Call) -> bool:
+    """Whether a call takes the name of an attribute or a module that the text does not show."""
     name = _last_name(call.func)
-    if name in _BY_NAME:
-        return len(call.args) > 1 and not isinstance(call.args[1], ast.Constant)
-    if name in ("attrgetter", "import_module", "__import__"):
-        return not all(isinstance(argument, ast.Constant) for argument in call.args[:1])
-    return name in _LISTING
+    position = 1 if name in _BY_NAME else 0
+    is_by_name = name in _BY_NAME or name in _NAMING
+    return is_by_name and not all(
+        isinstance(argument, ast.Constant) for argument in call.args[position : position + 1]
+    )
 
 
 def _last_name(node: ast.expr) -> str:

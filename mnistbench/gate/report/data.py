@@ -27,7 +27,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     facts_of_cases = {
         **{
             name: getattr(header.sides, name)
-            for name in ("memory", "notes", "onednn", "uncompared", "returned")
+            for name in ("memory", "notes", "onednn", "outlives", "uncompared", "returned")
         },
         "sources": header.sources,
     }
@@ -60,9 +60,9 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
             "cases": {
                 header.name(case): reasons for case, reasons in verdict.reach.reasons.items()
             },
-            # Label -> time of the head / that of the base in the quick look, null if unknown.
+            # Case -> time of the head / that of the base in the quick look, null if unknown.
             "same": {
-                label: verdict.reach.looks.get(case) for case, label in verdict.reach.same.items()
+                header.name(case): verdict.reach.looks.get(case) for case in verdict.reach.same
             },
             "uncovered": verdict.reach.uncovered,
             "unused": verdict.reach.unused,

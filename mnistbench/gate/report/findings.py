@@ -15,7 +15,7 @@ from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.exact_differences import OTHER_PATH
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
-from mnistbench.judging.verdicts import GRAVITY, REGRESSED, UNCONFIRMED
+from mnistbench.judging.verdicts import GRAVITY, IMPROVED, REGRESSED, UNCONFIRMED
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ def _entry(
         _confirmation(finding),
         _beside_limit(finding, verdict),
         _difference_of_operation(finding, verdict),
+        _less_work(finding, verdict),
     )
     return FindingEntry(
         finding,
@@ -139,6 +140,28 @@ def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
         if finding.least >= least
         else f"a slowdown of {limit} cannot be ruled out"
     )
+
+
+def _less_work(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return why a case may be faster because the head does less in the time that is measured."""
+    if finding.verdict != IMPROVED:
+        return ""
+    case = finding.quantity.case
+    doubts = []
+    if case in verdict.returned:
+        base, head = verdict.returned[case]
+        doubts.append(
+            f"the base returns {base} and the head {head}, so the head may leave work out or put "
+            "it off"
+        )
+    elif why := verdict.header.sides.uncompared.get(verdict.header.node_id(case)):
+        doubts.append(
+            f"the results of the sides are not compared ({why}), so the head may leave work out or "
+            "put it off"
+        )
+    if case in verdict.outlives:
+        doubts.append(f"in the head {verdict.outlives[case]}")
+    return f"but {', and '.join(doubts)}" if doubts else ""
 
 
 def _cause(finding: LaunchFinding, verdict: Verdict) -> str:

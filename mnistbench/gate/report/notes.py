@@ -99,6 +99,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     for case_notes in (
         ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
         ((name(case), note) for case, note in header.sides.notes.items()),
+        ((name(case), what) for case, what in header.sides.outlives.items()),
         (
             (name(case), f"{types}, so the results of the sides are not compared")
             for case in header.sides.uncompared

@@ -46,15 +46,16 @@ def outcome_text(verdict: Verdict) -> str:
         return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {first_titles}"
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
-    if verdict.outcome == PASSED and verdict.reach.is_empty:
+    if verdict.outcome == PASSED and verdict.measured_nothing:
         return f"{PASSED}: nothing was measured"
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
-        # Of the same result.
+        # Of the same result, and of all the work.
         comparable = [
             finding
             for finding in decision.findings
             if finding.quantity.case not in verdict.returned
+            and finding.quantity.case not in verdict.outlives
         ]
         improved = sum(finding.verdict == IMPROVED for finding in without_echoes(comparable))
         better = f"; {improved} improved" if improved else ""
@@ -89,7 +90,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
     reach = verdict.reach
     if same := len(reach.same):
-        every = "all " if reach.is_empty and same > 1 else ""
+        every = "all " if verdict.measured_nothing and same > 1 else ""
         cases = units.counted(same, "case runs", "cases run")
         yield f"{every}{cases} the same code on both sides{_looked_at(reach)}"
     if not verdict.options.require_coverage:
@@ -98,7 +99,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
             yield f"{uncovered_text(reach)}; this gate says nothing about {them}"
         if reach.unused:
             yield unused_text(reach)
-    if reach.dependencies and not reach.is_empty:
+    if reach.dependencies and not verdict.measured_nothing:
         yield dependencies_text(reach)
     if verdict.outcome == INCONCLUSIVE:
         yield from _reached(verdict)
@@ -119,10 +120,22 @@ def limitations(verdict: Verdict) -> Iterable[str]:
         limit = units.percent(verdict.options.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
+    yield from _other_work(verdict)
+
+
+def _other_work(verdict: Verdict) -> Iterable[str]:
+    """Yield in which cases the sides compute something else, or the head later."""
     if verdict.returned:
         yield f"the sides return different types in {units.and_more([*verdict.returned], 1)}"
     if numbers := [case for case in verdict.different if case not in verdict.returned]:
         yield f"the sides compute different numbers in {units.and_more(numbers, 1)}"
+    base_cases = verdict.header.sides.base.cases
+    node_id = verdict.header.node_id
+    if later := [case for case in verdict.outlives if not base_cases[node_id(case)].outlives]:
+        yield (
+            f"in the head work goes on after the call returns in {units.and_more(later, 1)}, and "
+            "is not timed"
+        )
     for side in (BASE, HEAD):
         if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
             yield f"the {side} computes NaN or infinity in {units.and_more(cases, 1)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.metadata
 import json
@@ -19,6 +20,7 @@ from mnistbench.core import units
 from mnistbench.core.machine import (
     ended_children_s,
     peak_resident_bytes,
+    reset_peak_resident,
     resident_bytes,
     running_children,
 )
@@ -108,7 +110,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         threads=side.threads,
         left_out=side.left_out,
         unmeasurable=surveyed.unmeasurable,
-        resident=peak_resident_bytes(),
+        resident=surveyed.peak_bytes(),
         growth_bytes=surveyed.growth_bytes(),
         loading_s=surveyed.loading_s,
         importing_s=surveyed.importing_ns / 1e9,
@@ -216,6 +218,7 @@ class _Survey:
         self.loading_s = 0.0  # CPU time until the tests were collected
         self.importing_ns = 0  # of it that of the import of the project's modules
         self.loaded_bytes: int | None = None  # resident memory before the first case
+        self._peak_bytes = 0  # of resident memory, before the system has forgotten it
         # Of tensors, before the first case of a workload was built.
         self._imported_bytes: int | None = None
 
@@ -245,7 +248,11 @@ class _Survey:
 
     def growth_bytes(self) -> int:
         """Return by how many bytes the process grew while its cases ran; 0 if that is unknown."""
-        return peak_resident_bytes() - self.loaded_bytes if self.loaded_bytes else 0
+        return self.peak_bytes() - self.loaded_bytes if self.loaded_bytes else 0
+
+    def peak_bytes(self) -> int:
+        """Return the peak resident memory of the process."""
+        return max(self._peak_bytes, peak_resident_bytes())
 
     def _call(self, case: PlainCase, listed: ListedCase) -> str:
         """Run a plain test's function twice, to see what it changes and what it returns.
@@ -263,7 +270,10 @@ class _Survey:
             after = case.arguments()
             # A call that is made once counts with what it costs to follow it, as the first one.
             with contextlib.nullcontext() if case.once else self._follower.paused():
-                second, listed.parallel = _with_parallelism(case.result)
+                second, listed.parallel = _with_parallelism(
+                    functools.partial(case.result, watches=True)
+                )
+            listed.outlives = case.outlives
             listed.seconds = 2 * case.took_ns / 1e9  # the first call may load or compile
             first_print = fingerprint(first)
             second_print = fingerprint(second)
@@ -302,7 +312,7 @@ class _Survey:
         return ""
 
     def _look(self, case: PlainCase, listed: ListedCase) -> None:
-        """Note the shortest time of a few calls, and the memory that a call leaves.
+        """Note the shortest time of a few calls, and the peak of the memory that a call needs.
 
         A test that asks for one round has the time of its second call.
         """
@@ -310,10 +320,10 @@ class _Survey:
         if case.once or case.took_ns > _LOOK_NS:
             return
         with self._follower.paused():
-            before = sys.getallocatedblocks()
-            result = case.result()
-            listed.blocks = max(0, sys.getallocatedblocks() - before)
-            del result
+            self._peak_bytes = self.peak_bytes()
+            if before := reset_peak_resident():
+                case.result()
+                listed.peak_bytes = max(0, peak_resident_bytes() - before)
             if case.can_loop:
                 case.loops = max(1, round(_LOOK_SAMPLE_NS / max(1, case.took_ns)))
             began_ns = Clock.wall_ns()

@@ -287,16 +287,27 @@ class GateHeader:
         return self.sides.sources(self.differing)
 
     @functools.cached_property
-    def _uses(self) -> Mapping[str, int]:
-        return Counter(self.labels.values())
+    def _shared(self) -> set[str]:
+        """Labels that are no name of a case, because another case has it, measured or not.
+
+        The label of a plain test is its node id without the folder.
+        """
+        sides = self.sides
+        labels = {**self.reach.same, **sides.labels}
+        others = {*sides.base.cases, *sides.head.cases, *sides.unmeasurable} - labels.keys()
+        without_folder = (
+            node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :] for node_id in others
+        )
+        uses = Counter([*labels.values(), *without_folder])
+        return {label for label, number in uses.items() if number > 1}
 
     def name(self, case: str) -> str:
         """Return the name of a case in reports.
 
         Its label, or its node id if the label is not unique.
         """
-        label = self.labels.get(case, ALL_CASES)
-        return label if self._uses.get(label) == 1 else case
+        label = self.labels.get(case) or self.reach.same.get(case, case)
+        return case if label in self._shared else label
 
     @functools.cached_property
     def _node_ids(self) -> Mapping[str, str]:

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from mnistbench.core import units
 from mnistbench.gate.options import LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.estimates import (
@@ -31,13 +30,13 @@ from mnistbench.gate.verdict.findings import (
 from mnistbench.gate.verdict.reasons import (
     bound_reason,
     finding_reasons,
+    too_few_reasons,
     unbounded_reasons,
     unusable_reasons,
 )
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (
-    BUDGET,
     CONTRADICTED,
     INCONCLUSIVE,
     PASSED,
@@ -139,9 +138,8 @@ def decide(
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
     if launches < LEAST_LAUNCHES:
-        too_few = units.counted(launches, "launch is", "launches are")
-        reason = Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
-        return Decision(INCONCLUSIVE, (), (), (), (), (reason,), launches, fresh, shards=shards)
+        reasons = tuple(too_few_reasons(first, thresholds))
+        return Decision(INCONCLUSIVE, (), (), (), (), reasons, launches, fresh, shards=shards)
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
     fresh_of_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
     pooled = with_fresh(estimates, fresh_of_key, seed, shards)
@@ -160,25 +158,28 @@ def decide(
     unbounded = _unbounded(operations, findings, thresholds)
     regressions = [finding for finding in findings if finding.verdict == REGRESSED]
     open_cases = _open_estimates(cases, thresholds, regressions)
-    reasons = (
-        *unusable_reasons(first),
-        *finding_reasons(findings, fresh, thresholds),
-        *(bound_reason(estimate, thresholds) for estimate in open_cases),
-        *unbounded_reasons(unbounded, thresholds),
-    )
-    return Decision(
-        REGRESSED if regressions else INCONCLUSIVE if reasons or not pooled else PASSED,
+    decision = Decision(
+        REGRESSED if regressions else INCONCLUSIVE,
         cases=cases,
         operations=operations,
         once=tuple(estimate for estimate in pooled if estimate.quantity.is_once),
         findings=tuple(findings),
-        reasons=reasons,
+        reasons=(),
         launches=launches,
         fresh=fresh,
         unbounded=tuple(unbounded),
         open_cases=tuple(open_cases),
         shards=shards,
     )
+    broken_off = _broken_off(decision, thresholds)
+    reasons = (
+        *unusable_reasons(first),
+        *finding_reasons(findings, fresh, thresholds, accept, broken_off),
+        *(bound_reason(estimate, thresholds) for estimate in open_cases),
+        *unbounded_reasons(unbounded, thresholds),
+    )
+    is_passed = pooled and not reasons and not regressions
+    return replace(decision, reasons=reasons, outcome=PASSED if is_passed else decision.outcome)
 
 
 def united(parts: Sequence[Decision]) -> Decision:
@@ -211,7 +212,8 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     The flagged quantities of each case are three groups: its time, that of its operations, and what
     occurs once. At the first look a slowdown of each group is confirmed, because an operation
     explains why a case is slower, or all of them are ruled out. Later looks settle a gate that has
-    regressed, or in which no slowdown is open.
+    regressed, or in which no slowdown is open. A regression that is accepted is settled, but it
+    settles no other slowdown.
     """
     ruled_out = {
         finding.quantity.key: _is_ruled_out(finding, decision, thresholds)
@@ -223,11 +225,11 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
             of = finding.quantity
             groups.setdefault((of.case, of.is_case, of.is_once), []).append(finding)
         return all(
-            any(finding.verdict == REGRESSED for finding in group)
-            or all(ruled_out[finding.quantity.key] for finding in group)
+            any(finding.fails for finding in group)
+            or all(finding.accepted or ruled_out[finding.quantity.key] for finding in group)
             for group in groups.values()
         )
-    return decision.outcome == REGRESSED or not any(
+    return any(finding.fails for finding in decision.findings) or not any(
         finding.verdict == INCONCLUSIVE
         or (
             _is_unconfirmed(finding)
@@ -236,6 +238,27 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
         )
         for finding in decision.findings
     )
+
+
+def _broken_off(decision: Decision, thresholds: Thresholds) -> set[tuple[str, str, str]]:
+    """Return the keys of slowdowns that are open because the fresh launches ended too early.
+
+    After the last look, and where a look has settled the gate, they are open because of noise.
+    """
+    last_look = looks(thresholds, decision.shards)[-1]
+    if decision.fresh >= last_look or is_settled(decision, thresholds):
+        return set()
+    open_cases = {estimate.quantity.key for estimate in decision.open_cases}
+    return {
+        finding.quantity.key
+        for finding in decision.findings
+        if finding.confirmed
+        and finding.screened.change > 0
+        and (
+            finding.verdict == INCONCLUSIVE
+            or (finding.verdict == UNCONFIRMED and finding.quantity.key in open_cases)
+        )
+    }
 
 
 def _is_ruled_out(finding: LaunchFinding, decision: Decision, thresholds: Thresholds) -> bool:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mnistbench.core import units
 from mnistbench.gate.listing import Reach, reasons_with_cases
-from mnistbench.gate.options import JudgeOptions, Thresholds
+from mnistbench.gate.options import LEAST_LAUNCHES, JudgeOptions, Thresholds
 from mnistbench.gate.statistics import shards
 from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Recorded
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
-from mnistbench.gate.verdict.findings import LEAST_FRESH, LaunchFinding
+from mnistbench.gate.verdict.findings import LEAST_FRESH, SCREENING, LaunchFinding
 from mnistbench.gate.words import HEAD
+from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.grouping import LARGE_SHARE
-from mnistbench.judging.kinds import ADDED, OPERATION, REPLACED
+from mnistbench.judging.kinds import ADDED, ITERATION, OPERATION, REPLACED
+from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
     BROKEN,
     BUDGET,
@@ -145,10 +147,49 @@ def unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:
             )
 
 
+#: What to do about a slowdown that too few launches could confirm.
+_MORE_BUDGET = "increase --budget: --inconclusive ok does not excuse it"
+
+
+def too_few_reasons(quantities: Sequence[Quantity], thresholds: Thresholds) -> Iterable[Reason]:
+    """Yield why fewer launches than the test needs decide nothing, and what looks slower in them.
+
+    Each of n launches is slower by chance with a probability of 1 / 2^n.
+    """
+    launches = len(quantities[0].logs) if quantities else 0
+    too_few = units.counted(launches, "launch is", "launches are")
+    yield Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
+    for quantity in quantities:
+        if quantity.kind != ITERATION or not is_usable(quantity) or 2.0**-launches > SCREENING:
+            continue
+        least = change_of(min(quantity.logs))
+        if least >= thresholds.of(quantity):
+            yield Reason(
+                UNCONFIRMED,
+                (
+                    f"{quantity.case}: {quantity.title} is slower by {units.percent(least)} or "
+                    f"more in each of {launches} launches, which are too few to judge; "
+                    f"{_MORE_BUDGET}"
+                ),
+            )
+
+
 def finding_reasons(
-    findings: Sequence[LaunchFinding], fresh: int, thresholds: Thresholds
+    findings: Sequence[LaunchFinding],
+    fresh: int,
+    thresholds: Thresholds,
+    accept: Sequence[Acceptance],
+    broken_off: Collection[tuple[str, str, str]],
 ) -> Iterable[Reason]:
-    """Yield a reason for each slowdown that the fresh launches neither confirm nor rule out."""
+    """Yield a reason for each slowdown that the fresh launches neither confirm nor rule out.
+
+    Args:
+        findings: of the first stage.
+        fresh: number of fresh launches.
+        thresholds: the smallest changes that matter.
+        accept: intended regressions. What they allow need not be confirmed.
+        broken_off: keys of the findings that more fresh launches would have decided.
+    """
     for finding in findings:
         if finding.screened.change < 0:
             continue
@@ -156,13 +197,18 @@ def finding_reasons(
         shown = as_shown(finding.best)
         is_new = shown.change == math.inf
         differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
-        if finding.verdict == INCONCLUSIVE:
+        is_allowed = any(
+            finding.is_named_by(acceptance) and finding.share_to_accept <= acceptance.limit
+            for acceptance in accept
+        )
+        is_cut = finding.quantity.key in broken_off and not is_allowed
+        if finding.verdict == INCONCLUSIVE or is_cut:
             limit = units.percent(thresholds.of(finding.quantity))
             up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
             yield Reason(
-                NOISE,
+                UNCONFIRMED if is_cut else NOISE,
                 f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out "
-                f"a slowdown of {limit}{up_to}; measure again",
+                f"a slowdown of {limit}{up_to}; {_MORE_BUDGET if is_cut else 'measure again'}",
             )
         elif finding.verdict == CONTRADICTED:
             text = (
@@ -177,8 +223,9 @@ def finding_reasons(
             yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
             too_few = units.counted(fresh, "fresh launch is", "fresh launches are")
-            text = f"{name} {differs}, and {too_few} too few to confirm it; increase --budget"
-            yield Reason(BUDGET, text)
+            advice = "increase --budget" if is_allowed else _MORE_BUDGET
+            text = f"{name} {differs}, and {too_few} too few to confirm it; {advice}"
+            yield Reason(BUDGET if is_allowed else UNCONFIRMED, text)
 
 
 def bound_reason(estimate: Estimate, thresholds: Thresholds) -> Reason:
@@ -198,12 +245,15 @@ def bound_reason(estimate: Estimate, thresholds: Thresholds) -> Reason:
 
 
 def launches_needed(estimate: Estimate, limit: float) -> float:
-    """Return the number of launches for an upper bound below a limit.
+    """Return the number of launches for an upper bound below a limit; infinite if none are enough.
 
-    The width of an interval falls with their root.
+    The width of an interval falls with their root. It still contains the estimate, so the limit has
+    to be larger.
     """
     change = max(estimate.change, -1 + LEAST_SPREAD)
     reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
+    if room <= 0:
+        return math.inf
     needed = estimate.launches * (reach / room) ** 2
     return math.ceil(needed) if math.isfinite(needed) else math.inf
 

@@ -21,6 +21,7 @@ from mnistbench.gate.verdict.exact_differences import differences_of_cases
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.reasons import measurement_reasons
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.acceptance import check_cases
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.findings import unused
 from mnistbench.judging.kinds import ITERATION
@@ -64,9 +65,24 @@ class Verdict:
         return self.header.reach
 
     @property
+    def measured_nothing(self) -> bool:
+        """Whether all cases run the same code on both sides, so that none was measured."""
+        return _measured_nothing(self.header)
+
+    @property
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
         return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
+
+    @property
+    def outlives(self) -> dict[str, str]:
+        """Case -> what goes on after its call returns in the head, so that it is not timed."""
+        cases = self.header.sides.head.cases
+        return {
+            self.header.name(case): cases[case].outlives
+            for case in self.header.labels
+            if cases[case].outlives
+        }
 
     @functools.cached_property  # every part of a report asks for it
     def shown(self) -> Decision:
@@ -90,7 +106,7 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why the gate is inconclusive."""
+        """Why the gate is inconclusive; first what ``--inconclusive ok`` does not excuse."""
         of_measurement = measurement_reasons(
             self.recorded,
             self.options,
@@ -99,7 +115,8 @@ class Verdict:
             unmeasured=self.unmeasured,
             unprofiled=self.unprofiled,
         )
-        return (*of_measurement, *self.decision.reasons)
+        reasons = (*of_measurement, *self.decision.reasons)
+        return tuple(sorted(reasons, key=lambda reason: reason.is_excusable))
 
     @property
     def outcome(self) -> str:
@@ -115,12 +132,21 @@ class Verdict:
 
 
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
-    """Judge the samples of a gate."""
+    """Judge the samples of a gate.
+
+    Raises:
+        UsageError: an ``--accept`` names several cases without a wildcard.
+    """
     unmeasurable = recorded.unmeasurable
     are_all_new = recorded.are_all_new
     recorded = recorded.measurable()
     header = recorded.header
-    parts = [shard for shard in recorded.shards if shards.is_judged(shard)]
+    check_cases(options.accept, names_of_cases(header))
+    parts = [
+        shard
+        for shard in recorded.shards
+        if shards.is_judged(shard) and not _measured_nothing(shard.header)
+    ]
     judged = [
         _judged(part, recorded, options, compares_nothing=are_all_new)
         for part in (parts if recorded.shards else [recorded])
@@ -155,6 +181,12 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     )
 
 
+def _measured_nothing(header: GateHeader) -> bool:
+    # A file that was edited or put together may have samples although its reach is empty. They
+    # count: a slowdown in them must not pass.
+    return header.reach.is_empty and not header.labels
+
+
 class _Judged(NamedTuple):
     """What a gate, or one of its shards, has decided."""
 
@@ -173,7 +205,7 @@ def _judged(
         options: of the command.
         compares_nothing: the base has none of the cases.
     """
-    if compares_nothing or part.header.reach.is_empty:
+    if compares_nothing or _measured_nothing(part.header):
         return _Judged(Decision(PASSED, (), (), (), (), (), launches=0, fresh=0), ())
     header = whole.header
     process_name = (
@@ -187,7 +219,7 @@ def _judged(
         options,
         part.header.seed,
         options.accept,
-        _case_names(header, process_name),
+        {**names_of_cases(header), process_name: (process_name, words.ALL_CASES)},
         header.shard.of,
     )
     unmeasured = tuple(case for case in part.header.labels if first and case not in measured)
@@ -245,21 +277,22 @@ def _is_profiled_at_times(case: str, launches: Sequence[raw_samples.Launch]) -> 
     return len(has_operations) > 1
 
 
-def _case_names(header: GateHeader, process_name: str) -> dict[str, tuple[str, ...]]:
+def names_of_cases(header: GateHeader) -> dict[str, tuple[str, ...]]:
     """Return the names that ``--accept`` may call a case by: name in reports -> all names.
 
-    Args:
-        header: with the labels of the cases.
-        process_name: what reports call the whole process, which is no case.
+    What identifies a case is no other name of another one: the title of a test in a folder is the
+    node id of one that is in none.
     """
-    names = {
+    identity = {node_id: {header.name(node_id), node_id} for node_id in header.labels}
+    identities = {name for own in identity.values() for name in own}
+    return {
         header.name(node_id): (
-            header.name(node_id),
-            label,
-            label.partition(" on ")[0],
-            node_id,
-            node_id.rpartition("::")[2],
+            *identity[node_id],
+            *(
+                name
+                for name in (label, label.partition(" on ")[0], node_id.rpartition("::")[2])
+                if name not in identities
+            ),
         )
         for node_id, label in header.labels.items()
     }
-    return {**names, process_name: (process_name, words.ALL_CASES)}

@@ -48,6 +48,7 @@ from shown_numbers import agree
 from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.tables import WIDTH, forest
 from mnistbench.gate.statistics.raw_samples import End
@@ -452,6 +453,54 @@ def test_a_case_that_returns_another_type_is_different_and_not_improved():
     assert verdict.different == (LABEL,)
     assert last_line(concluded(faster, 8)).endswith("; 2 improved")
     assert last_line(verdict).endswith(f"in the mean; the sides return different types in {LABEL}")
+
+
+WORKS_ON = "1 thread goes on after the call returns, and its work is not timed"
+
+
+@pytest.mark.parametrize(
+    ("facts", "doubt"),
+    [
+        ({}, ""),
+        (
+            {"returned": {CASE: ("list", "Future")}},
+            (
+                "; but the base returns list and the head Future, so the head may leave work out "
+                "or put it off"
+            ),
+        ),
+        (
+            {"uncompared": {CASE: "returns Lazy"}},
+            (
+                "; but the results of the sides are not compared (returns Lazy), so the head may "
+                "leave work out or put it off"
+            ),
+        ),
+        ({"outlives": {CASE: ("", WORKS_ON)}}, f"; but in the head {WORKS_ON}"),
+        ({"outlives": {CASE: (WORKS_ON, "")}}, ""),
+    ],
+    ids=["the same", "another type", "not compared", "a thread", "of the base"],
+)
+def test_an_improvement_says_whether_the_head_may_do_less_in_its_call(facts, doubt):
+    faster = Measured(factor=0.5, operations={})
+    lines = finding_lines(concluded(faster, 8, **facts))
+    assert all(line.startswith("improved: ") for line in lines)
+    assert all(("; but " in line) == bool(doubt) and line.endswith(doubt) for line in lines)
+    slower = finding_lines(concluded(Measured(factor=2.0, operations={}), 8, **facts))
+    assert not any("; but " in line for line in slower)
+
+
+@pytest.mark.parametrize(("of_base", "said"), [("", True), (WORKS_ON, False)])
+def test_work_that_the_head_does_after_its_call_is_no_improvement(of_base, said):
+    faster = Measured(factor=0.5, operations={})
+    verdict = concluded(faster, 8, outlives={CASE: (of_base, WORKS_ON)})
+    sentence = last_line(verdict)
+    assert "improved" not in sentence
+    told = f"in the head work goes on after the call returns in {LABEL}, and is not timed"
+    assert (told in sentence) == said
+    note = WORKS_ON if of_base else f"in the head: {WORKS_ON}"
+    assert f"{LABEL}: {note}" in section(rendered(verdict, "terminal", 3), "Notes")
+    assert json.loads(rendered(verdict, "json"))["outlives"] == {LABEL: note}
 
 
 def test_numbers_that_are_not_finite_precede_the_verdict():

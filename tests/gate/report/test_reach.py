@@ -12,7 +12,7 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.verdict.verdict import conclude
-from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render
 
 REASON = "runs pkg/a.py:f (changed)"
@@ -86,6 +86,37 @@ def test_if_no_case_runs_changed_code_nothing_was_measured(same, expected):
     )
 
 
+def test_a_title_that_another_test_has_names_neither_of_them():
+    # The title has the file without its folder. One of both is not measured.
+    ids = ("x/test_a.py::test_f", "y/test_a.py::test_f")
+    title = "test_a.py::test_f"
+    measured = {ids[0]: title, "z.py::test_g": "z.py::test_g"}
+    samples = build.recorded(
+        build.series(dict.fromkeys(measured, build.Measured())), labels=measured
+    )
+    reach = Reach(
+        is_known=True,
+        reasons=dict.fromkeys(measured, (REASON,)),
+        same={ids[1]: title, "z.py::test_h": "z.py::test_h"},
+    )
+    header = dataclasses.replace(samples.header, reach=reach)
+    assert [header.name(case) for case in measured] == [ids[0], "z.py::test_g"]
+    verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
+    assert json.loads(shown(verdict, "json"))["reach"]["same"] == [ids[1], "z.py::test_h"]
+    assert f"{ids[0]}, z.py::test_g: {REASON}" in shown(verdict)
+
+
+@pytest.mark.parametrize("of", ["only_base", "only_head", "unmeasurable"])
+def test_a_title_of_a_test_that_is_not_compared_names_no_other(of):
+    measured, other = "x/test_a.py::test_f", "y/test_a.py::test_f"
+    others = {other: "why"} if of == "unmeasurable" else (other,)
+    header = build.header(labels={measured: "test_a.py::test_f"}, **{of: others})
+    assert header.name(measured) == measured
+    assert build.header(labels={measured: "test_a.py::test_f"}).name(measured) == (
+        "test_a.py::test_f"
+    )
+
+
 def test_json_has_the_reach():
     data = json.loads(shown(judged(SOME), "json"))
     assert data["reach"] == {
@@ -94,3 +125,33 @@ def test_json_has_the_reach():
         "same": ["one", "two"],
         "gap": ["pkg/b.py:g"],
     }
+
+
+def test_samples_are_judged_although_the_reach_says_that_no_case_runs_changed_code():
+    # Of a file that was edited or put together.
+    every_case = Reach(is_known=True, same={CASE: LABEL, "b": "b"})
+    samples = build.recorded(build.series())
+    header = dataclasses.replace(samples.header, reach=every_case)
+    verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
+    assert (verdict.outcome, verdict.decision.launches) == (PASSED, 8)
+    assert "nothing was measured" not in last_line(verdict)
+    assert shown(verdict)
+
+
+def test_slower_samples_fail_although_the_reach_says_that_no_case_runs_changed_code():
+    slower = build.Measured(factor=1.5)
+    launches = [*build.series(slower), *build.series(slower, stage=2, seed=2)]
+    samples = build.recorded(launches)
+    header = dataclasses.replace(samples.header, reach=Reach(is_known=True, same={"b": "b"}))
+    verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
+    assert verdict.outcome == REGRESSED
+    assert shown(verdict)
+
+
+def test_cases_without_a_launch_are_inconclusive_whatever_the_reach_says():
+    samples = build.recorded([])
+    header = dataclasses.replace(samples.header, reach=Reach(is_known=True, same={"b": "b"}))
+    verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
+    assert verdict.outcome == INCONCLUSIVE
+    assert "0 launches are too few" in last_line(verdict)
+    assert shown(verdict)

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
@@ -165,6 +166,17 @@ def test_all_shards_are_judged_as_one_gate(tmp_path):
     assert "shard 2 of 3: CPU 0" in lines
     assert lines[-1].startswith("passed: no regression of ")
     assert "shard" not in lines[-1]
+
+
+def test_empty_launches_of_a_shard_without_changed_code_do_not_count(tmp_path):
+    # Of a file that was edited.
+    own = Shard(2, 3, TESTS).own()
+    reach = Reach(is_known=True, same={test: test for test in own})
+    empty = [replace(launch, cases={}) for launch in series({}, count=LEAST_LAUNCHES)]
+    unchanged = file_of(tmp_path, 2, launches=empty, labels={}, reach=reach)
+    verdict = judged(file_of(tmp_path, 1), unchanged, file_of(tmp_path, 3))
+    assert (verdict.outcome, verdict.decision.launches) == (PASSED, LAUNCHES)
+    assert report(verdict).json
 
 
 def test_a_single_shard_says_that_it_is_one():

@@ -37,7 +37,7 @@ from gate_builders import (
 )
 from hypothesis import given, settings
 
-from mnistbench.core.errors import RecordError
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate import flow
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.outcome import last_line
@@ -387,13 +387,33 @@ def test_an_improvement_uses_no_acceptance(slower):
     assert (verdict.accepted, verdict.unused) == ((), ("*:aten::mm:900%",))
 
 
-def test_cases_of_one_label_are_accepted_together_by_it_and_apart_by_their_ids():
-    cases = {CASE: SLOWER, OTHER_CASE: SLOWER}
-    launches = both_stages(cases)
-    labels = {CASE: LABEL, OTHER_CASE: LABEL}
-    assert concluded(launches, f"{LABEL}:*", labels=labels).outcome == PASSED
-    left = concluded(launches, f"{CASE}:*", labels=labels).regressions
-    assert {finding.quantity.case for finding in left} == {OTHER_CASE}
+@pytest.mark.parametrize(
+    ("labels", "pattern"),
+    [
+        ({CASE: LABEL, OTHER_CASE: LABEL}, LABEL),
+        ({"test_a.py::test_second": "a", "test_b.py::test_second": "b"}, "test_second"),
+        ({"x/t.py::test_f": "t.py::test_f", "y/t.py::test_f": "t.py::test_f"}, "t.py::test_f"),
+    ],
+    ids=["a title", "a function in two files", "a file in two folders"],
+)
+def test_a_name_of_two_cases_accepts_neither_and_that_of_one_accepts_it(labels, pattern):
+    launches = both_stages(dict.fromkeys(labels, SLOWER))
+    with pytest.raises(UsageError, match=f"'{re.escape(pattern)}:iteration:900%' names 2 cases: "):
+        concluded(launches, f"{pattern}:iteration", labels=labels)
+    one, other = labels
+    left = concluded(launches, f"{one}:*", labels=labels).regressions
+    assert {finding.quantity.case for finding in left} & {other, labels[other]}
+    assert not {finding.quantity.case for finding in left} & {one}
+    assert concluded(launches, f"*{pattern}*:*", labels=labels).outcome == PASSED
+
+
+def test_the_id_of_a_case_is_no_name_of_another_in_a_folder():
+    # A title has the file without its folder, which is the whole id of the first case.
+    labels = dict.fromkeys(("t.py::test_f", "x/t.py::test_f"), "t.py::test_f")
+    left = concluded(
+        both_stages(dict.fromkeys(labels, SLOWER)), "t.py::test_f:*", labels=labels
+    ).regressions
+    assert {finding.quantity.case for finding in left} == {"x/t.py::test_f"}
 
 
 @pytest.mark.parametrize(
@@ -449,6 +469,18 @@ def test_a_regression_is_accepted_up_to_its_limit_and_no_further(slower):
         assert {finding.exceeded_limit for finding in verdict.regressions} in ({0.25}, {0.05})
     # Of several the one that allows most counts.
     assert concluded(slower, "*:aten::mm:25%", "*:fc1:35%", "*:iteration:10%").outcome == PASSED
+
+
+def test_a_slowdown_that_the_budget_left_unconfirmed_comes_before_the_budget():
+    verdict = concluded(series(Measured(factor=1.97)), end=End("the budget leaves 3 s"))
+    assert (verdict.outcome, verdict.is_excusable) == (INCONCLUSIVE, False)
+    assert re.match(
+        rf"inconclusive: {LABEL}: (mean )?(wall|CPU) time differs by \+9\d.\d %, and 0 fresh "
+        r"launches are too few to confirm it; increase --budget: --inconclusive ok does not excuse "
+        r"it",
+        last_line(verdict),
+    )
+    assert "the budget leaves 3 s" in texts(verdict)
 
 
 def test_noise_and_the_budget_are_excusable():
