@@ -43,7 +43,6 @@ from mnistbench.gate.options import GateOptions
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.narrowing import Narrowing
 from mnistbench.gate.sides import stray
-from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, GateHeader, Launch, Shard
 from mnistbench.gate.words import BASE, HEAD
 

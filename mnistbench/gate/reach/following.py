@@ -439,8 +439,9 @@ class Follower:
         seen: set[type] = set()
         while waiting:
             cls = waiting.pop()
-            waiting += [other for other in type.__subclasses__(cls) if other not in seen]
-            seen.update(waiting)
+            subclasses: list[type] = type.__subclasses__(cls)
+            waiting += [subclass for subclass in subclasses if subclass not in seen]
+            seen.update(subclasses)
             file = getattr(sys.modules.get(cls.__module__), "__file__", None)
             if (
                 type(cls) is type

@@ -43,14 +43,14 @@ def look(sides: Listings, case: str) -> str:
 
 def is_confirmed(launch: Launch, case: str) -> bool:
     """Whether a launch shows another time of a case, too."""
-    times = [
-        min(
-            (time for build in launch.cases.get(case, ()) for time in build[side].times[WALL]),
-            default=0.0,
-        )
-        for side in (BASE, HEAD)
-    ]
-    return not all(times) or _differ(*times, LOOK_RATIO, _MIN_DIFFERENCE_NS)
+
+    def shortest_ns(side: str) -> float:
+        builds = launch.cases.get(case, ())
+        return min((time for build in builds for time in build[side].times[WALL]), default=0.0)
+
+    base_ns, head_ns = shortest_ns(BASE), shortest_ns(HEAD)
+    is_known = bool(base_ns and head_ns)
+    return not is_known or _differ(base_ns, head_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS)
 
 
 def process_look(sides: Listings) -> str:
@@ -67,13 +67,13 @@ def process_look(sides: Listings) -> str:
 
 def is_process_confirmed(launch: Launch) -> bool:
     """Whether a launch shows that the processes differ, too."""
-    costs = {
-        name: [launch.once.get(side, {}).get(name, {}).get(ALL_CASES, 0) for side in (BASE, HEAD)]
-        for name in (IMPORT, RESIDENT)
-    }
-    return _differ(*costs[IMPORT], LOOK_RATIO, 1e9 * _MIN_IMPORT_S) or _differ(
-        *costs[RESIDENT], _MEMORY_RATIO, _MIN_BYTES
-    )
+
+    def cost(side: str, name: str) -> int:
+        return launch.once.get(side, {}).get(name, {}).get(ALL_CASES, 0)
+
+    return _differ(
+        cost(BASE, IMPORT), cost(HEAD, IMPORT), LOOK_RATIO, 1e9 * _MIN_IMPORT_S
+    ) or _differ(cost(BASE, RESIDENT), cost(HEAD, RESIDENT), _MEMORY_RATIO, _MIN_BYTES)
 
 
 def _differ(base: float, head: float, ratio: float, least: float) -> bool:

@@ -489,12 +489,9 @@ class _Reader:
 
     def _binds_a_value(self, node: ast.stmt) -> bool:
         """Whether a statement binds names to a value and does nothing else."""
-        if isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        elif isinstance(node, ast.Assign):
-            targets = node.targets
-        else:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
             return False
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         are_names = all(
             isinstance(inner, ast.Name | ast.Tuple | ast.List | ast.Starred | ast.expr_context)
             for target in targets

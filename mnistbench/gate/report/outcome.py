@@ -15,9 +15,9 @@ from mnistbench.gate.verdict.reasons import (
     NOTHING_TO_COMPARE,
     bound_reason,
     dependencies_text,
+    launches_needed,
     uncovered_text,
     unused_text,
-    launches_needed,
 )
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD, WALL
