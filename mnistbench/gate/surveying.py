@@ -240,7 +240,7 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
 
 
 #: Efforts of a launch that only repeats a quick look.
-_SHORT = Efforts(0.02, 0.02)
+_SHORT = Efforts(0.1, 0.02)
 
 
 def _short_launch(plan: Plan, seed: int, log: Path, cases: Sequence[str]) -> Launch | None:

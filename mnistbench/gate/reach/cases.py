@@ -215,7 +215,7 @@ def _words_of(ran: Mapping[RunCode, SideCode]) -> set[str]:
 
 
 def _changed_in(path: str, code: ComparedCode) -> dict[str, bool]:
-    """Return the functions and names of a file that are new or differ -> whether it is a function."""
+    """Return the changed functions and names of a file -> whether it is a function."""
     base, head = (code.sides[side].source(path) for side in (BASE, HEAD))
     if base is None or head is None:
         return {}

@@ -105,6 +105,10 @@ class Differences:
     unread: set[str] = field(default_factory=set)  # files that this Python cannot read
     everywhere: dict[str, None] = field(default_factory=dict)  # why all cases are affected
 
+    def all_names(self) -> set[str]:
+        """Return the names that differ, of functions and others."""
+        return {*self.names, *self.definitions}
+
     def of_part(self, part: Part, path: str, side: SideCode) -> str:
         """Return which name that differs occurs in a part of a file, with the reason; else "".
 
@@ -141,7 +145,7 @@ class Differences:
         if how := self.functions.get((code.path, code.name)):
             return f"runs {where} ({how})"
         is_inner = code.name.rpartition(".")[2].startswith("<")
-        if not is_inner and not side.may_mention(code.path, self):
+        if not is_inner and not side.may_mention(code.path, self.all_names()):
             return ""
         source = side.source(code.path)
         function = source.function(code.name, code.line) if source else None
@@ -285,7 +289,7 @@ class _Comparison:
             size = len(result.names) + len(result.definitions) + len(result.functions)
             for name, side in self._sides.items():
                 for path in side.executed:
-                    if side.may_mention(path, result):
+                    if side.may_mention(path, result.all_names()):
                         self._add_users(name, side, path)
         for side in self._sides.values():
             for code in side.ran_outside():

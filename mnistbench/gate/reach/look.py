@@ -41,16 +41,18 @@ def look(sides: Listings, case: str) -> str:
     return ""
 
 
-def is_confirmed(launch: Launch, case: str) -> bool:
-    """Whether a launch shows another time of a case, too."""
+def is_confirmed(launch: Launch, case: str, ratio: float) -> bool:
+    """Whether a launch shows another time of a case, too, in the direction of a ratio."""
 
     def shortest_ns(side: str) -> float:
         builds = launch.cases.get(case, ())
         return min((time for build in builds for time in build[side].times[WALL]), default=0.0)
 
     base_ns, head_ns = shortest_ns(BASE), shortest_ns(HEAD)
-    is_known = bool(base_ns and head_ns)
-    return not is_known or _differ(base_ns, head_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS)
+    if not (base_ns and head_ns):
+        return True
+    is_same_direction = (head_ns > base_ns) == (ratio > 1)
+    return is_same_direction and _differ(base_ns, head_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS)
 
 
 def process_look(sides: Listings) -> str:

@@ -152,10 +152,9 @@ class Narrowing:
         for case, what in seen.items():
             # What affected tests before it have left may be the reason, so it may not be repeated.
             is_late = first_hidden is not None and self._positions[case] >= first_hidden
-            is_clear = (
-                is_late and not 1 / _CLEAR_RATIO < look_ratio(self._sides, case) < _CLEAR_RATIO
-            )
-            if is_clear or launch is None or is_confirmed(launch, case):
+            ratio = look_ratio(self._sides, case)
+            is_clear = is_late and not 1 / _CLEAR_RATIO < ratio < _CLEAR_RATIO
+            if is_clear or launch is None or is_confirmed(launch, case, ratio):
                 self._reasons[case] = (what,)
         if process and not self._reasons and (launch is None or is_process_confirmed(launch)):
             self._reasons[shortest] = (process,)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.source import LISTING_WORDS, MODULE, Kind, Source, Statement, read
-
-if TYPE_CHECKING:
-    from mnistbench.gate.reach.differences import Differences
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
@@ -95,9 +91,8 @@ class SideCode:
             self._words[path] = frozenset((*_WORD.findall(text), *star))
         return self._words[path]
 
-    def may_mention(self, path: str, differences: Differences) -> bool:
-        """Whether a name that differs may occur in a file, so that its parts have to be read."""
-        names = {*differences.names, *differences.definitions}
+    def may_mention(self, path: str, names: Collection[str]) -> bool:
+        """Whether one of these names may occur in a file, so that its parts have to be read."""
         words = self.words(path)
         return bool(names) and not (words.isdisjoint(names) and words.isdisjoint(LISTING_WORDS))
 

@@ -324,7 +324,7 @@ def read(text: str | bytes) -> Source:
         ValueError: the file has a null byte.
     """
     tree = ast.parse(text)
-    reader = _Reader(_imported_names(tree))
+    reader = _Divider(_imported_names(tree))
     reader.described.append((MODULE, tree))
     reader.block(tree.body, "", "")
     return Source(tuple(reader.functions), tuple(reader.statements), tuple(reader.described))
@@ -349,7 +349,7 @@ def _imported_names(tree: ast.Module) -> dict[str, str]:
     return names
 
 
-class _Reader:
+class _Divider:
     """Divides the blocks of a module and of its classes into parts."""
 
     def __init__(self, imported: Mapping[str, str]) -> None:

@@ -101,7 +101,7 @@ def _coverage_reasons(reach: Reach, options: JudgeOptions) -> Iterable[Reason]:
             yield Reason(MISSING, f"{uncovered_text(reach)}; add a case that runs them")
         if reach.unused:
             yield Reason(MISSING, f"{unused_text(reach)}; add a case that uses them")
-    if reach.dependencies and reach.is_empty:
+    if reach.dependencies and reach.is_empty and not options.allow_missing:
         yield Reason(
             MISSING,
             f"{dependencies_text(reach)}, and no other change affects a case; name the new "

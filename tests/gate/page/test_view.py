@@ -181,7 +181,7 @@ def test_a_case_says_why_it_is_measured_and_others_that_they_are_not():
         is_known=True,
         reasons={CASE: ("runs pkg/a.py:f (changed)", "runs pkg/a.py:g (new)")},
         same={"b.py::two": "two", "b.py::one": "one"},
-        gap=("pkg/b.py:g",),
+        uncovered=("pkg/b.py:g",),
     )
     root = page_of(with_header(concluded(Measured()), reach=reach))
     [row] = root.all("tr", class_="case")
@@ -323,7 +323,7 @@ def test_a_case_whose_functions_are_not_known_says_why():
 
 def test_long_lists_are_folded():
     reach = Reach(
-        is_known=True, gap=tuple(f"pkg/a.py:f{number}" for number in range(OPEN_LINES + 2))
+        is_known=True, uncovered=tuple(f"pkg/a.py:f{number}" for number in range(OPEN_LINES + 2))
     )
     root = page_of(with_header(concluded(Measured()), reach=reach))
     [folded] = root.all("details")
@@ -382,7 +382,7 @@ def hostile(name):
         is_known=True,
         reasons={node_id: (f"runs {name}",), OTHER_CASE: ("runs f",)},
         same={name: name},
-        gap=(name,),
+        uncovered=(name,),
     )
     return with_header(verdict, reach=reach)
 

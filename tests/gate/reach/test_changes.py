@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from surveyed import write
-
-from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.changes import changed_functions, changes
 from mnistbench.gate.reach.definitions import read
 from mnistbench.gate.reach.files import Files
+from surveyed import write
+
+from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.words import BASE, HEAD
 

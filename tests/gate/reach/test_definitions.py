@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from mnistbench.gate.reach.definitions import read
 from mnistbench.gate.reach.expressions import Value
 

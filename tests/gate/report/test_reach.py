@@ -22,7 +22,8 @@ SOME = Reach(
     is_known=True,
     reasons={CASE: (REASON,)},
     same={"bench.py::one": "one", "bench.py::two": "two"},
-    gap=("pkg/b.py:g",),
+    looks={"bench.py::one": 1.02},
+    uncovered=("pkg/b.py:g",),
 )
 
 
@@ -43,15 +44,19 @@ def test_a_pass_holds_for_the_cases_that_run_changed_code():
     verdict = judged(SOME)
     sentence = last_line(verdict)
     assert verdict.outcome == PASSED
-    assert " of the 1 case that runs changed code, nor" in sentence
-    assert "; 2 cases run the same code on both sides; " in sentence
+    assert " of the 1 affected case, nor" in sentence
+    assert (
+        "; 2 cases run the same code on both sides; in a quick look none of 1 of them was slower "
+        "by 30.0 % or more; "
+    ) in sentence
     assert sentence.endswith(
-        "1 changed function is run by no case: pkg/b.py:g; this gate says nothing about it"
+        "1 changed function or name is run or used by no case: pkg/b.py:g; this gate says nothing "
+        "about it"
     )
 
 
 def test_without_cases_that_run_the_same_code_a_pass_holds_for_any_case():
-    everything = dataclasses.replace(SOME, same={}, gap=())
+    everything = dataclasses.replace(SOME, same={}, looks={}, uncovered=())
     assert "of any case" in last_line(judged(everything))
     assert last_line(judged(everything)) == last_line(judged(Reach()))
 
@@ -59,16 +64,19 @@ def test_without_cases_that_run_the_same_code_a_pass_holds_for_any_case():
 def test_each_measured_case_has_its_reason_in_the_report():
     lines = shown(judged(SOME)).splitlines()
     start = lines.index("Changed code:")
-    assert lines[start + 1 : start + 3] == [f"{LABEL}: {REASON}", "pkg/b.py:g: run by no case"]
+    assert lines[start + 1 : start + 3] == [
+        f"{LABEL}: {REASON}",
+        "pkg/b.py:g: run or used by no case",
+    ]
     assert any(line.startswith("measured: 1 of 3 cases, ") for line in lines)
 
 
-def test_with_required_reach_a_function_that_no_case_runs_is_inconclusive():
+def test_with_required_coverage_a_function_that_no_case_runs_is_inconclusive():
     verdict = judged(SOME, require_coverage=True)
     assert verdict.outcome == INCONCLUSIVE
     assert not verdict.is_excusable
-    assert "1 changed function is run by no case: pkg/b.py:g" in last_line(verdict)
-    assert judged(dataclasses.replace(SOME, gap=()), require_coverage=True).outcome == PASSED
+    assert "1 changed function or name is run or used by no case: pkg/b.py:g" in last_line(verdict)
+    assert judged(dataclasses.replace(SOME, uncovered=()), require_coverage=True).outcome == PASSED
 
 
 @pytest.mark.parametrize(
@@ -102,7 +110,10 @@ def test_a_title_that_another_test_has_names_neither_of_them():
     header = dataclasses.replace(samples.header, reach=reach)
     assert [header.name(case) for case in measured] == [ids[0], "z.py::test_g"]
     verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
-    assert json.loads(shown(verdict, "json"))["reach"]["same"] == [ids[1], "z.py::test_h"]
+    assert json.loads(shown(verdict, "json"))["reach"]["same"] == {
+        ids[1]: None,
+        "z.py::test_h": None,
+    }
     assert f"{ids[0]}, z.py::test_g: {REASON}" in shown(verdict)
 
 
@@ -117,13 +128,37 @@ def test_a_title_of_a_test_that_is_not_compared_names_no_other(of):
     )
 
 
+def test_a_changed_file_that_nobody_uses_is_named_and_fails_if_coverage_is_required():
+    unused = Reach(is_known=True, same={"a": "a", "b": "b"}, unused=("data/x.db",))
+    verdict = judged(unused, cases=False)
+    assert verdict.outcome == PASSED
+    assert last_line(verdict).endswith("changed, and not seen in use: data/x.db")
+    required = judged(unused, cases=False, require_coverage=True)
+    assert required.outcome == INCONCLUSIVE
+    assert "changed, and not seen in use: data/x.db" in last_line(required)
+
+
+def test_dependencies_that_differ_alone_are_no_pass():
+    reach = Reach(is_known=True, same={"a": "a"}, dependencies=("requirements.txt",))
+    verdict = judged(reach, cases=False)
+    assert verdict.outcome == INCONCLUSIVE
+    assert "dependencies differ (requirements.txt)" in last_line(verdict)
+    assert judged(reach, cases=False, allow_missing=True).outcome == PASSED
+    # Beside affected cases it is a limitation.
+    measured = dataclasses.replace(reach, reasons={CASE: (REASON,)})
+    assert judged(measured).outcome == PASSED
+    assert "dependencies differ (requirements.txt)" in last_line(judged(measured))
+
+
 def test_json_has_the_reach():
     data = json.loads(shown(judged(SOME), "json"))
     assert data["reach"] == {
         "is_known": True,
         "cases": {LABEL: [REASON]},
-        "same": ["one", "two"],
-        "gap": ["pkg/b.py:g"],
+        "same": {"one": 1.02, "two": None},
+        "uncovered": ["pkg/b.py:g"],
+        "unused": [],
+        "dependencies": [],
     }
 
 
