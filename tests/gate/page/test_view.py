@@ -203,7 +203,7 @@ def test_a_case_says_why_it_is_measured_and_others_that_they_are_not():
     [same] = root.all("details", class_="same")
     assert same.all("summary")[0].text.endswith(": 2 cases")
     assert [item.text for item in same.all("li")] == ["one", "two"]
-    assert "Changed code that no case runs" in headings(root)
+    assert "Changed code that no case runs or uses" in headings(root)
     assert "pkg/b.py:g" in lines_of(root)
 
 
