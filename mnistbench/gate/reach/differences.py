@@ -12,26 +12,36 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TypeVar
 
 from mnistbench.gate.messages import RunCode
 from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.reach.source import MODULE, Kind, Part, Source, Statement
 from mnistbench.gate.words import BASE, HEAD
 
+_Item = TypeVar("_Item")
+
 #: How a function or a name differs, as reports say it.
 CHANGED = "changed"
 NEW = "new"
 GONE = "gone"
 
-#: Names of what reads docstrings, and of what reads annotations and parameters.
-_READERS_OF_DOCSTRINGS = ("__doc__", "docopt", "getdoc")
-_READERS_OF_ANNOTATIONS = (
-    "__annotations__",
-    "get_annotations",
-    "get_type_hints",
-    "getfullargspec",
-    "signature",
-)
+#: Names of what reads something of functions that does not run: what differs -> the names.
+_READERS = {
+    "docstring": ("__doc__", "docopt", "getdoc"),
+    "annotation": (
+        "__annotations__",
+        "get_annotations",
+        "get_type_hints",
+        "getfullargspec",
+        "signature",
+    ),
+}
+#: Names of what reads the code of a function.
+_READERS_OF_CODE = ("__code__",)
+#: Names of what lists definitions in their order.
+_READERS_OF_ORDER = ("__dict__", "__subclasses__", "globals", "locals", "vars")
 
 #: Names that pytest looks for in modules and classes.
 _NAMES_FOR_PYTEST = (
@@ -231,6 +241,21 @@ def _by_name(source: Source) -> dict[tuple[str, str], list[Statement]]:
     return statements
 
 
+def _order(source: Source, other: Source) -> list[tuple[str, str]]:
+    """Return the names that both files define, in the order of the first one."""
+    own, others = (
+        [(statement.scope, name) for statement in one.statements for name in statement.names]
+        for one in (source, other)
+    )
+    return _common_order(own, others)
+
+
+def _common_order(own: Iterable[_Item], others: Iterable[_Item]) -> list[_Item]:
+    """Return what both have, in the order of the first one."""
+    known = {*others}
+    return [item for item in dict.fromkeys(own) if item in known]
+
+
 class _Comparison:
     """Finds what differs, and which other names follow from it."""
 
@@ -251,18 +276,31 @@ class _Comparison:
             return
         for name, how in changed_functions(base, head).items():
             self.result.functions[path, name] = how
-        for what, readers in (
-            ("docstring", _READERS_OF_DOCSTRINGS),
-            ("annotation", _READERS_OF_ANNOTATIONS),
-        ):
+            self._add_readers(_READERS_OF_CODE, f"{path}:{name} {how}")
+        for what, readers in _READERS.items():
             of_base, of_head = (source.described(what) for source in (base, head))
             for name in of_base.keys() & of_head.keys():
                 if of_base[name] != of_head[name]:
-                    for reader in readers:
-                        why = f"{path}:{name} has another {what}"
-                        self.result.names.add(reader, ANY_FILE, why)
+                    self._add_readers(readers, f"{path}:{name} has another {what}")
+        if _order(base, head) != _order(head, base):
+            self._add_readers(_READERS_OF_ORDER, f"{path} has another order")
+        self._compare_module(path)
         for side, statement, how in changed_statements(base, head):
             self._differs(side, path, statement, f"{path}:{statement.line} {how}", how)
+
+    def _compare_module(self, path: str) -> None:
+        """Add the name of a module that one side alone has executed: it may hide another one."""
+        having = [name for name, side in self._sides.items() if path in side.executed]
+        if len(having) == 1:
+            file = PurePosixPath(path)
+            name = file.parent.name if file.stem == "__init__" else file.stem
+            why = f"{path} is imported in the {having[0]} alone"
+            self.result.names.add(name, ANY_FILE, why)
+
+    def _add_readers(self, names: Iterable[str], why: str) -> None:
+        """Add the names of what may read something that differs, in whatever file it is used."""
+        for name in names:
+            self.result.names.add(name, ANY_FILE, why)
 
     def compare_order(self) -> None:
         """Compare the order in which files are executed whose import has effects on others."""
@@ -280,6 +318,8 @@ class _Comparison:
         for of_base, of_head in moved:
             self._everywhere(f"{of_head} is imported earlier or later than {of_base}")
             break
+        if _common_order(base.order, head.order) != _common_order(head.order, base.order):
+            self._add_readers(_READERS_OF_ORDER, "files are imported in another order")
 
     def spread(self) -> None:
         """Add what uses a name that differs at an import, until nothing is added."""

@@ -62,8 +62,12 @@ _STARTS = frozenset(
 #: the source, which is seen, or run the function once.
 _COMPILERS = ("numba",)
 
-#: Modules that read lines of code only to show them.
-_SHOWING_LINES = (f"{os.sep}traceback.py", f"{os.sep}warnings.py")
+#: Modules of the standard library that read lines of code only to show them, and the one that lists
+#: folders to find installed packages, which the survey compares.
+_WITHOUT_EFFECT = tuple(
+    os.path.join(os.sep, *parts)  # noqa: PTH118  # the end of a path
+    for parts in (("traceback.py",), ("warnings.py",), ("importlib", "metadata", "__init__.py"))
+)
 
 #: Names of code that runs at the definition of a generic function, which is not run then.
 _TYPE_PARAMETERS = "<generic parameters of"
@@ -264,9 +268,14 @@ class Follower:
         self._watched.drain()
         self._is_started = True
         self._calls.start()
-        early_config.add_cleanup(self._calls.stop)
+        early_config.add_cleanup(self._stop)
         self._calls.follow_hooks(early_config.pluginmanager)
         return (yield)
+
+    def _stop(self) -> None:
+        self._note_watched()
+        self._is_started = False
+        self._calls.stop()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
@@ -390,7 +399,6 @@ class Follower:
 
     def followed(self, node_ids: Collection[str]) -> Followed:
         """Return what ran outside of tests, and in these."""
-        self._note_watched()
         positions: dict[RunCode, int] = {}
         for code in (
             *self._outside,
@@ -528,7 +536,7 @@ def _is_of_import(frame: FrameType | None) -> bool:
         path = frame.f_code.co_filename
         if not path.startswith(("<", _STANDARD_LIBRARY)) or _is_installed(path):
             return f"{os.sep}_pytest{os.sep}" in path or f"{os.sep}iniconfig{os.sep}" in path
-        if path.endswith(_SHOWING_LINES) or frame.f_code.co_name == "getframeinfo":
+        if path.endswith(_WITHOUT_EFFECT) or frame.f_code.co_name == "getframeinfo":
             return True
         frame = frame.f_back
     return False

@@ -367,14 +367,7 @@ class _Divider:
             if isinstance(node, ast.If):
                 self._branches(node, scope, conditions)
             elif isinstance(node, ast.Try | ast.TryStar):
-                blocks = [
-                    (node.body, "try"),
-                    (node.orelse, "else"),
-                    (node.finalbody, "finally"),
-                    *((caught.body, _dump(caught.type)) for caught in node.handlers),
-                ]
-                for inner, condition in blocks:
-                    self.block(inner, scope, f"{conditions};{condition}")
+                self._attempts(node, scope, conditions)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 for alias in node.names:
                     single = copy.copy(node)
@@ -389,14 +382,27 @@ class _Divider:
                 self._add(node, kind, scope, conditions)
                 self._inner_functions(node, _prefix(scope))
 
+    def _attempts(self, node: ast.Try | ast.TryStar, scope: str, conditions: str) -> None:
+        self.block(node.body, scope, f"{conditions};try")
+        for caught in node.handlers:
+            if caught.type:
+                self._condition(caught.type, scope, conditions)
+            self.block(caught.body, scope, f"{conditions};{_dump(caught.type)}")
+        self.block(node.orelse, scope, f"{conditions};else")
+        self.block(node.finalbody, scope, f"{conditions};finally")
+
     def _branches(self, node: ast.If, scope: str, conditions: str) -> None:
         condition = f"{conditions};if {_dump(node.test)}"
         if not self._is_false_at_import(node.test):
-            kind = Kind.VALUE if self._is_value(node.test) else Kind.ACTION
-            self._add(ast.Expr(node.test), kind, scope, conditions, place=node.test)
-            self._inner_functions(node.test, _prefix(scope))
+            self._condition(node.test, scope, conditions)
             self.block(node.body, scope, condition)
         self.block(node.orelse, scope, f"{condition} else")
+
+    def _condition(self, node: ast.expr, scope: str, conditions: str) -> None:
+        """Add what decides which statements run."""
+        kind = Kind.VALUE if self._is_value(node) else Kind.ACTION
+        self._add(ast.Expr(node), kind, scope, conditions, place=node)
+        self._inner_functions(node, _prefix(scope))
 
     def _is_false_at_import(self, test: ast.expr) -> bool:
         """Whether a condition is one for type checkers, or for running the file as a script."""
