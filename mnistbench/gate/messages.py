@@ -139,6 +139,9 @@ class Followed:
     # Node id -> files and folders of the tree that its test and its fixtures have opened; OUTSIDE
     # -> those that were opened before or between the tests.
     opened: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Node id or OUTSIDE -> names of attributes that code of the tree has got by ``getattr``, and
+    # names in code that was made.
+    fetched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Node id or OUTSIDE -> why not all of its code could be followed.
     unfollowed: Mapping[str, str] = field(default_factory=dict)
     # Whether the differing files were watched, so that a file that nobody opens is known.

@@ -65,6 +65,8 @@ def _of_code(
         ran[name] = {(one.path, one.name): one for one in codes if one.name != MODULE}
         if node_id not in side.followed.cases:
             yield f"was not followed in the {name}"
+        if fetched := code.differences.of_fetched(side.followed.fetched.get(node_id, ())):
+            yield fetched
     for name, other in ((BASE, HEAD), (HEAD, BASE)):
         for path, function in sorted(ran[name].keys() - ran[other].keys()):
             if path:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from mnistbench.gate.messages import RunCode
+from mnistbench.gate.messages import OUTSIDE, RunCode
 from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.reach.source import MODULE, Kind, Part, Source, Statement
 from mnistbench.gate.words import BASE, HEAD
@@ -88,8 +88,11 @@ class Names:
             self._own.add(name)
 
     def first_of_files(self) -> str:
-        """Return a name that a module or a class has, and not only by an import from outside."""
-        return next((name for name in self._why if name in self._own), "")
+        """Return a name that a module or a class has, and not only by an import from outside.
+
+        Not one such as ``__version__``, which a list of names is not made for.
+        """
+        return next((name for name in self._why if name in self._own and name[:2] != "__"), "")
 
     def why(self, name: str, path: str | None = None) -> str:
         """Return why a name differs, in a file or in any; "" if it does not."""
@@ -135,11 +138,17 @@ class Differences:
                 why = why or (differing.why(name) if name in words.attributes else "")
                 if why:
                     return f"uses {name} ({why})"
-        listed = (self.names, self.definitions) if words.lists_names else ()
-        computed = (self.names,) if words.computes_names else ()
-        for names in (*listed, *computed):
+        for names in (self.names, self.definitions) if words.lists_names else ():
             if name := names.first_of_files():
-                return f"uses names that it lists or computes, perhaps {name} ({names.why(name)})"
+                return f"uses names that it lists, perhaps {name} ({names.why(name)})"
+        return ""
+
+    def of_fetched(self, fetched: Iterable[str]) -> str:
+        """Return which of the names that code has got by ``getattr`` differs; else ""."""
+        for names in (self.names, self.definitions):
+            for name in fetched:
+                if why := names.why(name):
+                    return f"gets {name} by its name ({why})"
         return ""
 
     def of_code(self, code: RunCode, side: SideCode) -> str:
@@ -336,6 +345,8 @@ class _Comparison:
                 why = result.of_code(code, side)
                 if why and code.name != MODULE:
                     self._everywhere(f"{why} outside of tests")
+            if why := result.of_fetched(side.followed.fetched.get(OUTSIDE, ())):
+                self._everywhere(f"code outside of tests {why}")
 
     def _add_users(self, side_name: str, side: SideCode, path: str) -> None:
         """Add the statements of a file in which a name occurs that differs."""

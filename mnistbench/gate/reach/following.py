@@ -31,6 +31,7 @@ import pytest
 
 from mnistbench.core.machine import running_children
 from mnistbench.gate.messages import OUTSIDE, Followed, RunCode
+from mnistbench.gate.reach.fetched import FetchedNames
 from mnistbench.gate.reach.opened import OpenedFiles
 from mnistbench.gate.reach.source import MODULE
 from mnistbench.measuring.timing import Clock
@@ -115,6 +116,7 @@ class Follower:
         self._watched = OpenedFiles(
             str(tree / path) for path in differing if not path.endswith(_CONFIGURATION)
         )
+        self._fetching = FetchedNames(self._prefix)
         self._began_s = time.time()
         # Of the last test; of the longest one, the first with loading.
         self._ended_ns = Clock.wall_ns()
@@ -126,6 +128,7 @@ class Follower:
         self._opened: dict[object, set[str]] = defaultdict(set)
         self._ran: dict[object, set[RunCode]] = defaultdict(set)
         self._unfollowed: dict[object, dict[str, None]] = defaultdict(dict)
+        self._fetched: dict[object, set[str]] = defaultdict(set)
         self._outside: dict[RunCode, None] = {}
         self._acting: set[tuple[str, int]] = set()
         self._outside_calls = Counter[RunCode]()
@@ -134,6 +137,7 @@ class Follower:
         self.sources: dict[str, tuple[str, ...]] = {}  # node id -> files, relative to the tree
         self._fixtures: list[Any] = []  # of the test
         self._read: dict[str, tuple[str, ...]] = {}  # node id -> files that it has opened
+        self._names: dict[str, tuple[str, ...]] = {}  # node id -> names that it has fetched
         self._of_test: dict[str, tuple[set[RunCode], str]] = {}  # code, why it is not all
         # Modules that were imported before the first conftest.py.
         self.plugins: frozenset[str] = frozenset()
@@ -207,6 +211,10 @@ class Follower:
         elif event in ("os.listdir", "os.scandir"):
             if not _is_of_import(sys._getframe(1)):  # noqa: SLF001
                 self._note_opened(arguments[0] or ".")
+        elif event == "exec":
+            code = arguments[0]
+            if isinstance(code, CodeType) and not code.co_filename.startswith((os.sep, "<frozen")):
+                self._fetching.note_code(code)
         elif event in _STARTS:
             if self._running is not None:
                 self._unfollowed[self._running][_PROCESSES] = None
@@ -240,8 +248,12 @@ class Follower:
         if self._import_depth:  # later tests use what the module has read
             self._opened[None].add(path)
 
-    def _note_watched(self) -> None:
-        """Note the differing files that something has opened of which no event tells."""
+    def _note_rest(self) -> None:
+        """Note the names that were fetched, and files that something has opened without an event.
+
+        Of what runs now, since this was called last.
+        """
+        self._fetched[self._running] |= self._fetching.drain()
         for path in self._watched.drain():
             real = os.path.realpath(path)
             if not (path.endswith(".py") and real in self._imported):
@@ -268,13 +280,15 @@ class Follower:
         self._watched.drain()
         self._is_started = True
         self._calls.start()
+        self._fetching.start()
         early_config.add_cleanup(self._stop)
         self._calls.follow_hooks(early_config.pluginmanager)
         return (yield)
 
     def _stop(self) -> None:
-        self._note_watched()
+        self._note_rest()
         self._is_started = False
+        self._fetching.stop()
         self._calls.stop()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -303,7 +317,7 @@ class Follower:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Follow no calls in the body, whose time is measured."""
-        with self._calls.switched(_Mode.OFF):
+        with self._calls.switched(_Mode.OFF), self._fetching.paused():
             yield
 
     @pytest.hookimpl(wrapper=True)
@@ -321,10 +335,11 @@ class Follower:
     @contextmanager
     def _followed(self, running: object, mode: _Mode) -> Iterator[None]:
         self._calls.report()
-        self._note_watched()
+        self._note_rest()
         outer = self._running
         self._running = running
         self._opened[running] = set()
+        self._fetched[running] = set()
         self._ran[running] = set()
         self._unfollowed[running] = {}
         process_count = _process_count()
@@ -338,7 +353,7 @@ class Follower:
                     self._unfollowed[running][_PROCESSES] = None
         finally:
             self._calls.report()
-            self._note_watched()
+            self._note_rest()
             self._running = outer
             self._calls.begin()
 
@@ -372,6 +387,8 @@ class Follower:
         self._read[node_id] = self._in_tree(read)
         self.sources[node_id] = self._in_tree(read | _source_files(item, fixtures))
         parts = (item, *fixtures)
+        names = {name for part in parts for name in self._fetched.get(part, ())}
+        self._names[node_id] = tuple(sorted(names))
         codes = {code for part in parts for code in self._ran.get(part, ())}
         reasons = {why for part in parts for why in self._unfollowed.get(part, ())}
         self._of_test[node_id] = codes, "; ".join(sorted(reasons))
@@ -421,6 +438,10 @@ class Follower:
             plain_classes=self._plain_classes(),
             opened={**opened, OUTSIDE: self._in_tree(self._opened[None])},
             unfollowed=unfollowed,
+            fetched={
+                OUTSIDE: tuple(sorted(self._fetched[None])),
+                **{node_id: names for node_id, names in self._names.items() if node_id in node_ids},
+            },
             sees_all_files=self._watched.is_complete,
             outside_packages=self._outside_packages(),
             compiles=any(name in sys.modules for name in _COMPILERS),

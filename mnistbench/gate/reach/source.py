@@ -23,13 +23,8 @@ MODULE = "<module>"
 _WORD = re.compile(r"[^\W\d]\w*")
 
 #: Functions that list the names or classes of an object, so that any name may be meant.
-_LISTING = frozenset({"dir", "getmembers", "globals", "locals", "vars"})
+_LISTING = frozenset({"attrgetter", "dir", "getmembers", "globals", "locals", "vars"})
 _LISTING_ATTRIBUTES = frozenset({"__dict__", "__subclasses__"})
-
-#: Functions with the name of an attribute as their second argument.
-_BY_NAME = frozenset({"getattr", "hasattr"})
-#: Functions with a name as their first one.
-_NAMING = frozenset({"__import__", "attrgetter", "import_module"})
 
 #: Decorators of the standard library, pytest and attrs that keep no list of what they decorate, and
 #: change nothing else.
@@ -145,8 +140,8 @@ _VALUES = (
 _Described = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-#: Words of a file that may list or compute names.
-LISTING_WORDS = _LISTING | _LISTING_ATTRIBUTES | _BY_NAME | _NAMING
+#: Words of a file that may list names.
+LISTING_WORDS = _LISTING | _LISTING_ATTRIBUTES
 
 
 class Kind(enum.Enum):
@@ -169,7 +164,6 @@ class Words:
     # Those of both kinds that it does not only call.
     used: frozenset[str] = frozenset()
     lists_names: bool = False  # of objects
-    computes_names: bool = False  # of attributes
 
     def without(self, names: Collection[str]) -> Words:
         """Return the words without some."""
@@ -662,22 +656,20 @@ def _words(node: ast.AST, scope: str) -> Words:
     used = {*names}
     attributes = set[str]()
     lists_names = False
-    computes_names = False
     called: set[int] = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call):
             called.add(id(inner.func))
             lists_names |= _last_name(inner.func) in _LISTING
-            computes_names |= _computes_name(inner)
         elif isinstance(inner, ast.Attribute):
-            lists_names |= inner.attr in _LISTING_ATTRIBUTES
+            # That of an object itself has its own attributes.
+            is_own = isinstance(inner.value, ast.Name) and inner.value.id == "self"
+            lists_names |= inner.attr in _LISTING_ATTRIBUTES and not is_own
         words = [word for text in _texts(inner) for word in _WORD.findall(text)]
         (names if isinstance(inner, ast.Name | ast.arg) else attributes).update(words)
         if id(inner) not in called:
             used.update(words)
-    return Words(
-        frozenset(names), frozenset(attributes), frozenset(used), lists_names, computes_names
-    )
+    return Words(frozenset(names), frozenset(attributes), frozenset(used), lists_names)
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
@@ -689,16 +681,6 @@ def _texts(node: ast.AST) -> Iterator[str]:
             yield value.decode("latin-1")
         elif isinstance(value, list):
             yield from (item for item in value if isinstance(item, str))
-
-
-def _computes_name(call: ast.Call) -> bool:
-    """Whether a call takes the name of an attribute or a module that the text does not show."""
-    name = _last_name(call.func)
-    position = 1 if name in _BY_NAME else 0
-    is_by_name = name in _BY_NAME or name in _NAMING
-    return is_by_name and not all(
-        isinstance(argument, ast.Constant) for argument in call.args[position : position + 1]
-    )
 
 
 def _last_name(node: ast.expr) -> str:

@@ -1,0 +1,83 @@
+"""See which attributes the code of a tree gets by names that its text may not show."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any
+
+_GETATTR = builtins.getattr
+_HASATTR = builtins.hasattr
+
+
+class FetchedNames:
+    """Names that ``getattr`` and ``hasattr`` got from code of a tree, and of code that was made.
+
+    While it is started, other functions stand in the place of the builtin ones.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """Prepare.
+
+        Args:
+            prefix: how the paths of files of the tree begin.
+        """
+        self._prefix = prefix
+        self._names: set[str] = set()
+        self._getattr, self._hasattr = self._functions()
+
+    def _functions(self) -> tuple[Any, Any]:
+        prefix = self._prefix
+        frame = sys._getframe  # noqa: SLF001
+        add = self._names.add
+
+        # They run very often.
+        def fetch(thing: object, name: str, *default: object) -> Any:
+            if frame(1).f_code.co_filename.startswith(prefix):
+                add(name)
+            return _GETATTR(thing, name, *default)
+
+        def has(thing: object, name: str) -> bool:
+            if frame(1).f_code.co_filename.startswith(prefix):
+                add(name)
+            return _HASATTR(thing, name)
+
+        for function, original in ((fetch, _GETATTR), (has, _HASATTR)):
+            for attribute in ("__name__", "__qualname__", "__module__"):  # pickle looks for these
+                setattr(function, attribute, _GETATTR(original, attribute))
+        return fetch, has
+
+    def start(self) -> None:
+        """Begin to note names."""
+        builtins.getattr, builtins.hasattr = self._getattr, self._hasattr
+
+    def stop(self) -> None:
+        """Give the builtin functions back."""
+        builtins.getattr, builtins.hasattr = _GETATTR, _HASATTR
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run the body, whose time is measured, with the builtin functions."""
+        is_started = builtins.getattr is self._getattr
+        self.stop()
+        try:
+            yield
+        finally:
+            if is_started:
+                self.start()
+
+    def note_code(self, code: CodeType) -> None:
+        """Note the names in code that ``exec`` or ``eval`` run."""
+        self._names.update(code.co_names)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self.note_code(constant)
+
+    def drain(self) -> set[str]:
+        """Return the names since the last call."""
+        names = {name for name in self._names if type(name) is str}
+        self._names.clear()
+        return names
