@@ -15,6 +15,13 @@ class Repository:
         path.mkdir(parents=True)
         self.git("init", "--quiet", "--initial-branch=main")
 
+    @classmethod
+    def at(cls, path):
+        """A repository that exists."""
+        repository = object.__new__(cls)
+        repository.path = path
+        return repository
+
     def git(self, *arguments):
         done = subprocess.run(
             ["git", *arguments], cwd=self.path, capture_output=True, text=True, check=False

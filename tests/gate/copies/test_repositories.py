@@ -24,25 +24,33 @@ def into(tmp_path):
     return folder
 
 
-@pytest.fixture
-def samples(tmp_path):
-    """A repository that is a submodule of others, with a submodule of its own."""
-    words = Repository(tmp_path / "words")
-    words.write("words.txt", "one")
-    words.commit()
-    samples = Repository(tmp_path / "samples")
-    samples.write("sample.txt", "one")
-    samples.add_submodule(words, "deep/words")
-    return samples
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A folder that the first test fills."""
+    return tmp_path_factory.mktemp("template")
 
 
 @pytest.fixture
-def repository(tmp_path, samples):
-    repository = Repository(tmp_path / "project")
-    repository.write(".gitignore", "*.log\n_version.py\n")
-    repository.add_submodule(samples, "data/samples")
-    update(repository)
-    return repository
+def samples(template, alone, tmp_path):
+    """A repository that is a submodule of another one, ``project``, and has one of its own."""
+    if not list(template.iterdir()):  # it takes as long as a test
+        words = Repository(template / "words")
+        words.write("words.txt", "one")
+        words.commit()
+        samples = Repository(template / "samples")
+        samples.write("sample.txt", "one")
+        samples.add_submodule(words, "deep/words")
+        project = Repository(template / "project")
+        project.write(".gitignore", "*.log\n_version.py\n")
+        project.add_submodule(samples, "data/samples")
+        update(project)
+    shutil.copytree(template, tmp_path, symlinks=True, dirs_exist_ok=True)
+    return Repository.at(tmp_path / "samples")
+
+
+@pytest.fixture
+def repository(samples, tmp_path):
+    return Repository.at(tmp_path / "project")
 
 
 def update(repository, *options):
@@ -68,15 +76,12 @@ def both(repository, into, revision="HEAD"):
 
 def clone(repository, path, *arguments):
     repository.git("clone", "--quiet", *arguments, str(repository.path), str(path))
-    copy = object.__new__(Repository)
-    copy.path = path
-    return copy
+    return Repository.at(path)
 
 
 def move_on(repository, name="data/samples"):
     """Record another commit of a submodule."""
-    inner = object.__new__(Repository)
-    inner.path = repository.path / name
+    inner = Repository.at(repository.path / name)
     inner.write("sample.txt", "two")
     inner.commit()
     return repository.commit()
@@ -222,8 +227,7 @@ def test_a_submodule_that_the_head_adds_is_only_there(repository, into, samples)
 
 def test_a_linked_worktree_has_submodules_of_its_own(repository, into, tmp_path):
     repository.git("worktree", "add", "--quiet", str(tmp_path / "linked"), "HEAD")
-    linked = object.__new__(Repository)
-    linked.path = tmp_path / "linked"
+    linked = Repository.at(tmp_path / "linked")
     update(linked, "--no-recommend-shallow")
     base, head = both(linked, into, "HEAD")
     assert names_of(base) == names_of(head) == FILES[:3] + FILES[4:]
