@@ -158,6 +158,7 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     _check_outside(into, top)
     into.mkdir()
     empty = check_out(top, commit, into)
+    _move_links(into, top)
     generated = add_generated(own_files(top).repositories, into)
     return Tree(into, _inside(into, top, here), commit[:7], generated, empty)
 
@@ -173,6 +174,7 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
     try:
         if top is None:
             shutil.copytree(here, into, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            _move_links(into, here)
             return Tree(into, into, option or "working tree")
         into.mkdir()
         own = own_files(top)
@@ -182,6 +184,7 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
                 shutil.copy2(top / name, into / name, follow_symlinks=False)
         for name in own.empty:
             (into / name).mkdir(parents=True, exist_ok=True)
+        _move_links(into, top)
         generated = add_generated(own.repositories, into)
     except (OSError, shutil.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -202,6 +205,18 @@ def _check_outside(into: Path, top: Path) -> None:
             f"{tempfile.gettempdir()}: the folder for temporary files is inside {top}, of which it "
             "is to hold copies; set TMPDIR to a folder outside"
         )
+
+
+def _move_links(copy: Path, top: Path) -> None:
+    """Make absolute links to files of the user's tree lead to those of the copy, if it has them."""
+    for folder in (copy, *_folders(copy)):
+        for link in [path for path in folder.iterdir() if path.is_symlink()]:
+            target = link.readlink()
+            if target.is_absolute() and target.is_relative_to(top):
+                own = copy / target.relative_to(top)
+                if os.path.lexists(own):
+                    link.unlink()
+                    link.symlink_to(own)
 
 
 def check_generated(base: Tree, head: Tree) -> None:

@@ -76,6 +76,25 @@ def test_executables_and_links_stay_what_they_are(repository, into):
     assert files_of(of_working_tree(repository.path, into / "head").root) == expected
 
 
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_link_to_the_tree_itself_leads_into_the_copy(repository, into, is_repository):
+    # Else both sides would read the user's file.
+    (repository.path / "link.py").symlink_to(repository.path / "model.py")
+    (repository.path / "link").symlink_to(repository.path / "package")
+    (repository.path / "log").symlink_to(repository.write("ignored.log"))
+    repository.commit()
+    base = of_revision(repository.path, "HEAD", into / "base")
+    repository.write("model.py", "VERSION = 2\n")
+    if not is_repository:
+        shutil.rmtree(repository.path / ".git")
+        (repository.path / "ignored.log").unlink()
+    head = of_working_tree(repository.path, into / "head")
+    for version, tree in ((1, base), (2, head)):
+        assert (tree.root / "link.py").read_text() == f"VERSION = {version}\n"
+        assert (tree.root / "link").readlink() == tree.root / "package"
+        assert (tree.root / "log").readlink() == repository.path / "ignored.log"
+
+
 def test_a_file_may_have_any_name(repository, into):
     for name in AWKWARD:
         repository.write(name, "committed\n")

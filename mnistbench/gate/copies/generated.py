@@ -7,6 +7,7 @@ built; else both sides would measure what was built from the head.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -188,10 +189,13 @@ def check_sources(
     for source in changed:
         for name in generated:
             if may_be_source(source, name, copies):
+                is_new = not os.path.lexists(copies[0] / source)
+                advice = "; if it is untracked and no source, ignore it in .git/info/exclude"
                 raise UsageError(
                     f"{name} is built from the working tree, and {source}, which may be a source "
-                    f"of it, differs from {revision}; build the base in a checkout of its own, and "
-                    "name it with --base-dir"
+                    f"of it, {'is not in' if is_new else 'differs from'} {revision}; build the "
+                    "base in a checkout of its own, and name it with --base-dir"
+                    f"{advice if is_new else ''}"
                 )
 
 

@@ -61,13 +61,15 @@ def test_a_base_without_its_own_generated_files_is_refused(built, check, source,
     built.write("pyproject.toml", '[project]\nversion = "2"\n')
     check()
     built.write(source, "open('package/tables.py', 'w')")
+    is_new = source in {"new.cpp", "package/values.inc"}
+    how = "is not in" if is_new else "differs from"
     commit = built.git("rev-parse", "HEAD")[:7]
     with pytest.raises(UsageError) as raised:
         check()
     assert str(raised.value) == (
         f"{generated} is built from the working tree, and {source}, which may be a source of it, "
-        f"differs from {commit}; build the base in a checkout of its own, and name it with "
-        "--base-dir"
+        f"{how} {commit}; build the base in a checkout of its own, and name it with --base-dir"
+        f"{'; if it is untracked and no source, ignore it in .git/info/exclude' if is_new else ''}"
     )
 
 
