@@ -145,8 +145,12 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
         base = trees.of_revision(here, options.base, folder / BASE)
     else:
         base = trees.of_working_tree(here, folder / BASE)
+    head = trees.of_working_tree(here, folder / HEAD)
+    trees.check_alike(base, head, str(options.base_dir or ""))
+    if options.base:
+        trees.check_generated(base, head)
     return Plan(
-        trees={BASE: base, HEAD: trees.of_working_tree(here, folder / HEAD)},
+        trees={BASE: base, HEAD: head},
         pythons=pythons,
         variables=options.variables,
         home=stage_home(folder),

@@ -21,6 +21,7 @@ from mnistbench.core.child import Child, ChildError, measuring_environment, unin
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.machine import LEAST_TOUCHED_BYTES
 from mnistbench.core.reading import member, read_text
+from mnistbench.gate.copies import places
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
     LAUNCH,
@@ -358,7 +359,8 @@ class SideProcess:
         self._at = "loading"
         self._root = f"{plan.trees[side].root}{os.sep}"
         self.begins: Callable[[int], None] | None = None
-        environ = {**environment(os.environ, plan.home, seed), **plan.variables[side]}
+        environ = environment_of(plan, side, seed)
+        _temporary(plan, side).mkdir(parents=True, exist_ok=True)
         try:
             self.child = Child(
                 [plan.pythons[side], "-P", "-c", _BOOT, str(plan.home)],
@@ -451,6 +453,38 @@ class SideProcess:
         elif self.child.ended(0) == -signal.SIGKILL:
             advice = "; select smaller cases with -- -k"
         return f"{self.side}: {self._at}: {reason.replace(self._root, '')}{advice}"
+
+
+def environment_of(plan: Plan, side: str, seed: int) -> dict[str, str]:
+    """Return the environment of the processes of a side."""
+    tree = plan.trees[side]
+    # One for the whole gate: a launch finds what earlier ones of its side have compiled. The path
+    # is short, because those of sockets may have 107 bytes.
+    temporary = plan.home.parent / "tmp" / side
+    environ = environment(os.environ, plan.home, seed)
+    environ = places.own_places(environ, plan.repository, tree.root, tree.directory, temporary)
+    return {**environ, **plan.variables[side]}
+
+
+def _temporary(plan: Plan, side: str) -> Path:
+    """Return the folder for temporary files of a side, one for the whole gate.
+
+    So a launch finds what earlier ones of its side have compiled. The path is short, because that
+    of a socket may have 107 bytes.
+    """
+    return plan.home.parent / "tmp" / side
+
+
+def shared_places(plan: Plan) -> tuple[str, ...]:
+    """Return the folders and files that variables name for both sides: caches and the user's data.
+
+    What one side writes there, the other one may find.
+    """
+    of_base, of_head = (
+        places.shared_places(environment_of(plan, side, 0), plan.repository)
+        for side in (BASE, HEAD)
+    )
+    return tuple(place for place in of_head if place in of_base)
 
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:

@@ -3,6 +3,10 @@
 A revision is checked out through a separate index, not by ``git worktree``: the repository stays
 unchanged, no hook runs, and a crash leaves nothing in ``.git``. Neither copy contains ``.git``, so
 code that runs git gets the same result on both sides.
+
+Both copies have files by the same rule: what git tracks (in the working tree also what it does not
+ignore), with submodules, without what a sparse checkout leaves out. Where one side lacks what the
+other one has, ``check_alike`` ends the gate: code with a fallback would run it on both sides.
 """
 
 from __future__ import annotations
@@ -11,17 +15,25 @@ import contextlib
 import filecmp
 import hashlib
 import os
+import shlex
 import shutil
-import subprocess
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from fnmatch import fnmatch
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import locked
+from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
+from mnistbench.gate.copies.repositories import (
+    LEFT_OUT,
+    NoRepositoryError,
+    check_out,
+    git,
+    own_files,
+)
 
 _PREFIX = "mnistbench-gate-"
 _LOCK = "lock"
@@ -29,78 +41,12 @@ _LOCK = "lock"
 #: Folder of raw samples, in the directory where a gate was started; it belongs to neither side.
 _RAW = "/.benchmarks/gate/"
 
-#: Names that are not copied from a tree that is not a repository.
-_LEFT_OUT = (
-    ".git",
-    ".hg",
-    ".benchmarks",
-    "__pycache__",
-    ".venv",
-    "venv",
-    ".tox",
-    ".nox",
-    "node_modules",
-)
-
-#: Arguments of git for the files of a tree: the tracked ones, and those not ignored.
-_OWN_FILES = ("--cached", "--others", "--exclude-standard", "--deduplicate")
-
 #: Folder of compiled files.
 _CACHE = "__pycache__"
 
-_COMPILED = ("*.so", "*.pyd", "*.dylib")
-
-#: Files that a build writes into packages, usually ignored by git: versions, generated code,
-#: compiled modules.
-_GENERATED = ("*.py", *_COMPILED)
-
-#: Sources and build files of compiled modules, beside a Python file of the same name.
-_SOURCES = (
-    "*.S",
-    "*.asm",
-    "*.c",
-    "*.cc",
-    "*.cmake",
-    "*.cpp",
-    "*.cu",
-    "*.cuh",
-    "*.cxx",
-    "*.f",
-    "*.f90",
-    "*.h",
-    "*.hh",
-    "*.hpp",
-    "*.inl",
-    "*.proto",
-    "*.pxd",
-    "*.pxi",
-    "*.pyx",
-    "*.pyx.in",
-    "*.rs",
-    "CMakeLists.txt",
-    "Cargo.lock",
-    "Cargo.toml",
-    "meson.build",
-    "setup.py",
-)
-
-#: Files that a build writes with the version of the package.
-_VERSIONS = ("__version__.py", "_version.py", "version.py")
-
-#: Files from which no Python file is generated, beside Python files that do not name it.
-_NO_INPUTS = (
-    "*.cfg",
-    "*.ini",
-    "*.lock",
-    "*.md",
-    "*.pyi",
-    "*.rst",
-    ".git*",
-    ".pre-commit-config.yaml",
-    "LICENSE*",
-    "pyproject.toml",
-    "requirements*.txt",
-)
+#: How a file begins that git LFS has not replaced by its content, and the most bytes that it has.
+_POINTER = b"version https://git-lfs.github.com/spec/v1\n"
+_POINTER_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -112,6 +58,8 @@ class Tree:
     what: str  # shown in reports: "1a2b3c4", "working tree", a folder
     # Files that git ignores, copied from the working tree beside its own.
     generated: tuple[str, ...] = ()
+    # Submodules without files -> their recorded commit.
+    empty_submodules: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -164,8 +112,8 @@ def _remove_abandoned(temporary: Path, own: Path) -> None:
 def repository_of(directory: Path) -> Path | None:
     """Return the root of the git working tree that contains a folder; None outside a repository."""
     try:
-        top = _git(directory, "rev-parse", "--show-toplevel")
-    except _NoRepositoryError:
+        top = git(directory, "rev-parse", "--show-toplevel")
+    except NoRepositoryError:
         return None
     return Path(top.removesuffix("\n"))
 
@@ -180,10 +128,10 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     wanted = revision
     if revision.endswith("..."):  # as in git diff main...
         wanted = (
-            _git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip()
+            git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip()
             or revision
         )
-    commit = _git(
+    commit = git(
         top,
         "rev-parse",
         "--verify",
@@ -195,7 +143,7 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     if not commit:
         name = revision.removesuffix("...").removeprefix("origin/") or revision
         hint = f"name a commit, a branch or a tag, or fetch it: git fetch origin {name}"
-        if _git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
+        if git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
             hint = "this clone is shallow, so fetch what is missing: git fetch --unshallow"
         raise UsageError(f"--base {revision!r}: no such commit in {top}; {hint}")
     return top, commit
@@ -207,15 +155,12 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     With the generated files of the working tree.
     """
     top, commit = commit_of(here, revision)
+    _check_outside(into, top)
     into.mkdir()
-    index = into.with_name(f"{into.name}.index")
-    own = {"GIT_INDEX_FILE": str(index)}
-    _git(top, "read-tree", commit, environ=own)
-    _git(top, "checkout-index", "--all", "--force", f"--prefix={into}{os.sep}", environ=own)
-    index.unlink(missing_ok=True)
-    generated = _add_generated(top, into)
-    _check_generated(top, commit, generated)
-    return Tree(into, _inside(into, top, here), commit[:7], generated)
+    empty = check_out(top, commit, into)
+    _move_links(into, top)
+    generated = add_generated(own_files(top).repositories, into)
+    return Tree(into, _inside(into, top, here), commit[:7], generated, empty)
 
 
 def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
@@ -225,30 +170,116 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
     environments.
     """
     top = repository_of(here) if shutil.which("git") else None
+    _check_outside(into, top or here)
     try:
         if top is None:
-            shutil.copytree(here, into, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+            shutil.copytree(here, into, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            _move_links(into, here)
             return Tree(into, into, option or "working tree")
         into.mkdir()
-        for name in _listed(top, *_OWN_FILES):
-            source = top / name
-            target = into / name
-            if _RAW in f"/{name}" or any(
-                (top / parent).is_symlink() for parent in Path(name).parents[:-1]
-            ):
-                continue  # raw samples; files of a folder that is a link now
-            # else: removed and not committed, or a submodule.
-            if source.is_symlink() or source.is_file():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, target, follow_symlinks=False)
-        generated = _add_generated(top, into)
+        own = own_files(top)
+        for name in own.names:
+            if _RAW not in f"/{name}":
+                (into / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(top / name, into / name, follow_symlinks=False)
+        for name in own.empty:
+            (into / name).mkdir(parents=True, exist_ok=True)
+        _move_links(into, top)
+        generated = add_generated(own.repositories, into)
     except (OSError, shutil.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(
             f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set "
             "TMPDIR"
         ) from None
-    return Tree(into, _inside(into, top, here), option or "working tree", generated)
+    return Tree(into, _inside(into, top, here), option or "working tree", generated, own.empty)
+
+
+def _check_outside(into: Path, top: Path) -> None:
+    """Check that a copy does not lie in the tree that it is made of.
+
+    It would be copied into itself, and a side could find the user's files above its own.
+    """
+    if into.resolve().is_relative_to(top.resolve()):
+        raise UsageError(
+            f"{tempfile.gettempdir()}: the folder for temporary files is inside {top}, of which it "
+            "is to hold copies; set TMPDIR to a folder outside"
+        )
+
+
+def _move_links(copy: Path, top: Path) -> None:
+    """Make absolute links to files of the user's tree lead to those of the copy, if it has them."""
+    for folder in (copy, *_folders(copy)):
+        for link in [path for path in folder.iterdir() if path.is_symlink()]:
+            target = link.readlink()
+            if target.is_absolute() and target.is_relative_to(top):
+                own = copy / target.relative_to(top)
+                if os.path.lexists(own):
+                    link.unlink()
+                    link.symlink_to(own)
+
+
+def check_generated(base: Tree, head: Tree) -> None:
+    """Check that generated files of the working tree are those of a revision, too.
+
+    A version file may be another one.
+    """
+    if generated := needing_sources(base.generated):
+        copied = {*base.generated, *head.generated}
+        changed = sorted({str(file) for file in _differing_files((base, head))} - copied)
+        check_sources(generated, changed, (base.root, head.root), base.what)
+
+
+def check_alike(base: Tree, head: Tree, base_dir: str = "") -> None:
+    """Check that no side lacks files of a submodule or of git LFS which differ between the sides.
+
+    What both sides lack in the same way is not in the user's own tree either.
+
+    Args:
+        base: its copy.
+        head: its copy.
+        base_dir: the folder of the base that the user has named; empty for a revision.
+    """
+    in_base = f"git -C {shlex.quote(base_dir)}" if base_dir else ""
+    for name in sorted({*base.empty_submodules, *head.empty_submodules}):
+        if base.empty_submodules.get(name) == head.empty_submodules.get(name):
+            continue
+        side, command = "base", in_base
+        if name in head.empty_submodules:
+            side, command = "working tree", "git"
+        advice = "name a checkout of the base with --base-dir"
+        if command:
+            advice = f"run {command} submodule update --init --recursive"
+            advice += " or name a checkout with --base-dir" if not base_dir else ""
+        raise UsageError(
+            f"{name}: a submodule that has no files in the {side} and differs between the sides; "
+            f"{advice}"
+        )
+    base_pointers = _pointers(base.root)
+    head_pointers = _pointers(head.root)
+    for name in sorted({*base_pointers, *head_pointers}):
+        if base_pointers.get(name) == head_pointers.get(name):
+            continue
+        side, command = "base", f"{in_base} lfs pull" if in_base else "git lfs fetch --all"
+        if name in head_pointers:
+            side, command = "working tree", "git lfs pull"
+        raise UsageError(
+            f"{name}: a pointer of git LFS, not a file, in the {side}, and it differs between the "
+            f"sides; run {command}"
+        )
+
+
+def _pointers(root: Path) -> dict[str, bytes]:
+    """Return the files of a copy that git LFS has not replaced by their content."""
+    pointers = {}
+    for folder in (root, *_folders(root)):
+        for path in folder.iterdir():
+            facts = path.lstat()
+            if stat.S_ISREG(facts.st_mode) and len(_POINTER) < facts.st_size < _POINTER_BYTES:
+                content = path.read_bytes()
+                if content.startswith(_POINTER):
+                    pointers[str(path.relative_to(root))] = content
+    return pointers
 
 
 def contents_of(path: Path) -> dict[str, str]:
@@ -261,9 +292,9 @@ def contents_of(path: Path) -> dict[str, str]:
     names = [""]
     if path.is_dir():
         try:
-            names = _listed(path, *_OWN_FILES)
+            names = own_files(path).names
         except UsageError:  # no repository, or no git
-            left_out = {*_LEFT_OUT, "build", "dist"}
+            left_out = {*LEFT_OUT, "build", "dist"}
             relative = (os.path.relpath(file, path) for file in path.rglob("*"))
             names = [name for name in relative if left_out.isdisjoint(Path(name).parts)]
     contents = {}
@@ -272,71 +303,6 @@ def contents_of(path: Path) -> dict[str, str]:
         with contextlib.suppress(OSError), (path / name).open("rb") as stream:
             contents[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return contents
-
-
-def _add_generated(top: Path, into: Path) -> tuple[str, ...]:
-    """Copy files that git ignores and that lie in packages; return their names.
-
-    Without them a package that is built in place cannot be imported, often for want of its
-    ``_version.py``.
-    """
-    packages = {Path(name).parent for name in _listed(top, "--cached", "--", "*.py")}
-    copied_names = []
-    for name in _listed(top, "--others", "--ignored", "--exclude-standard", "--", *_GENERATED):
-        target = into / name
-        if (
-            Path(name).parent in packages
-            and target.parent.is_dir()
-            and not target.exists()
-            and (top / name).is_file()
-        ):
-            shutil.copy2(top / name, target)
-            copied_names.append(name)
-    return tuple(copied_names)
-
-
-def _listed(top: Path, *arguments: str) -> list[str]:
-    return [name for name in _git(top, "ls-files", "-z", *arguments).split("\0") if name]
-
-
-def _check_generated(top: Path, commit: str, generated: Sequence[str]) -> None:
-    """Check that generated files of the working tree are those of a revision, too.
-
-    A version file may be another one.
-    """
-    unversioned = [name for name in generated if not _matches(Path(name).name, _VERSIONS)]
-    if not unversioned:
-        return
-    changed = [name for name in _git(top, "diff", "--name-only", "-z", commit).split("\0") if name]
-    untracked = _listed(top, "--others", "--exclude-standard")
-    for name in unversioned:
-        for source in [*changed, *untracked] if _matches(name, _COMPILED) else changed:
-            if _may_be_source(top, source, name):
-                raise UsageError(
-                    f"{name} is built from the working tree, and {source} differs from "
-                    f"{commit[:7]}; build the base in a checkout of its own, and name it with "
-                    "--base-dir"
-                )
-
-
-def _may_be_source(top: Path, source: str, generated: str) -> bool:
-    """Whether a generated file may depend on another file."""
-    path = Path(source)
-    result = Path(generated)
-    if _matches(generated, _COMPILED):
-        is_python_of_it = (
-            path.suffix == ".py"
-            and path.parent == result.parent
-            and path.stem == result.name.partition(".")[0]
-        )
-        return is_python_of_it or _matches(path.name, _SOURCES)
-    if path.suffix == ".py":
-        return (top / path).is_file() and result.name in (top / path).read_text(
-            encoding="utf-8", errors="replace"
-        )
-    return path.parts[0] not in (".github", "docs", "test", "tests") and not _matches(
-        path.name, _NO_INPUTS
-    )
 
 
 def differing(
@@ -373,18 +339,25 @@ def all_differing(trees: Sequence[Tree]) -> tuple[str, ...]:
         {path.relative_to(tree.root): _names(path) for path in (tree.root, *_folders(tree.root))}
         for tree in trees
     ]
-    files = [{folder / name for folder, names in of.items() for name in names} for of in folders]
-    paths = {
-        path
-        for path in files[0] | files[1]
-        if not _are_equal(trees[0].root / path, trees[1].root / path)
-    }
     changed_folders = {
         folder
         for folder in folders[0].keys() | folders[1].keys()
         if folders[0].get(folder) != folders[1].get(folder)
     }
-    return tuple(sorted(map(str, paths | changed_folders)))
+    return tuple(sorted(map(str, _differing_files(trees) | changed_folders)))
+
+
+def _differing_files(trees: Sequence[Tree]) -> set[Path]:
+    return {
+        path
+        for path in {
+            (folder / name).relative_to(tree.root)
+            for tree in trees
+            for folder in (tree.root, *_folders(tree.root))
+            for name in _names(folder)
+        }
+        if not _are_equal(trees[0].root / path, trees[1].root / path)
+    }
 
 
 def _folders(root: Path) -> Iterator[Path]:
@@ -408,10 +381,6 @@ def _are_equal(first: Path, second: Path) -> bool:
         return first.is_symlink() and second.is_symlink() and first.readlink() == second.readlink()
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(name, pattern) for pattern in patterns)
-
-
 def head_of(here: Path) -> tuple[str, bool]:
     """Return the short commit of a working tree and whether it has changes.
 
@@ -419,9 +388,9 @@ def head_of(here: Path) -> tuple[str, bool]:
     """
     if not shutil.which("git") or repository_of(here) is None:
         return "", False
-    commit = _git(here, "rev-parse", "--short=7", "HEAD", check=False).strip()
+    commit = git(here, "rev-parse", "--short=7", "HEAD", check=False).strip()
     return commit, bool(
-        _git(
+        git(
             here, "status", "--porcelain", "--", ":/", f":(exclude,top,glob)**{_RAW}**", check=False
         ).strip()
     )
@@ -435,38 +404,3 @@ def _inside(copy: Path, top: Path, here: Path) -> Path:
             "where both have one"
         )
     return directory
-
-
-class _NoRepositoryError(UsageError):
-    """A folder is not in a repository."""
-
-
-#: Settings of git: run no hook, and check out all files also of a sparse checkout.
-_SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "core.sparseCheckout=false")
-
-
-def _git(
-    directory: Path, *arguments: str, check: bool = True, environ: Mapping[str, str] | None = None
-) -> str:
-    command = ("git", "-C", str(directory), *_SETTINGS, *arguments)
-    hook_variables = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
-    inherited = {name: value for name, value in os.environ.items() if name not in hook_variables}
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**inherited, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", **(environ or {})},
-        )
-    except FileNotFoundError:
-        raise UsageError(
-            "git is not installed, and --base needs it; install it, or name a folder with "
-            "--base-dir"
-        ) from None
-    if check and done.returncode:
-        reasons = os.fsdecode(done.stderr).strip().splitlines() or ["no reason given"]
-        if reasons[0].startswith("fatal: not a git repository"):
-            raise _NoRepositoryError(reasons[0])
-        raise UsageError(f"git {arguments[0]}: {reasons[0].removeprefix('fatal: ')}")
-    return os.fsdecode(done.stdout) if not done.returncode else ""

@@ -27,6 +27,7 @@ from mnistbench.gate.launcher import (
     Plan,
     environment,
     launching,
+    shared_places,
     stage_home,
 )
 from mnistbench.gate.listing import ListedCase, Listing
@@ -886,6 +887,42 @@ def test_paths_mean_what_they_meant_where_the_gate_was_started(
 ):
     monkeypatch.chdir(tmp_path)
     assert environment({name: value}, Path("/t/gate"), 1)[name] == expected.format(here=tmp_path)
+
+
+def test_each_side_has_its_own_paths_of_the_tree_and_temporary_files(start, plan, monkeypatch):
+    for root in (plan.repository, *(tree.root for tree in plan.trees.values())):
+        (root / "data").mkdir(parents=True)
+        (root / "data" / "words.txt").touch()
+    (plan.repository / "ignored").mkdir()
+    monkeypatch.setenv("DATA_DIR", str(plan.repository / "data"))
+    monkeypatch.setenv("IGNORED", str(plan.repository / "ignored"))
+    monkeypatch.setenv("PWD", str(plan.repository))
+    program = """
+import tempfile
+
+ready()
+wait_to_go()
+names = ("DATA_DIR", "IGNORED", "PWD", "TEST", "TMPDIR")
+values = {name: os.environ.get(name) for name in names}
+result_of_side({**values, "temporary": tempfile.gettempdir()})
+"""
+    own = replace(plan, variables={BASE: {"TEST": str(plan.repository / "data")}, HEAD: {}})
+    for _ in range(2):  # in all launches
+        with start(program, plan=own) as launch:
+            launch.ready()
+            values = sides_of(launch.measure())
+        for side, tree in plan.trees.items():
+            temporary = str(plan.home.parent / "tmp" / side)
+            assert values[side] == {
+                "DATA_DIR": str(tree.root / "data"),
+                "IGNORED": str(plan.repository / "ignored"),
+                "PWD": str(tree.directory),
+                "TEST": own.variables[side].get("TEST"),  # what the user gives a side stays
+                "TMPDIR": temporary,
+                "temporary": temporary,
+            }
+    assert str(plan.repository / "ignored") in shared_places(own)
+    assert str(plan.repository / "data") not in shared_places(own)
 
 
 def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):

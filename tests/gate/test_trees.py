@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from git_repositories import Repository, files_of, names_of
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.trees import head_of, of_revision, of_working_tree, repository_of, scratch
@@ -36,42 +35,6 @@ def into(tmp_path):
     return folder
 
 
-class Repository:
-    """A repository of few files."""
-
-    def __init__(self, path):
-        self.path = path
-        path.mkdir(parents=True)
-        self.git("init", "--quiet", "--initial-branch=main")
-
-    def git(self, *arguments):
-        done = subprocess.run(
-            ["git", *arguments], cwd=self.path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def write(self, name, text=""):
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    def commit(self):
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "--message", "a change")
-        return self.git("rev-parse", "HEAD")
-
-    def state(self):
-        """What nobody may change.
-
-        Every file, what is in ``.git`` included, and what git says of them.
-        """
-        return files_of(self.path), self.git(
-            "--no-optional-locks", "status", "--porcelain", "--ignored"
-        )
-
-
 @pytest.fixture
 def repository(tmp_path):
     repository = Repository(tmp_path / "project")
@@ -80,25 +43,6 @@ def repository(tmp_path):
     repository.write(".gitignore", "*.log\n/build/\n")
     repository.commit()
     return repository
-
-
-def files_of(root):
-    """Name -> what it is: a link's target, else the executable bit and a hash."""
-    contents = {}
-    for folder, folders, names in os.walk(root):
-        for name in [*names, *(name for name in folders if (Path(folder) / name).is_symlink())]:
-            path = Path(folder) / name
-            key = str(path.relative_to(root))
-            if path.is_symlink():
-                contents[key] = f"-> {path.readlink()}"
-            else:
-                executable = "x" if path.stat().st_mode & stat.S_IXUSR else "-"
-                contents[key] = f"{executable} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    return contents
-
-
-def names_of(root):
-    return sorted(files_of(root))
 
 
 # ---- A revision ----------------------------------------------------------------------------------
@@ -130,6 +74,25 @@ def test_executables_and_links_stay_what_they_are(repository, into):
     assert expected["run.sh"].startswith("x ")
     assert files_of(of_revision(repository.path, "HEAD", into / "base").root) == expected
     assert files_of(of_working_tree(repository.path, into / "head").root) == expected
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_link_to_the_tree_itself_leads_into_the_copy(repository, into, is_repository):
+    # Else both sides would read the user's file.
+    (repository.path / "link.py").symlink_to(repository.path / "model.py")
+    (repository.path / "link").symlink_to(repository.path / "package")
+    (repository.path / "log").symlink_to(repository.write("ignored.log"))
+    repository.commit()
+    base = of_revision(repository.path, "HEAD", into / "base")
+    repository.write("model.py", "VERSION = 2\n")
+    if not is_repository:
+        shutil.rmtree(repository.path / ".git")
+        (repository.path / "ignored.log").unlink()
+    head = of_working_tree(repository.path, into / "head")
+    for version, tree in ((1, base), (2, head)):
+        assert (tree.root / "link.py").read_text() == f"VERSION = {version}\n"
+        assert (tree.root / "link").readlink() == tree.root / "package"
+        assert (tree.root / "log").readlink() == repository.path / "ignored.log"
 
 
 def test_a_file_may_have_any_name(repository, into):
@@ -371,46 +334,6 @@ def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
     assert (base.root / "package/_version.py").read_text() == "committed"
 
 
-@pytest.mark.parametrize(
-    ("source", "generated"),
-    [
-        ("package/native.c", "package/native.so"),
-        ("package/native.pxi", "package/native.so"),
-        ("package/native.py", "package/native.so"),  # as mypyc compiles it
-        ("CMakeLists.txt", "package/native.so"),
-        ("new.cpp", "package/native.so"),  # untracked
-        ("tables.txt", "package/tables.py"),
-        ("tables.txt", "package/conversion.py"),  # no version file, in spite of its name
-        ("make_tables.py", "package/tables.py"),
-    ],
-)
-def test_a_base_without_its_own_generated_files_is_refused(built, into, source, generated):
-    inputs = (
-        "package/native.pxi",
-        "package/native.py",
-        "CMakeLists.txt",
-        "tables.txt",
-        "make_tables.py",
-    )
-    unlisted = ("README.md", "pyproject.toml", "package/part.py", "tests/data.txt")
-    for name in (*inputs, *unlisted):
-        built.write(name, "one")
-    built.write(".gitignore", "_version.py\ntables.py\nconversion.py\n*.so\n")
-    built.commit()
-    (built.path / "package/native.so").unlink()
-    built.write(generated, "built")
-    for name in (*unlisted, "untracked.txt"):
-        built.write(name, "from what nothing is generated")
-    assert of_revision(built.path, "HEAD", into / "base").generated
-    built.write(source, "open('package/tables.py', 'w')")
-    with pytest.raises(UsageError) as raised:
-        of_revision(built.path, "HEAD", into / "another")
-    assert str(raised.value).startswith(
-        f"{generated} is built from the working tree, and {source} differs from "
-    )
-    assert of_working_tree(built.path, into / "head").generated
-
-
 # ---- A folder that is no repository --------------------------------------------------------------
 
 
@@ -458,6 +381,26 @@ def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, in
         str(raised.value)
         == "git is not installed, and --base needs it; install it, or name a folder with --base-dir"
     )
+
+
+def test_a_folder_for_temporary_files_inside_the_tree_is_refused(repository, monkeypatch):
+    # The copy would have a copy of itself.
+    inside = repository.path / "tmp"
+    inside.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(inside))
+    message = (
+        f"{inside}: the folder for temporary files is inside {repository.path}, of which it is to "
+        "hold copies; set TMPDIR to a folder outside"
+    )
+    with scratch() as folder:
+        with pytest.raises(UsageError) as raised:
+            of_revision(repository.path, "HEAD", folder / "base")
+        assert str(raised.value) == message
+        for _ in range(2):
+            with pytest.raises(UsageError) as raised:
+                of_working_tree(repository.path, folder / "head")
+            assert str(raised.value) == message
+            shutil.rmtree(repository.path / ".git", ignore_errors=True)  # then a folder as any
 
 
 # ---- What cannot be used -------------------------------------------------------------------------
@@ -547,7 +490,7 @@ def test_a_damaged_repository_is_one_line(repository, into):
             break
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path, "HEAD", into / "base")
-    assert re.fullmatch(r"git checkout-index: .*", str(raised.value))
+    assert re.fullmatch(r"git read-tree: unable to read .*", str(raised.value))
 
 
 # ---- The commit that the head has ----------------------------------------------------------------
