@@ -144,6 +144,7 @@ class Followed:
     fetched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Node id or OUTSIDE -> why not all of its code could be followed.
     unfollowed: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[str, ...] = ()  # files outside of the tree that were opened to be written
     # Whether the differing files were watched, so that a file that nobody opens is known.
     sees_all_files: bool = True
     outside_packages: tuple[str, ...] = ()  # top names of imported modules that are not of the tree

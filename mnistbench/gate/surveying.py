@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shlex
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import cpu_model, own_cores, usable_cpus
 from mnistbench.gate import trees
@@ -25,6 +25,7 @@ from mnistbench.gate.launcher import (
     check_imports,
     launching,
     own_hash_seed,
+    shared_places,
     side_processes,
 )
 from mnistbench.gate.listing import (
@@ -41,6 +42,7 @@ from mnistbench.gate.listing import (
 from mnistbench.gate.messages import COLLECT, SURVEY, Efforts, Selected, Surveyed, Surveys
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.reach.compared import ComparedCode
+from mnistbench.gate.reach.dependencies import differing_dependencies
 from mnistbench.gate.reach.narrowing import Narrowing
 from mnistbench.gate.sides import stray
 from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, GateHeader, Launch, Shard
@@ -57,29 +59,17 @@ SILENCE_FACTOR = 30.0
 #: Most cases of a side that an error names.
 _NAMED = 3
 
-#: Remarks about files that differ between the sides: the text, names of the files, and a word of
-#: the lines that count.
-_REMARKS = (
-    (
-        (
-            "the sides may have other dependencies ({}), which the gate does not install; name "
-            "other versions with --head-with"
-        ),
-        (
-            "*.lock Pipfile constraints*.txt environment*.y*ml pyproject.toml requirements*.txt "
-            "setup.cfg setup.py"
-        ),
-        b"",
-    ),
-    (
-        (
-            "the sides set other numbers of threads ({}), which count in the body of a plain "
-            "test; elsewhere OMP_NUM_THREADS does"
-        ),
-        "*.py",
-        b"_num_threads(",
-    ),
+#: Remark about files with dependencies that differ.
+_OTHER_DEPENDENCIES = (
+    "the sides may have other dependencies ({}), which the gate does not install; name other "
+    "versions with --head-with"
 )
+#: Remark about Python files of which lines with this word differ.
+_OTHER_THREADS = (
+    "the sides set other numbers of threads ({}), which count in the body of a plain test; "
+    "elsewhere OMP_NUM_THREADS does"
+)
+_SETTING_THREADS = b"_num_threads("
 
 #: Remark if the user's environment has a hash seed.
 _ONE_HASH_SEED = (
@@ -424,19 +414,32 @@ def _header(
         variables=plan.variables,
         differing=trees.differing(copies, names=sources),
         generated=tuple(sorted({name for tree in copies for name in tree.generated})),
-        remarks=tuple(_remarks(functools.partial(trees.differing, copies), surveys)),
+        remarks=tuple(_remarks(surveys, plan)),
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,
         reach=reached,
     )
 
 
-def _remarks(differing: Callable[..., tuple[str, ...]], surveys: Surveys) -> Iterable[str]:
+def _remarks(surveys: Surveys, plan: Plan) -> Iterable[str]:
     """Yield what a reader has to know of the sides."""
-    for text, names, word in _REMARKS:
-        if files := differing(names, word=word):
-            yield text.format(", ".join(files))
+    if files := differing_dependencies(plan.differing, plan.trees):
+        yield _OTHER_DEPENDENCIES.format(", ".join(files))
+    copies = tuple(plan.trees.values())
+    if files := trees.differing(copies, "*.py", word=_SETTING_THREADS):
+        yield _OTHER_THREADS.format(", ".join(files))
     if seed := own_hash_seed(os.environ):
         yield _ONE_HASH_SEED.format(seed)
     if remark := stray.remark(surveys.imports):
         yield remark
+    written = [path for side in surveys.followed.values() for path in side.written]
+    shared = [
+        place
+        for place in shared_places(plan)
+        if any(path.startswith(f"{place}{os.sep}") for path in written)
+    ]
+    if shared:
+        yield (
+            f"both sides write files below {units.and_so_on(shared)}, so one may find what the "
+            "other has written; give each side its own folder with --base-env and --head-env"
+        )

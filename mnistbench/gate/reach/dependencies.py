@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -38,7 +39,7 @@ def differing_dependencies(
 
 def _has_other_dependencies(path: str, trees: Mapping[str, Tree]) -> bool:
     name = PurePosixPath(path)
-    if name.name == "pyproject.toml":
+    if name.name in ("pyproject.toml", "setup.cfg", "setup.py"):
         base, head = (_dependencies(trees[side].root / path) for side in (BASE, HEAD))
         return base != head
     is_listed = name.suffix in (".txt", ".in") and not _DEPENDENCY_FOLDERS.isdisjoint(
@@ -47,15 +48,28 @@ def _has_other_dependencies(path: str, trees: Mapping[str, Tree]) -> bool:
     return is_listed or any(fnmatch(name.name, pattern) for pattern in _DEPENDENCY_FILES.split())
 
 
-def _dependencies(path: Path) -> list[object]:
+def _dependencies(path: Path) -> object:
+    """Return what a file of a project says of its dependencies; its text if it cannot be read."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     try:
-        document: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return [None]
-    found = []
-    for keys in _DEPENDENCY_KEYS:
-        value: Any = document
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        found.append(value)
-    return found
+        if path.name == "setup.py":
+            return [line for line in text.splitlines() if "version" not in line]
+        if path.name == "setup.cfg":
+            parser = configparser.RawConfigParser()
+            parser.read_string(text)
+            return [
+                (section, key, value)
+                for section in parser.sections()
+                for key, value in parser[section].items()
+                if section.startswith("options") and "require" in f"{section} {key}"
+            ]
+        document = tomllib.loads(text)
+    except (ValueError, configparser.Error):
+        return text
+    return [_value_at(document, keys) for keys in _DEPENDENCY_KEYS]
+
+
+def _value_at(document: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document

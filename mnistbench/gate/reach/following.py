@@ -46,6 +46,9 @@ _CONFIGURATION = ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
 #: Audit events with the path of a file as their first argument.
 _OPENING = frozenset({"ctypes.dlopen", "open", "sqlite3.connect"})
 
+#: Flags with which a file is opened to be written.
+_WRITING = os.O_WRONLY | os.O_RDWR
+
 #: Audit events of a process that is started.
 _STARTS = frozenset(
     {
@@ -128,6 +131,7 @@ class Follower:
         self._opened: dict[object, set[str]] = defaultdict(set)
         self._ran: dict[object, set[RunCode]] = defaultdict(set)
         self._unfollowed: dict[object, dict[str, None]] = defaultdict(dict)
+        self._written: set[str] = set()  # files outside of the tree
         self._fetched: dict[object, set[str]] = defaultdict(set)
         self._outside: dict[RunCode, None] = {}
         self._acting: set[tuple[str, int]] = set()
@@ -207,7 +211,8 @@ class Follower:
         if not self._is_started:
             return
         if event in _OPENING:
-            self._note_file(event, arguments[0])
+            flags = arguments[2] if event == "open" and len(arguments) > 2 else 0
+            self._note_file(event, arguments[0], flags if isinstance(flags, int) else 0)
         elif event in ("os.listdir", "os.scandir"):
             if not _is_of_import(sys._getframe(1)):  # noqa: SLF001
                 self._note_opened(arguments[0] or ".")
@@ -221,7 +226,7 @@ class Follower:
             elif _is_python(event, arguments) and self._is_by_project(sys._getframe(1)):  # noqa: SLF001
                 self._unfollowed[None][_PYTHONS] = None
 
-    def _note_file(self, event: str, name: object) -> None:
+    def _note_file(self, event: str, name: object, flags: int) -> None:
         if isinstance(name, os.PathLike):
             name = os.fspath(name)
         if not isinstance(name, str | bytes) or not name:
@@ -229,6 +234,8 @@ class Follower:
         # A Path costs more than the event.
         path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100
         if event == "open":
+            if flags & _WRITING and not path.startswith(self._prefix):
+                self._written.add(path)
             if path.endswith(_COMPILED_FILES):
                 return
             is_code = path.endswith((".py", *_CONFIGURATION))
@@ -442,6 +449,7 @@ class Follower:
                 OUTSIDE: tuple(sorted(self._fetched[None])),
                 **{node_id: names for node_id, names in self._names.items() if node_id in node_ids},
             },
+            written=tuple(sorted(self._written)),
             sees_all_files=self._watched.is_complete,
             outside_packages=self._outside_packages(),
             compiles=any(name in sys.modules for name in _COMPILERS),

@@ -11,7 +11,6 @@ from mnistbench.core import units
 from mnistbench.gate.causes.texts import function_differences
 from mnistbench.gate.report.selection import limited, notable_cases, said_once
 from mnistbench.gate.report.texts import signed
-from mnistbench.gate.verdict.reasons import dependencies_text
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import MEAN
@@ -51,8 +50,6 @@ def reach_lines(verdict: Verdict) -> Iterable[str]:
     )
     yield from limited((f"{name}: run or used by no case" for name in reach.uncovered), verdict)
     yield from limited((f"{path}: changed, and not seen in use" for path in reach.unused), verdict)
-    if reach.dependencies:
-        yield dependencies_text(reach)
 
 
 def note_lines(verdict: Verdict) -> Iterable[str]:
