@@ -1,7 +1,7 @@
 """A process that surveys trees and traces their cases, each in a fork of its own.
 
-Reads ``TASK OUTPUT TREE`` as JSON lists from its input and writes a line after each; imports what
-the forks need once.
+Reads ``TASK OUTPUT TREE OPTIONS`` as JSON lists from its input and writes a line after each;
+imports what the forks need once. Options are fields of the job of a survey.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def main() -> None:
     sys.dont_write_bytecode = True
     tasks = {"survey": survey_tree, "trace": trace_tree}
     for line in sys.stdin:
-        task, output, tree = json.loads(line)
+        task, output, tree, options = json.loads(line)
         child = os.fork()
         if not child:
             try:
                 log = os.open(f"{output}/log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
                 os.dup2(log, 1)
                 os.dup2(log, 2)
-                tasks[task](Path(output), Path(tree))
+                tasks[task](Path(output), Path(tree), **options)
             except BaseException:  # noqa: BLE001
                 traceback.print_exc()
             finally:
@@ -63,7 +63,7 @@ def main() -> None:
 # ---- The survey, as the gate runs it -------------------------------------------------------------
 
 
-def survey_tree(output: Path, tree: Path) -> None:
+def survey_tree(output: Path, tree: Path, **options: Any) -> None:
     """Write what the survey of a tree says."""
     said: dict[str, Any] = {}
     job = Job(
@@ -77,6 +77,7 @@ def survey_tree(output: Path, tree: Path) -> None:
         phases=[],
         threads=0,
         seed=1,
+        **options,
     )
     # They read the metadata of all installed packages, which are the same on both sides.
     session._plugins = lambda _: list(PLUGINS)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from surveyed import reached
 
 #: Two cases; each calls a function of a module of its own.
 TWO = """
@@ -883,22 +882,22 @@ X = used()
 """
     base = {**PROJECT, "pkg/a.py": text.format("abs", 1)}
     head = {**base, "pkg/a.py": text.format("int", 2)}
-    reasons = reached(surveyor.surveyed(base), surveyor.surveyed(head)).reasons[FIRST]
+    reasons = surveyor.reached(base, head).reasons[FIRST]
     assert reasons[0] == "runs pkg/a.py:run (changed)"
     assert any("which uses K" in reason for reason in reasons)
 
 
 def test_a_compiled_module_that_differs_reaches_all(surveyor):
     compiled = Path(importlib.import_module("_random").__file__)
-    surveys = []
+    projects = []
     for more_bytes in (b"", b"another build"):
         tree = surveyor.write(
             {**PROJECT, "pkg/a.py": "import pkg._random\n\ndef run():\n    return 1\n"}
         )
         copied = tree / "pkg" / compiled.name
         copied.write_bytes(compiled.read_bytes() + more_bytes)
-        surveys.append(surveyor.survey(tree))
-    reasons = reached(*surveys).reasons
+        projects.append(tree)
+    reasons = surveyor.compared(*projects).reasons
     assert {*reasons} == BOTH
     assert any(f"pkg/{compiled.name}" in reason for reason in reasons[SECOND])
 
@@ -907,6 +906,6 @@ def test_a_compiled_module_that_differs_reaches_all(surveyor):
 def test_cases_that_run_what_differs_are_reached(surveyor, name):
     change = CHANGES[name]
     base = {**PROJECT, **files(change.base)}
-    reach = reached(surveyor.surveyed(base), surveyor.surveyed({**base, **files(change.head)}))
+    reach = surveyor.reached(base, {**base, **files(change.head)})
     assert {*reach.reasons} == change.reached, reach.reasons
     assert {*reach.same} == BOTH - change.reached
