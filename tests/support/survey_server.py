@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
+import importlib
 import inspect
 import json
 import os
@@ -21,6 +23,7 @@ from typing import Any
 
 import pytest
 import pytest_benchmark.plugin  # noqa: F401
+from _pytest.config import default_plugins
 
 from mnistbench.gate.messages import SURVEY, Job
 from mnistbench.gate.sides import session, survey
@@ -39,6 +42,9 @@ _LARGEST = 1_000_000_000
 def main() -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     sys.dont_write_bytecode = True
+    for name in default_plugins:
+        importlib.import_module(f"_pytest.{name}")
+    gc.freeze()
     tasks = {"survey": survey_tree, "trace": trace_tree}
     for line in sys.stdin:
         task, output, tree, options = json.loads(line)

@@ -3,55 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-#: Two cases; each calls a function of a module of its own.
-TWO = """
-from pkg import a, b
-
-
-def test_first(benchmark):
-    benchmark(a.run)
-
-
-def test_second(benchmark):
-    benchmark(b.run)
-"""
-
-FIRST = "bench/test_x.py::test_first"
-SECOND = "bench/test_x.py::test_second"
-BOTH = {FIRST, SECOND}
-
-
-RUN = "def run():\n    return 1\n"
-
-#: Both sides of each change, if they have no other files.
-PROJECT = {
-    "pytest.ini": "[pytest]\npythonpath = .\n",
-    "pkg/__init__.py": "",
-    "pkg/a.py": RUN,
-    "pkg/b.py": RUN,
-    "bench/test_x.py": TWO,
-}
-
-
-@dataclass(frozen=True)
-class Change:
-    """The files of the base beside those of PROJECT, and those that differ in the head."""
-
-    base: str
-    head: str
-    reached: set[str]
-
-
-def files(text):
-    """Return the files of a text, each below ``## `` and its path."""
-    parts = (part.partition("\n") for part in text.split("## ")[1:])
-    return {path: content for path, _, content in parts}
-
+from changed_projects import BOTH, FIRST, PROJECT, SECOND, Change
 
 CHANGES = {
     "nothing": Change(
@@ -98,7 +53,7 @@ K = 2
 def run():
     return K
 """,
-        reached={SECOND},
+        reached=BOTH,
     ),
     "a global": Change(
         base="""
@@ -135,7 +90,7 @@ FAST = True
 ## pkg/c.py
 FAST = False
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a function of data that two tests pass": Change(
         base="""
@@ -183,7 +138,7 @@ def fast():
 def fast():
     return False
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a module that one side alone has": Change(
         base="""
@@ -200,7 +155,7 @@ def run():
         head="""
 ## pkg/fast.py
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "an attribute that another module sets": Change(
         base="""
@@ -218,7 +173,7 @@ a.LIMIT = 2
 def run():
     return 1
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "an item that another module sets": Change(
         base="""
@@ -242,7 +197,7 @@ pkg.a.T[1] = 2
 def run():
     return 1
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "what a function sets at an import": Change(
         base="""
@@ -272,7 +227,7 @@ patch()
 def run():
     return 1
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a global that a function makes at an import": Change(
         base="""
@@ -295,7 +250,7 @@ start()
 def run():
     bool(LIMIT)
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "what a method sets at an import": Change(
         base="""
@@ -325,7 +280,7 @@ class Settings:
         self.rate = 2
 settings = Settings()
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a class in a registry of classes": Change(
         base="""
@@ -353,7 +308,7 @@ def run():
 class Other(Plugin):
     pass
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "the order of registrations": Change(
         base="""
@@ -388,7 +343,7 @@ def two():
 def one():
     pass
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "the order of classes that a base registers": Change(
         base="""
@@ -425,7 +380,7 @@ class First(Plugin):
 def run():
     len(Plugin.known)
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "the order of a registration and a read": Change(
         base="""
@@ -469,7 +424,7 @@ class X:
     def make():
         return X()
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "what a star import brings": Change(
         base="""
@@ -490,7 +445,7 @@ LIMIT = 2
 __all__ = []
 LIMIT = 2
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "the order of star imports": Change(
         base="""
@@ -513,7 +468,7 @@ from pkg.c import *
 def run():
     bool(LIMIT)
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a table of a module that a case imports": Change(
         base="""
@@ -905,7 +860,6 @@ def test_a_compiled_module_that_differs_reaches_all(surveyor):
 @pytest.mark.parametrize("name", CHANGES)
 def test_cases_that_run_what_differs_are_reached(surveyor, name):
     change = CHANGES[name]
-    base = {**PROJECT, **files(change.base)}
-    reach = surveyor.reached(base, {**base, **files(change.head)})
+    reach = surveyor.reached(*change.sides)
     assert {*reach.reasons} == change.reached, reach.reasons
     assert {*reach.same} == BOTH - change.reached
