@@ -153,7 +153,9 @@ class Surveyor:
                 if case.failed:
                     raise SurveyError(f"{node_id}: {case.failed}")
         code = ComparedCode(sides, first.imports, first.followed, differing)
-        return Narrowing(first.listings, code, (), survey_both, lambda _: None).reach()
+        return Narrowing(
+            first.listings, code, (), survey_both, lambda _: None, lambda _: None
+        ).reach()
 
     def trace(self, tree: Path) -> dict[str, list[str]] | str:
         """Return what each case of a tree runs, or why one fails."""
@@ -175,7 +177,7 @@ class Surveyor:
 def _without_times(listing: Listing) -> Listing:
     """Return a listing without its quick look, which would select other cases by chance."""
     cases = {
-        node_id: replace(case, look_ns=0, blocks=0, seconds=0.0)
+        node_id: replace(case, look_ns=0, peak_bytes=0, seconds=0.0)
         for node_id, case in listing.cases.items()
     }
     return replace(listing, cases=cases, importing_s=0.0, loaded_bytes=0)

@@ -53,7 +53,7 @@ K = 2
 def run():
     return K
 """,
-        reached=BOTH,
+        reached={SECOND},
     ),
     "a global": Change(
         base="""
@@ -833,7 +833,6 @@ def used():
     return K
 
 K = {}
-X = used()
 """
     base = {**PROJECT, "pkg/a.py": text.format("abs", 1)}
     head = {**base, "pkg/a.py": text.format("int", 2)}
