@@ -1517,6 +1517,189 @@ def run():
         "18",
         reached={SECOND},
     ),
+    "a function below a profiler of the test": edited(
+        """
+## pkg/b.py
+import cProfile
+from pkg.c import work
+def run():
+    profile = cProfile.Profile()
+    profile.enable()
+    work()
+    profile.disable()
+## pkg/c.py
+def work():
+    return [1]
+""",
+        "[1]",
+        "(1,)",
+        reached={SECOND},
+    ),
+    "a function in a pool of threads of an import": edited(
+        """
+## pkg/b.py
+from concurrent.futures import ThreadPoolExecutor
+from pkg.c import work
+POOL = ThreadPoolExecutor(1)
+POOL.submit(len, ()).result()
+def run():
+    POOL.submit(work).result()
+## pkg/c.py
+def work():
+    return [1]
+""",
+        "[1]",
+        "(1,)",
+        reached={SECOND},
+    ),
+    "a function in a fork": edited(
+        """
+## pkg/b.py
+import os
+from pkg.c import work
+def run():
+    pid = os.fork()
+    if not pid:
+        work()
+        os._exit(0)
+    os.waitpid(pid, 0)
+## pkg/c.py
+def work():
+    return [1]
+""",
+        "[1]",
+        "(1,)",
+        reached={SECOND},
+    ),
+    "a function in another interpreter": edited(
+        """
+## pkg/b.py
+import _xxsubinterpreters as s
+def run():
+    i = s.create()
+    s.run_string(i, "import sys; sys.path.insert(0, '.'); import pkg.c; pkg.c.work()")
+    s.destroy(i)
+## pkg/c.py
+def work():
+    return 1
+""",
+        "return 1",
+        "return 2 - 1",
+        reached={SECOND},
+    ),
+    "a file that the import has opened": edited(
+        """
+## pkg/b.py
+import os
+FD = os.open("t.txt", os.O_RDONLY)
+def run():
+    os.lseek(FD, 0, 0)
+    len(os.read(FD, 10))
+## t.txt
+17
+""",
+        "17",
+        "18",
+        reached=BOTH,
+    ),
+    "a file by a descriptor of its folder": edited(
+        """
+## pkg/b.py
+import os
+def run():
+    d = os.open("pkg", os.O_RDONLY)
+    f = os.open("t.txt", os.O_RDONLY, dir_fd=d)
+    os.read(f, 10)
+    os.close(f)
+    os.close(d)
+## pkg/t.txt
+17
+""",
+        "17",
+        "18",
+        reached={SECOND},
+    ),
+    "names in a folder, by its descriptor": Change(
+        """
+## pkg/b.py
+import os
+def run():
+    d = os.open("pkg/rules", os.O_RDONLY)
+    for e in os.scandir(d):
+        bool(e)
+    os.close(d)
+## pkg/rules/x
+1
+""",
+        """
+## pkg/rules/y
+1
+""",
+        reached={SECOND},
+    ),
+    "names in folders": Change(
+        """
+## pkg/b.py
+import os
+def run():
+    for e in os.walk("pkg"):
+        bool(e)
+## pkg/rules/x.rule
+1
+""",
+        """
+## pkg/rules/y.rule
+1
+""",
+        reached={SECOND},
+    ),
+    "a resource": edited(
+        """
+## pkg/b.py
+import importlib.resources
+def run():
+    len(importlib.resources.files("pkg").joinpath("t.txt").read_text())
+## pkg/t.txt
+17
+""",
+        "17",
+        "18",
+        reached={SECOND},
+    ),
+    "a version that the import reads": edited(
+        """
+## pkg/b.py
+import tomllib
+with open("pyproject.toml", "rb") as f:
+    X = tomllib.load(f)
+def run():
+    len(X)
+## pyproject.toml
+[project]
+version = "17"
+""",
+        "17",
+        "18",
+        reached=BOTH,
+    ),
+    "a configuration that a library in C reads": edited(
+        """
+## pkg/b.py
+import subprocess
+import ctypes
+LIBC = ctypes.CDLL(None)
+LIBC.fopen.restype = ctypes.c_void_p
+LIBC.fclose.argtypes = [ctypes.c_void_p]
+def run():
+    LIBC.fclose(LIBC.fopen(b"pyproject.toml", b"r"))
+## pyproject.toml
+[project]
+version = "17"
+""",
+        "17",
+        "18",
+        reached={SECOND},
+    ),
 }
 
 #: Their surveys import torch.
