@@ -1,13 +1,15 @@
 """A process that surveys trees and traces their cases, each in a fork of its own.
 
-Reads ``TASK OUTPUT TREE`` as JSON lists from its input and writes a line after each; imports what
-the forks need once.
+Reads ``TASK OUTPUT TREE OPTIONS`` as JSON lists from its input and writes a line after each;
+imports what the forks need once. Options are fields of the job of a survey.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
+import gc
+import importlib
 import inspect
 import json
 import os
@@ -21,6 +23,7 @@ from typing import Any
 
 import pytest
 import pytest_benchmark.plugin  # noqa: F401
+from _pytest.config import default_plugins
 
 from mnistbench.gate.messages import SURVEY, Job
 from mnistbench.gate.sides import session, survey
@@ -39,16 +42,19 @@ _LARGEST = 1_000_000_000
 def main() -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     sys.dont_write_bytecode = True
+    for name in default_plugins:
+        importlib.import_module(f"_pytest.{name}")
+    gc.freeze()
     tasks = {"survey": survey_tree, "trace": trace_tree}
     for line in sys.stdin:
-        task, output, tree = json.loads(line)
+        task, output, tree, options = json.loads(line)
         child = os.fork()
         if not child:
             try:
                 log = os.open(f"{output}/log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
                 os.dup2(log, 1)
                 os.dup2(log, 2)
-                tasks[task](Path(output), Path(tree))
+                tasks[task](Path(output), Path(tree), **options)
             except BaseException:  # noqa: BLE001
                 traceback.print_exc()
             finally:
@@ -63,7 +69,7 @@ def main() -> None:
 # ---- The survey, as the gate runs it -------------------------------------------------------------
 
 
-def survey_tree(output: Path, tree: Path) -> None:
+def survey_tree(output: Path, tree: Path, **options: Any) -> None:
     """Write what the survey of a tree says."""
     said: dict[str, Any] = {}
     job = Job(
@@ -77,6 +83,7 @@ def survey_tree(output: Path, tree: Path) -> None:
         phases=[],
         threads=0,
         seed=1,
+        **options,
     )
     # They read the metadata of all installed packages, which are the same on both sides.
     session._plugins = lambda _: list(PLUGINS)

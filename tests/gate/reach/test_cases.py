@@ -3,56 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from surveyed import reached
-
-#: Two cases; each calls a function of a module of its own.
-TWO = """
-from pkg import a, b
-
-
-def test_first(benchmark):
-    benchmark(a.run)
-
-
-def test_second(benchmark):
-    benchmark(b.run)
-"""
-
-FIRST = "bench/test_x.py::test_first"
-SECOND = "bench/test_x.py::test_second"
-BOTH = {FIRST, SECOND}
-
-
-RUN = "def run():\n    return 1\n"
-
-#: Both sides of each change, if they have no other files.
-PROJECT = {
-    "pytest.ini": "[pytest]\npythonpath = .\n",
-    "pkg/__init__.py": "",
-    "pkg/a.py": RUN,
-    "pkg/b.py": RUN,
-    "bench/test_x.py": TWO,
-}
-
-
-@dataclass(frozen=True)
-class Change:
-    """The files of the base beside those of PROJECT, and those that differ in the head."""
-
-    base: str
-    head: str
-    reached: set[str]
-
-
-def files(text):
-    """Return the files of a text, each below ``## `` and its path."""
-    parts = (part.partition("\n") for part in text.split("## ")[1:])
-    return {path: content for path, _, content in parts}
-
+from changed_projects import BOTH, FIRST, PROJECT, SECOND, Change
 
 CHANGES = {
     "nothing": Change(
@@ -136,7 +90,7 @@ FAST = True
 ## pkg/c.py
 FAST = False
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a function of data that two tests pass": Change(
         base="""
@@ -184,7 +138,7 @@ def fast():
 def fast():
     return False
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a module that one side alone has": Change(
         base="""
@@ -201,7 +155,7 @@ def run():
         head="""
 ## pkg/fast.py
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "an attribute that another module sets": Change(
         base="""
@@ -219,7 +173,7 @@ a.LIMIT = 2
 def run():
     return 1
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "an item that another module sets": Change(
         base="""
@@ -243,7 +197,7 @@ pkg.a.T[1] = 2
 def run():
     return 1
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "what a function sets at an import": Change(
         base="""
@@ -273,7 +227,7 @@ patch()
 def run():
     return 1
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a global that a function makes at an import": Change(
         base="""
@@ -296,7 +250,7 @@ start()
 def run():
     bool(LIMIT)
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "what a method sets at an import": Change(
         base="""
@@ -326,7 +280,7 @@ class Settings:
         self.rate = 2
 settings = Settings()
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a class in a registry of classes": Change(
         base="""
@@ -354,7 +308,7 @@ def run():
 class Other(Plugin):
     pass
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "the order of registrations": Change(
         base="""
@@ -389,7 +343,7 @@ def two():
 def one():
     pass
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "the order of classes that a base registers": Change(
         base="""
@@ -426,7 +380,7 @@ class First(Plugin):
 def run():
     len(Plugin.known)
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "the order of a registration and a read": Change(
         base="""
@@ -470,7 +424,7 @@ class X:
     def make():
         return X()
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "what a star import brings": Change(
         base="""
@@ -491,7 +445,7 @@ LIMIT = 2
 __all__ = []
 LIMIT = 2
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "the order of star imports": Change(
         base="""
@@ -514,7 +468,7 @@ from pkg.c import *
 def run():
     bool(LIMIT)
 """,
-        reached={FIRST},
+        reached=BOTH,
     ),
     "a table of a module that a case imports": Change(
         base="""
@@ -879,26 +833,25 @@ def used():
     return K
 
 K = {}
-X = used()
 """
     base = {**PROJECT, "pkg/a.py": text.format("abs", 1)}
     head = {**base, "pkg/a.py": text.format("int", 2)}
-    reasons = reached(surveyor.surveyed(base), surveyor.surveyed(head)).reasons[FIRST]
+    reasons = surveyor.reached(base, head).reasons[FIRST]
     assert reasons[0] == "runs pkg/a.py:run (changed)"
     assert any("which uses K" in reason for reason in reasons)
 
 
 def test_a_compiled_module_that_differs_reaches_all(surveyor):
     compiled = Path(importlib.import_module("_random").__file__)
-    surveys = []
+    projects = []
     for more_bytes in (b"", b"another build"):
         tree = surveyor.write(
             {**PROJECT, "pkg/a.py": "import pkg._random\n\ndef run():\n    return 1\n"}
         )
         copied = tree / "pkg" / compiled.name
         copied.write_bytes(compiled.read_bytes() + more_bytes)
-        surveys.append(surveyor.survey(tree))
-    reasons = reached(*surveys).reasons
+        projects.append(tree)
+    reasons = surveyor.compared(*projects).reasons
     assert {*reasons} == BOTH
     assert any(f"pkg/{compiled.name}" in reason for reason in reasons[SECOND])
 
@@ -906,7 +859,6 @@ def test_a_compiled_module_that_differs_reaches_all(surveyor):
 @pytest.mark.parametrize("name", CHANGES)
 def test_cases_that_run_what_differs_are_reached(surveyor, name):
     change = CHANGES[name]
-    base = {**PROJECT, **files(change.base)}
-    reach = reached(surveyor.surveyed(base), surveyor.surveyed({**base, **files(change.head)}))
+    reach = surveyor.reached(*change.sides)
     assert {*reach.reasons} == change.reached, reach.reasons
     assert {*reach.same} == BOTH - change.reached

@@ -1,0 +1,115 @@
+"""The quick look: which times and sizes of the same code are another matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gate_builders as build
+import pytest
+from gate_builders import CASE
+
+from mnistbench.gate.listing import Listings
+from mnistbench.gate.reach.look import (
+    is_confirmed,
+    is_process_confirmed,
+    look,
+    look_ratio,
+    process_look,
+)
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, RESIDENT
+
+MIB = 2**20
+
+
+def sides(**facts):
+    """Two sides with a case; a fact has the values of base and head."""
+    return build.listings({CASE: "one"}, **{name: {CASE: pair} for name, pair in facts.items()})
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "ratio"), [((1000, 1500), 1.5), ((1000, 0), 0.0), ((0, 1000), 0.0)]
+)
+def test_the_ratio_is_that_of_the_head(times_ns, ratio):
+    assert look_ratio(sides(look_ns=times_ns), CASE) == ratio
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "is_seen"),
+    [
+        ((1000, 1400), True),
+        ((1400, 1000), True),
+        ((1000, 1250), False),
+        ((100, 145), False),  # 45 ns are no difference
+        ((100, 200), True),
+        ((1000, 1000), False),
+    ],
+)
+def test_a_time_differs_by_a_factor_and_an_amount(times_ns, is_seen):
+    assert bool(look(sides(look_ns=times_ns), CASE)) is is_seen
+
+
+def test_the_look_says_how_much():
+    assert look(sides(look_ns=(1000, 2000)), CASE) == (
+        "runs the same code, but took 2 times as long in a quick look"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_seen"),
+    [((MIB, 40 * MIB), True), ((40 * MIB, 0), True), ((0, 2 * MIB), False), ((0, 0), False)],
+)
+def test_memory_differs_by_a_factor_and_an_amount(sizes, is_seen):
+    assert ("of memory" in look(sides(peak_bytes=sizes), CASE)) is is_seen
+
+
+def processes(base, head):
+    both = sides()
+    return Listings(replace(both.base, **base), replace(both.head, **head))
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "what"),
+    [
+        ({"importing_s": 1.0}, {"importing_s": 1.5}, "the import"),
+        ({"importing_s": 1.0}, {"importing_s": 1.2}, ""),
+        ({"importing_s": 0.001}, {"importing_s": 0.009}, ""),
+        ({"loaded_bytes": 100 * MIB}, {"loaded_bytes": 120 * MIB}, "the process"),
+        ({"loaded_bytes": 100 * MIB}, {"loaded_bytes": 110 * MIB}, ""),
+        ({}, {}, ""),
+    ],
+)
+def test_processes_differ_before_their_first_case(base, head, what):
+    said = process_look(processes(base, head))
+    assert said.startswith(f"stands for {what}, ") if what else not said
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "ratio", "is_seen"),
+    [
+        ((1000, 2000), 1.5, True),
+        ((2000, 1000), 0.5, True),
+        ((2000, 1000), 1.5, False),  # the other way round
+        ((1000, 1100), 1.5, False),
+    ],
+)
+def test_a_launch_confirms_a_time(times_ns, ratio, is_seen):
+    launch = build.launch(build.build(*map(build.side, times_ns)))
+    assert is_confirmed(launch, CASE, ratio) is is_seen
+
+
+def test_a_case_that_a_launch_does_not_measure_is_confirmed():
+    assert is_confirmed(build.launch(), "another", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "costs", "is_seen"),
+    [
+        (IMPORT, (10**9, 2 * 10**9), True),
+        (IMPORT, (10**9, 10**9), False),
+        (RESIDENT, (100 * MIB, 140 * MIB), True),
+        (RESIDENT, (100 * MIB, 105 * MIB), False),
+    ],
+)
+def test_a_launch_confirms_a_process(name, costs, is_seen):
+    once = {side: {name: {ALL_CASES: cost}} for side, cost in zip((BASE, HEAD), costs, strict=True)}
+    assert is_process_confirmed(build.launch(once=once)) is is_seen
