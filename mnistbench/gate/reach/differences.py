@@ -286,16 +286,46 @@ class _Comparison:
         for name, how in changed_functions(base, head).items():
             self.result.functions[path, name] = how
             self._add_readers(_READERS_OF_CODE, f"{path}:{name} {how}")
-        for what, readers in _READERS.items():
-            of_base, of_head = (source.described(what) for source in (base, head))
-            for name in of_base.keys() & of_head.keys():
-                if of_base[name] != of_head[name]:
-                    self._add_readers(readers, f"{path}:{name} has another {what}")
-        if _order(base, head) != _order(head, base):
-            self._add_readers(_READERS_OF_ORDER, f"{path} has another order")
+        for what in _READERS:
+            self._compare_descriptions(path, base, head, what)
+        self._compare_places(path, base, head)
         self._compare_module(path)
         for side, statement, how in changed_statements(base, head):
             self._differs(side, path, statement, f"{path}:{statement.line} {how}", how)
+
+    def _compare_descriptions(self, path: str, base: Source, head: Source, what: str) -> None:
+        """Add the readers of docstrings or annotations that differ.
+
+        Annotations are also read by packages that get the function.
+        """
+        of_base, of_head = (source.described(what) for source in (base, head))
+        for name in sorted(of_base.keys() & of_head.keys()):
+            if of_base[name] == of_head[name]:
+                continue
+            why = f"{path}:{name} has another {what}"
+            self._add_readers(_READERS[what], why)
+            *classes, function = name.split(".")
+            if what == "annotation" and "<locals>" not in classes:
+                for handed_on in (function, *(classes if function == "__init__" else ())):
+                    self.result.definitions.add(handed_on, path, why)
+
+    def _compare_places(self, path: str, base: Source, head: Source) -> None:
+        """Compare the order of what a file and each class of it define."""
+        orders = [_order(base, head), _order(head, base)]
+        if orders[0] == orders[1]:
+            return
+        self._add_readers(_READERS_OF_ORDER, f"{path} has another order")
+        for scope in dict.fromkeys(scope for scope, _ in orders[0]):
+            of_scope = [[name for own, name in order if own == scope] for order in orders]
+            if of_scope[0] == of_scope[1]:
+                continue
+            why = f"{path}:{scope} has another order" if scope else f"{path} has another order"
+            if scope:  # decorators, metaclasses and packages may read it
+                self._add_names(scope.split("."), path, why)
+                if not all(side.are_plain(path, [scope]) for side in self._sides.values()):
+                    self._everywhere(why)
+            elif "*" in of_scope[0]:
+                self._everywhere(f"{why}, and imports all names of another file")
 
     def _compare_module(self, path: str) -> None:
         """Add the name of a module that one side alone has executed: it may hide another one."""
@@ -352,6 +382,8 @@ class _Comparison:
         """Add the statements of a file in which a name occurs that differs."""
         source = side.source(path)
         for statement in source.statements if source else ():
+            if statement.names == (_ALL,):
+                continue  # its texts stay the same
             if statement.kind is Kind.IMPORT:
                 self._follow_import(side, path, statement)
             elif used := self.result.of_part(statement, path, side):
@@ -394,15 +426,9 @@ class _Comparison:
                 self._add_names(statement.scope.split("."), path, why)
 
     def _has_effects(self, side: SideCode, path: str, statement: Statement) -> bool:
-        """Whether a statement has another effect than to bind its names."""
-        if statement.kind is Kind.ACTION or side.has_run_code_at(path, statement):
-            return True
-        classes = [*_classes_around(statement.scope)]
-        if statement.kind is Kind.CLASS:
-            classes.append(statement.defines)
-        if not side.are_plain(path, classes):
-            return True  # the metaclass or a base class may read it
-        return bool(statement.scope) and any(map(_is_special, statement.names))
+        """Whether a statement that differs has another effect than to bind its names."""
+        is_read_by_python = bool(statement.scope) and any(map(_is_special, statement.names))
+        return is_read_by_python or side.has_effects(path, statement)
 
     def _acts(self, path: str, statement: Statement, why: str) -> None:
         """Add a statement with an effect that is not known."""
@@ -418,13 +444,6 @@ class _Comparison:
 
     def _everywhere(self, why: str) -> None:
         self.result.everywhere.setdefault(why)
-
-
-def _classes_around(scope: str) -> Iterator[str]:
-    """Yield the qualified names of a class and of those around it: ``A.B`` and ``A``."""
-    while scope:
-        yield scope
-        scope = scope.rpartition(".")[0]
 
 
 def _is_special(name: str) -> bool:

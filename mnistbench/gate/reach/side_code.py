@@ -115,11 +115,21 @@ class SideCode:
         plain = self.followed.plain_classes.get(path, ())
         return all(name in plain for name in classes)
 
+    def has_effects(self, path: str, statement: Statement) -> bool:
+        """Whether a statement may have another effect than to bind its names."""
+        if statement.kind is Kind.ACTION or self.has_run_code_at(path, statement):
+            return True
+        classes = [*classes_around(statement.scope)]
+        if statement.kind is Kind.CLASS:
+            classes.append(statement.defines)
+        # Else the metaclass or a base class may read it.
+        return not self.are_plain(path, classes)
+
     def acts(self, path: str) -> bool:
         """Whether the import of a file may have an effect on other files."""
         source = self.source(path)
         return source is None or any(
-            statement.kind is Kind.ACTION for statement in source.statements
+            self.has_effects(path, statement) for statement in source.statements
         )
 
     @functools.cached_property
@@ -134,3 +144,10 @@ class SideCode:
     def is_from_outside(self, module: str) -> bool:
         """Whether a module, as an import names it, is not one of the tree."""
         return module.partition(".")[0] in self.followed.outside_packages
+
+
+def classes_around(scope: str) -> Iterator[str]:
+    """Yield the qualified names of a class and of those around it: ``A.B`` and ``A``."""
+    while scope:
+        yield scope
+        scope = scope.rpartition(".")[0]

@@ -14,6 +14,7 @@ import enum
 import functools
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -235,6 +236,8 @@ class Statement(Part):
     imported: str = ""  # the module, with leading dots
     takes: str = ""  # which name of it
     actions_before: int = 0  # statements of this kind that run before it
+    # Of the names that the file binds more than once: how often it has bound them before.
+    bound_before: tuple[tuple[str, int], ...] = ()
 
     @functools.cached_property
     def content(self) -> str:
@@ -246,13 +249,16 @@ class Statement(Part):
         return isinstance(self.node, ast.ClassDef)
 
     @property
-    def key(self) -> tuple[str, int]:
-        """Content, and the actions before it if its effect depends on them: if it uses a name."""
-        uses_names = self.kind is Kind.IMPORT or any(
-            isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
+    def key(self) -> tuple[object, ...]:
+        """Content, and what before it its effect depends on, if it uses names."""
+        loaded = {
+            inner.id
             for inner in ast.walk(self.node)
-        )
-        return self.content, self.actions_before if uses_names else 0
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
+        }
+        uses_names = bool(loaded) or self.kind is Kind.IMPORT
+        versions = [pair for pair in self.bound_before if pair[0] in loaded]
+        return self.content, self.actions_before if uses_names else 0, *versions
 
     @functools.cached_property
     def words(self) -> Words:
@@ -269,6 +275,7 @@ class Source:
     statements: tuple[Statement, ...] = ()
     # What has a docstring or annotations, with its qualified name.
     descriptions: tuple[tuple[str, _Described], ...] = ()
+    postpones_annotations: bool = False  # by ``from __future__ import annotations``
 
     def described(self, what: str) -> dict[str, list[str]]:
         """Return the docstrings, or the annotations of functions, by qualified names."""
@@ -279,7 +286,9 @@ class Source:
                 own.append(ast.get_docstring(node, clean=False) or "")
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 annotations = [argument.annotation for argument in _parameters(node.args)]
-                own += map(_dump, [*annotations, node.returns])
+                annotations = [*annotations, node.returns]
+                own += map(_dump, annotations)
+                own.append(f"{self.postpones_annotations and any(annotations)}")
         return texts
 
     def function(self, name: str, line: int) -> Function | None:
@@ -321,7 +330,24 @@ def read(text: str | bytes) -> Source:
     reader = _Divider(_imported_names(tree))
     reader.described.append((MODULE, tree))
     reader.block(tree.body, "", "")
-    return Source(tuple(reader.functions), tuple(reader.statements), tuple(reader.described))
+    statements = tuple(_with_versions(reader.statements))
+    return Source(
+        tuple(reader.functions), statements, tuple(reader.described), reader.postpones_annotations
+    )
+
+
+def _with_versions(statements: Sequence[Statement]) -> Iterator[Statement]:
+    """Add to statements how often names that are bound repeatedly were bound before them.
+
+    A star import may bind any name.
+    """
+    bound = Counter(name for statement in statements for name in statement.names)
+    repeated = {name for name, count in bound.items() if count > 1 or "*" in bound}
+    before = Counter[str]()
+    for statement in statements:
+        pairs = tuple((name, before[name] + before["*"]) for name in sorted(repeated))
+        before.update(statement.names)
+        yield replace(statement, bound_before=pairs) if pairs else statement
 
 
 def _imported_names(tree: ast.Module) -> dict[str, str]:
@@ -349,6 +375,7 @@ class _Divider:
     def __init__(self, imported: Mapping[str, str]) -> None:
         self._imported = imported
         self._actions = 0  # before this statement
+        self.postpones_annotations = "__future__.annotations" in imported.values()
         self.functions: list[Function] = []
         self.statements: list[Statement] = []
         self.described: list[tuple[str, _Described]] = []
@@ -428,7 +455,9 @@ class _Divider:
             head.returns = None
             head.args = _without_annotations(node.args)
         kind = Kind.ACTION if has_effects else Kind.FUNCTION
-        self._add(head, kind, scope, conditions, place=node, defines=name)
+        is_postponed = self.postpones_annotations and not is_transparent
+        own_conditions = f"{conditions};postponed" if is_postponed else conditions
+        self._add(head, kind, scope, own_conditions, place=node, defines=name)
         self._function(node, name)
 
     def _add(
@@ -442,6 +471,8 @@ class _Divider:
         defines: str = "",
     ) -> None:
         place = place or node
+        if self.postpones_annotations and scope and isinstance(node, ast.AnnAssign):
+            conditions = f"{conditions};postponed"
         last_line = getattr(place, "end_lineno", None) or _first_line(place)
         if isinstance(place, ast.ClassDef):  # its body is statements of their own
             last_line = max(place.lineno, place.body[0].lineno - 1)
