@@ -311,6 +311,12 @@ class _Comparison:
 
     def _compare_places(self, path: str, base: Source, head: Source) -> None:
         """Compare the order of what a file and each class of it define."""
+        acting = [
+            [one.content for one in source.statements if side.has_effects(path, one)]
+            for source, side in ((base, self._sides[BASE]), (head, self._sides[HEAD]))
+        ]
+        if _common_order(*acting) != _common_order(*reversed(acting)):
+            self._everywhere(f"{path} has effects in another order")
         orders = [_order(base, head), _order(head, base)]
         if orders[0] == orders[1]:
             return

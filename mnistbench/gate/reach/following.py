@@ -282,15 +282,18 @@ class Follower:
     def pytest_load_initial_conftests(
         self, early_config: pytest.Config
     ) -> Generator[None, Any, Any]:
-        """Note what pytest and its plug-ins have imported, and follow calls from here on."""
+        """Note what pytest and its plug-ins have imported, and follow hooks from here on."""
         self.plugins = frozenset(sys.modules)
+        early_config.add_cleanup(self._stop)
+        self._calls.follow_hooks(early_config.pluginmanager)
+        return (yield)
+
+    def begin(self) -> None:
+        """Follow from here on; plug-ins of the tree are imported before any hook is called."""
         self._watched.drain()
         self._is_started = True
         self._calls.start()
         self._fetching.start()
-        early_config.add_cleanup(self._stop)
-        self._calls.follow_hooks(early_config.pluginmanager)
-        return (yield)
 
     def _stop(self) -> None:
         self._note_rest()

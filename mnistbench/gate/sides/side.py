@@ -70,6 +70,7 @@ class Side:
     once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     # The cost that is counted now, its case, and the CPU time before.
     _counted: tuple[str, str, int] | None = None
+    _counting: set[Any] = field(default_factory=set)  # types of loaders that count imports
     _earlier: frozenset[str] = frozenset()  # modules that were imported before the tree was entered
 
     def __post_init__(self) -> None:
@@ -176,7 +177,9 @@ class Side:
         finder_types: list[Any] = [
             type(finder) for finder in sys.meta_path if isinstance(finder, Loader)
         ]
-        for loader_type in (*finder_types, SourceFileLoader, ExtensionFileLoader):
+        loader_types = {*finder_types, SourceFileLoader, ExtensionFileLoader} - self._counting
+        self._counting |= loader_types
+        for loader_type in loader_types:
 
             def execute(
                 loader: Any,

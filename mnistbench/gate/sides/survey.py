@@ -86,6 +86,8 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         own = {*json.loads(lines.readline())}
         return [node_id for node_id in kept if node_id in own]
 
+    side.count_imports()
+    follower.begin()
     try:
         run_tests(side, arguments, selected, surveyed.take)
     except SideError as error:
