@@ -177,6 +177,9 @@ class Side:
         finder_types: list[Any] = [
             type(finder) for finder in sys.meta_path if isinstance(finder, Loader)
         ]
+        # That of pytest, which loads plug-ins of the tree before it calls a hook.
+        rewriting = importlib.import_module("_pytest.assertion.rewrite")
+        finder_types += filter(None, [getattr(rewriting, "AssertionRewritingHook", None)])
         loader_types = {*finder_types, SourceFileLoader, ExtensionFileLoader} - self._counting
         self._counting |= loader_types
         for loader_type in loader_types:
