@@ -27,11 +27,14 @@ _LIBRARY = (
     "contextlib",
     "copy",
     "dataclasses",
+    "decimal",
     "enum",
     "functools",
+    "gc",
     "importlib",
     "json",
     "operator",
+    "os",
     "pathlib",
     "pkgutil",
     "sys",
@@ -873,6 +876,246 @@ NAME_settings.update(rate=A)
 def NAME(x):
     return CALL(x) + NAME_settings.rate
 """,
+    "registry by classmethod": """
+class NAMERegistry:
+    known = []
+
+    @classmethod
+    def register(cls, *values):
+        cls.known.extend(values)
+
+NAMERegistry.register(A, B)
+
+def NAME(x):
+    return CALL(x) + sum(NAMERegistry.known)
+""",
+    "registry by operator": """
+class NAMEStep:
+    def __init__(self):
+        self.after = []
+
+    def __rshift__(self, other):
+        self.after.append(other)
+        return other
+
+NAME_first = NAMEStep()
+NAME_first >> A
+NAME_last = NAME_first >> B
+
+def NAME(x):
+    return CALL(x) + NAME_first.after[0] + len(NAME_first.after)
+""",
+    "registry by condition": """
+NAME_VALUES = []
+
+def NAME_add(*values):
+    NAME_VALUES.extend(values)
+    return True
+
+if not NAME_add(A, B):
+    raise RuntimeError
+
+def NAME(x):
+    return CALL(x) + sum(NAME_VALUES)
+""",
+    "registry of a closure": """
+def NAME_make():
+    values = []
+
+    def register(*more):
+        values.extend(more)
+
+    return register, values
+
+NAME_register, NAME_VALUES = NAME_make()
+NAME_register(A, B)
+
+def NAME(x):
+    return CALL(x) + sum(NAME_VALUES)
+""",
+    "registry behind a function": """
+_NAME_values = []
+
+def NAME_values():
+    return _NAME_values
+
+NAME_table = NAME_values()
+NAME_table.append(A)
+
+def NAME(x):
+    return CALL(x) + sum(NAME_values())
+""",
+    "patch of a module": """
+NAME_K = A
+
+def NAME_patch():
+    sys.modules[__name__].NAME_K = B
+
+NAME_patch()
+
+def NAME(x):
+    return CALL(x) + NAME_K
+""",
+    "attribute of a function": """
+def NAME_inner(x, y=A):
+    return CALL(x) + y
+
+NAME_inner.__defaults__ = (B,)
+
+def NAME(x):
+    return NAME_inner(x)
+""",
+    "context of decimal": """
+NAME_context = decimal.getcontext()
+NAME_context.prec = A + 20
+
+def NAME(x):
+    return CALL(x) + len(str(decimal.Decimal(1) / 3))
+""",
+    "garbage collector": """
+def NAME_configure():
+    gc.set_threshold(700 + A)
+
+NAME_configure()
+
+def NAME(x):
+    return CALL(x) + B
+""",
+    "environment": """
+os.environ["NAME"] = str(A)
+
+def NAME(x):
+    return CALL(x) + int(os.environ["NAME"])
+""",
+    "pool": """
+NAME_POOL = []
+
+def NAME_make():
+    return [CALL(A)]
+
+def NAME(x):
+    taken = NAME_POOL.pop() if NAME_POOL else NAME_make()
+    NAME_POOL.append(taken)
+    return taken[0] + x
+""",
+    "memo in a closure": """
+def NAME_remember(function):
+    store = {}
+
+    def wrapper(*args):
+        if args not in store:
+            store[args] = function(*args)
+        return store[args]
+
+    return wrapper
+
+@NAME_remember
+def NAME_value(n):
+    return CALL(n) + A
+
+def NAME(x):
+    return NAME_value(B) + x
+""",
+    "table with __missing__": """
+class NAMECache(dict):
+    def __missing__(self, key):
+        self[key] = value = CALL(key) + A
+        return value
+
+NAME_T = NAMECache()
+
+def NAME(x):
+    return NAME_T[B] + x
+""",
+    "table with a default factory": """
+def NAME_make():
+    return CALL(A)
+
+NAME_T = collections.defaultdict(NAME_make)
+
+def NAME(x):
+    return NAME_T[B] + x
+""",
+    "setdefault": """
+NAME_T = {}
+
+def NAME_make():
+    return [CALL(A)]
+
+def NAME(x):
+    return (NAME_T.get(B) or NAME_T.setdefault(B, NAME_make()))[0] + x
+""",
+    "lazy names of a module": """
+_NAME_LAZY = {"NAME_late": A}
+
+def NAME_load(name):
+    globals()[name] = _NAME_LAZY[name]
+
+def NAME(x):
+    if "NAME_late" not in globals():
+        NAME_load("NAME_late")
+    return CALL(x) + NAME_late
+""",
+    "cached code that exec makes": """
+@functools.cache
+def NAME_compiled():
+    names = {}
+    exec("def made(x):\\n    return x + A", names)
+    return names["made"]
+
+def NAME(x):
+    return NAME_compiled()(CALL(x))
+""",
+    "exec at import": """
+exec("NAME_K = A", globals())
+
+def NAME(x):
+    return CALL(x) + NAME_K
+""",
+    "cached loader": """
+@functools.cache
+def NAME_data():
+    return json.loads(pathlib.Path(__file__).with_name("data.json").read_text())
+
+def NAME(x):
+    return CALL(x) + NAME_data()["number"]
+""",
+    "loader into a global": """
+_NAME_data = None
+
+def NAME(x):
+    global _NAME_data
+    if _NAME_data is None:
+        with open(pathlib.Path(__file__).with_name("data.json")) as stream:
+            _NAME_data = json.load(stream)
+    return CALL(x) + _NAME_data["number"] + A
+""",
+    "virtual subclass": """
+class NAMEBase(abc.ABC):
+    rate = A
+
+class NAMEOther:
+    rate = B
+
+NAMEBase.register(NAMEOther)
+
+def NAME(x):
+    return CALL(x) + isinstance(NAMEOther(), NAMEBase)
+""",
+    "class decorator": """
+NAME_KNOWN = []
+
+def NAME_keep(cls):
+    NAME_KNOWN.append(cls)
+    return cls
+
+@NAME_keep
+class NAMEKept:
+    rate = A
+
+def NAME(x):
+    return CALL(x) + sum(cls.rate for cls in NAME_KNOWN)
+""",
 }
 
 _TESTS_HEADER = """
@@ -1306,6 +1549,9 @@ def _add_effect(random: Random, tree: ast.Module) -> bool:
             f"from pkg.{module} import *\n",
             "import builtins\nbuiltins.abs = lambda x: 9\n",
             "import json\njson.load = lambda stream: {'number': 1}\n",
+            f"import gc\ngc.set_threshold({600 + number})\n",
+            f"import decimal\ndecimal.getcontext().prec = {50 + number}\n",
+            f"import os\nos.environ['f{number}'] = '5'\n",
             f"from pkg import {module} as patched\n{_CLEARING}",
         ]
     )

@@ -6,6 +6,7 @@ imports what the forks need once. Options are fields of the job of a survey.
 
 from __future__ import annotations
 
+import decimal
 import dis
 import functools
 import gc
@@ -119,6 +120,7 @@ class Tracer:
         if not child:
             reports: list[pytest.TestReport] = []
             try:
+                self._log(process_state())
                 threading.settrace(self._trace)
                 sys.settrace(self._trace)
                 reports = run_protocol(item)
@@ -166,6 +168,12 @@ class Tracer:
     def _log(self, text: str) -> None:
         log = self._logs.setdefault(threading.current_thread(), [])
         log.append(text.replace(self._prefix, ""))
+
+
+def process_state() -> str:
+    """Return what the code of a project may set in a process."""
+    own = sorted((name, value) for name, value in os.environ.items() if re.fullmatch(r"f\d", name))
+    return repr((gc.get_threshold(), decimal.getcontext().prec, own))
 
 
 def run_protocol(item: pytest.Item) -> list[pytest.TestReport]:
