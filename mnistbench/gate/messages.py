@@ -144,6 +144,8 @@ class Followed:
     fetched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Node id or OUTSIDE -> why not all of its code could be followed.
     unfollowed: Mapping[str, str] = field(default_factory=dict)
+    # Files with configuration that installed packages have read outside of tests.
+    read_by_plugins: tuple[str, ...] = ()
     written: tuple[str, ...] = ()  # files outside of the tree that were opened to be written
     # Whether the differing files were watched, so that a file that nobody opens is known.
     sees_all_files: bool = True

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import configparser
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import PurePosixPath
 
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import OUTSIDE, RunCode
 from mnistbench.gate.reach.compared import ComparedCode
+from mnistbench.gate.reach.configuration import differing_configuration, is_configuration
 from mnistbench.gate.reach.differences import (
     GONE,
     changed_functions,
@@ -19,15 +17,10 @@ from mnistbench.gate.reach.differences import (
 )
 from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.reach.source import MODULE, Kind
-from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
 
 #: Most reasons of a case that are kept.
 _MAX_REASONS = 3
-
-#: Files in which pytest and its plug-ins look for their options; of the last three not all counts.
-_WHOLLY_OF_PYTEST = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
-_CONFIGURATIONS = ("pyproject.toml", "setup.cfg", "tox.ini")
 
 
 def affected(
@@ -112,18 +105,16 @@ def _of_all(code: ComparedCode) -> Iterator[str]:
         (side.opened.get(OUTSIDE, ()) for side in code.followed.values()), code
     )
     for path in opened:
-        # Of a file with the settings of many tools those of others may differ.
-        if not _is_configuration(path) or _settings(code.trees, path, "tool"):
-            yield f"{path} (changed) is read outside of tests"
-    for path in code.differing:
-        if _is_configuration(path) and _settings(code.trees, path, "pytest"):
-            yield f"the options of pytest in {path} differ"
-    if code.differing:
-        for side in code.followed.values():
-            if OUTSIDE in side.unfollowed:
-                yield side.unfollowed[OUTSIDE]
-            if not side.sees_all_files:
-                yield "files differ, and this system does not tell which of them are read"
+        yield f"{path} (changed) is read outside of tests"
+    yield from differing_configuration(code.trees, code.differing, code.followed.values())
+    if not code.differing:
+        return
+    for side in code.followed.values():
+        if OUTSIDE in side.unfollowed:
+            yield side.unfollowed[OUTSIDE]
+    if not all(side.sees_all_files for side in code.followed.values()):
+        for path in unused(code):
+            yield f"{path} differs, and this system does not tell who reads it"
 
 
 def _hidden_by_compilers(code: ComparedCode, sides: Listings) -> Iterator[str]:
@@ -139,38 +130,6 @@ def _hidden_by_compilers(code: ComparedCode, sides: Listings) -> Iterator[str]:
     for (path, name), how in code.differences.functions.items():
         if (path, name) not in ran:
             yield f"{path}:{name} ({how}) may be compiled, so that it is not seen to run"
-
-
-# ---- Configuration -------------------------------------------------------------------------------
-
-
-def _is_configuration(path: str) -> bool:
-    return PurePosixPath(path).name in (*_WHOLLY_OF_PYTEST, *_CONFIGURATIONS)
-
-
-def _settings(trees: Mapping[str, Tree], path: str, table: str) -> bool:
-    """Whether the settings of all tools, or of pytest and its plug-ins, differ in a file."""
-    settings = [_read_settings(trees[side].root / path, table) for side in (BASE, HEAD)]
-    return bool(settings[0] != settings[1])
-
-
-def _read_settings(path: Path, table: str) -> Any:
-    try:
-        if path.name in _WHOLLY_OF_PYTEST:
-            return path.read_bytes()
-        if path.suffix == ".toml":
-            tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
-        else:
-            parser = configparser.RawConfigParser()
-            parser.read_string(path.read_text(encoding="utf-8"))
-            tools = {name: dict(parser[name]) for name in parser.sections()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, configparser.Error):
-        return path.read_bytes() if path.is_file() else None
-    if table == "tool":
-        return tools
-    return {name: value for name, value in tools.items() if "pytest" in name}
 
 
 # ---- What no case runs ---------------------------------------------------------------------------
@@ -244,7 +203,7 @@ def unused(code: ComparedCode) -> tuple[str, ...]:
         for path in code.differing
         if path not in used
         and _is_product(path)
-        and not _is_configuration(path)
+        and not is_configuration(path)
         and not path.endswith(_NO_DATA)
         and not PurePosixPath(path).name.startswith((".", *_NO_FILES))
         and any((tree.root / path).is_file() for tree in code.trees.values())
@@ -253,7 +212,7 @@ def unused(code: ComparedCode) -> tuple[str, ...]:
 
 def _is_product(path: str) -> bool:
     """Whether a file belongs to the project itself, and not to its tests or its build."""
-    parts = PurePosixPath(path).parts
+    parts = PurePosixPath(path).parts or (path,)
     name = parts[-1]
     is_test = name.startswith("test_") or name.endswith("_test.py") or name in _NO_MODULES
     is_hidden = any(part.startswith(".") for part in parts[:-1])

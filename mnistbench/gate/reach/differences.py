@@ -39,7 +39,7 @@ _READERS = {
     ),
 }
 #: Names of what reads the code of a function.
-_READERS_OF_CODE = ("__code__",)
+_READERS_OF_CODE = ("__code__", "Bytecode", "dis", "get_instructions", "marshal")
 #: Names of what lists definitions in their order.
 _READERS_OF_ORDER = ("__dict__", "__subclasses__", "globals", "locals", "vars")
 
@@ -147,7 +147,8 @@ class Differences:
         """Return which of the names that code has got by ``getattr`` differs; else ""."""
         for names in (self.names, self.definitions):
             for name in fetched:
-                if why := names.why(name):
+                # Wrappers of functions get all of their special attributes.
+                if not _is_special(name) and (why := names.why(name)):
                     return f"gets {name} by its name ({why})"
         return ""
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import builtins
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
+
+#: Folder of the standard library, and that of installed packages in it.
+_STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
+_INSTALLED = f"{os.sep}site-packages{os.sep}"
 
 _GETATTR = builtins.getattr
 _HASATTR = builtins.hasattr
@@ -30,18 +36,18 @@ class FetchedNames:
         self._getattr, self._hasattr = self._functions()
 
     def _functions(self) -> tuple[Any, Any]:
-        prefix = self._prefix
+        """Return what stands in the place of ``getattr`` and ``hasattr``; it runs very often."""
         frame = sys._getframe  # noqa: SLF001
         add = self._names.add
+        is_by_tree = self._is_by_tree
 
-        # They run very often.
         def fetch(thing: object, name: str, *default: object) -> Any:
-            if frame(1).f_code.co_filename.startswith(prefix):
+            if is_by_tree(frame(1)):
                 add(name)
             return _GETATTR(thing, name, *default)
 
         def has(thing: object, name: str) -> bool:
-            if frame(1).f_code.co_filename.startswith(prefix):
+            if is_by_tree(frame(1)):
                 add(name)
             return _HASATTR(thing, name)
 
@@ -49,6 +55,17 @@ class FetchedNames:
             for attribute in ("__name__", "__qualname__", "__module__"):  # pickle looks for these
                 setattr(function, attribute, _GETATTR(original, attribute))
         return fetch, has
+
+    def _is_by_tree(self, caller: FrameType | None) -> bool:
+        """Whether code of the tree calls, perhaps by the standard library."""
+        while caller is not None:
+            path = caller.f_code.co_filename
+            if path.startswith(self._prefix):
+                return True
+            if not path.startswith(_STANDARD_LIBRARY) or _INSTALLED in path:
+                return False
+            caller = caller.f_back
+        return False
 
     def start(self) -> None:
         """Begin to note names."""

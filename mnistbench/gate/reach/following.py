@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Generic
@@ -132,6 +132,7 @@ class Follower:
         self._ran: dict[object, set[RunCode]] = defaultdict(set)
         self._unfollowed: dict[object, dict[str, None]] = defaultdict(dict)
         self._written: set[str] = set()  # files outside of the tree
+        self._read_by_plugins: set[str] = set()  # files with configuration
         self._fetched: dict[object, set[str]] = defaultdict(set)
         self._outside: dict[RunCode, None] = {}
         self._acting: set[tuple[str, int]] = set()
@@ -242,6 +243,10 @@ class Follower:
             if is_code and _is_of_import(sys._getframe(2)):  # noqa: SLF001
                 self._imported.add(os.path.realpath(path))
                 return
+            is_configuration = path.endswith(_CONFIGURATION) and self._running is None
+            if is_configuration and not self._is_by_project(sys._getframe(2)):  # noqa: SLF001
+                self._read_by_plugins.add(os.path.realpath(path))
+                return
         self._note_opened(path)
 
     def _note_opened(self, name: Any) -> None:
@@ -294,10 +299,29 @@ class Follower:
         self._is_started = True
         self._calls.start()
         self._fetching.start()
+        os.stat, os.lstat = self._looking(_STAT), self._looking(_LSTAT)
+
+    def _looking(self, function: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        """Return a function that also notes for which files code of the tree asks."""
+
+        def looking(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+            if not isinstance(path, int) and self._is_by_project(sys._getframe(1)):  # noqa: SLF001
+                self._note_asked(path)
+            return function(path, *arguments, **options)
+
+        return looking
+
+    def _note_asked(self, name: Any) -> None:
+        """Note a file whose status is asked for, if it differs: others tell nothing."""
+        with suppress(TypeError, ValueError):
+            path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100  # calls no function of these
+            if path.removeprefix(self._prefix) in self._differing:
+                self._opened[self._running].add(path)
 
     def _stop(self) -> None:
         self._note_rest()
         self._is_started = False
+        os.stat, os.lstat = _STAT, _LSTAT
         self._fetching.stop()
         self._calls.stop()
 
@@ -452,6 +476,7 @@ class Follower:
                 OUTSIDE: tuple(sorted(self._fetched[None])),
                 **{node_id: names for node_id, names in self._names.items() if node_id in node_ids},
             },
+            read_by_plugins=self._in_tree(self._read_by_plugins),
             written=tuple(sorted(self._written)),
             sees_all_files=self._watched.is_complete,
             outside_packages=self._outside_packages(),
@@ -527,6 +552,8 @@ def _is_python(event: str, arguments: Sequence[Any]) -> bool:
         return True
     return any("python" in str(argument) for argument in arguments[:2])
 
+
+_STAT, _LSTAT = os.stat, os.lstat
 
 #: Folder of the standard library, in which namedtuple and dataclass call exec.
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"

@@ -24,8 +24,10 @@ MODULE = "<module>"
 _WORD = re.compile(r"[^\W\d]\w*")
 
 #: Functions that list the names or classes of an object, so that any name may be meant.
-_LISTING = frozenset({"attrgetter", "dir", "getmembers", "globals", "locals", "vars"})
-_LISTING_ATTRIBUTES = frozenset({"__dict__", "__subclasses__"})
+_LISTING = frozenset(
+    {"attrgetter", "dir", "getattr_static", "getmembers", "globals", "locals", "vars"}
+)
+_LISTING_ATTRIBUTES = frozenset({"__dict__", "__getattribute__", "__subclasses__"})
 
 #: Decorators of the standard library, pytest and attrs that keep no list of what they decorate, and
 #: change nothing else.
