@@ -7,8 +7,6 @@ own. Surveys and reach are the gate's.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
 
 from hypothesis import given, note
 from hypothesis import strategies as st
@@ -25,51 +23,42 @@ OF_NEW_NAMES = re.compile("lists or computes")
 RANDOMS = st.randoms(use_true_random=False)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the cases of a project do."""
-
-    tree: Path
-    traces: dict[str, list[str]]
-
-
-def outcome(surveyor, files):
-    """Return what a project does; None if one of its tests fails."""
-    tree = surveyor.write(files)
-    traces = surveyor.trace(tree)
-    return None if isinstance(traces, str) else Outcome(tree, traces)
+def traced(surveyor, files):
+    """Return what each case of a project does; None if one fails."""
+    traces = surveyor.trace(surveyor.write(files))
+    return None if isinstance(traces, str) else traces
 
 
 @many(90)
 @given(RANDOMS)
 def test_a_case_that_does_something_else_is_reached(surveyor, random):
     files = draw_project(random)
-    base = outcome(surveyor, files)
+    base = traced(surveyor, files)
     for _ in range(CHANGES if base else 0):
         changed_files, description = draw_change(random, files)
-        head = outcome(surveyor, changed_files)
+        head = traced(surveyor, changed_files)
         if head is None:
             continue
-        note(f"{description} in {head.tree} against {base.tree}")
+        note(description)
         try:
-            reach = surveyor.compared(base.tree, head.tree)
+            reach = surveyor.reached(files, changed_files)
         except SurveyError:  # it calls functions more often than the trace
             continue
         for node_id in reach.same:
-            assert base.traces[node_id] == head.traces[node_id]
+            assert base[node_id] == head[node_id]
 
 
 @many(60)
 @given(RANDOMS)
 def test_a_change_that_no_case_sees_reaches_none(surveyor, random):
     files = draw_project(random)
-    base = outcome(surveyor, files)
+    base = traced(surveyor, files)
     for _ in range(CHANGES if base else 0):
         changed_files, description = draw_harmless_change(random, files)
-        head = outcome(surveyor, changed_files)
-        assert head
-        note(f"{description} in {head.tree} against {base.tree}")
-        reasons = surveyor.compared(base.tree, head.tree).reasons
+        head = traced(surveyor, changed_files)
+        assert head == base
+        note(description)
+        reasons = surveyor.reached(files, changed_files).reasons
         # What lists or computes names may mean a new one.
         may_be_new = description.endswith(": unused")
         assert not {
