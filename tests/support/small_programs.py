@@ -599,7 +599,7 @@ class NAMEScope:
         return NAMEScope.depth
 
     def __exit__(self, *error):
-        NAMEScope.depth -= A
+        NAMEScope.depth = 0
 
 def NAME(x):
     with NAMEScope() as depth:

@@ -94,7 +94,7 @@ def test_statements_of_a_name_are_compared(base, head, changed):
         ("from a import *\ndef f():\n    return K\n", True),
         ("import a\ndef f():\n    return a.K\n", True),
         ("import a\ndef f():\n    return getattr(a, 'K')\n", True),
-        ("import a\ndef f(name):\n    return getattr(a, name)\n", True),
+        ("import a\ndef f(name):\n    return getattr(a, name)\n", False),  # it is seen to get it
         ("import a\ndef f():\n    return vars(a)\n", True),
         ("from a import K\nL = [K]\ndef f():\n    return L\n", True),
         ("from a import OTHER\ndef f():\n    return OTHER\n", False),
@@ -154,6 +154,13 @@ def test_what_only_describes_code_counts_where_it_is_read(compared, base, head, 
     found, side = compared({**files, "a.py": base}, {**files, "a.py": head})
     assert found.of_code(RunCode("b.py", "f", 1), side)
     assert not found.of_code(RunCode("b.py", "h", 3), side)
+
+
+def test_names_that_code_has_got_are_those_that_differ(compared):
+    found, _ = compared({"a.py": "K = 1\n"}, {"a.py": "K = 2\ndef g(): pass\n"})
+    assert found.of_fetched(["J", "K"]) == "gets K by its name (a.py:1 changed)"
+    assert found.of_fetched(["g"])
+    assert not found.of_fetched(["J"])
 
 
 # ---- What counts everywhere ----------------------------------------------------------------------

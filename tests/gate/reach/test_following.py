@@ -442,6 +442,44 @@ def test_one(benchmark):
     assert "made.txt" not in surveyor.surveyed(files).followed.opened["bench/test_x.py::test_one"]
 
 
+# ---- Names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("getattr(lib, 'a' + 'b')", {"ab"}),
+        ("getattr(lib, 'x' * 2, None)", {"xx"}),
+        ("hasattr(lib, 'a' + 'c')", {"ac"}),
+        ("list(map(getattr, [lib], ['ab']))", {"ab"}),
+        ("eval('a' + 'b', vars(lib))", {"ab"}),
+        ("exec('def f(): return a' + 'b', vars(lib))", {"ab", "f"}),
+        ("lib.ab", set()),
+    ],
+)
+def test_names_are_fetched(surveyor, statement, names):
+    files = {
+        "pytest.ini": "[pytest]\npythonpath = .\n",
+        "lib.py": "ab = 1\n",
+        "bench/test_x.py": f"""
+import lib
+
+hasattr(lib, "at_import")
+
+
+def use():
+    {statement}
+
+
+def test_one(benchmark):
+    benchmark(use)
+""",
+    }
+    fetched = surveyor.surveyed(files).followed.fetched
+    assert {*fetched["bench/test_x.py::test_one"]} == names
+    assert {*fetched[OUTSIDE]} == {"at_import"}
+
+
 # ---- What cannot be followed ---------------------------------------------------------------------
 
 

@@ -322,7 +322,7 @@ def structure(cls, data):
 """,
         "    one: int = 1",
         "    one: int = 1\n    two: int = 1",
-        reached={SECOND},
+        reached=BOTH,
     ),
     "the garbage collector": edited(
         """
@@ -1698,6 +1698,93 @@ version = "17"
 """,
         "17",
         "18",
+        reached={SECOND},
+    ),
+    "a method that a protocol looks for": Change(
+        """
+## pkg/b.py
+from pkg.c import P, X
+def run():
+    if isinstance(X(), P):
+        return None
+    return None
+## pkg/c.py
+from typing import Protocol, runtime_checkable
+@runtime_checkable
+class P(Protocol):
+    def go(self): ...
+class X:
+    pass
+""",
+        """
+## pkg/c.py
+from typing import Protocol, runtime_checkable
+@runtime_checkable
+class P(Protocol):
+    def go(self): ...
+class X:
+    def go(self): ...
+""",
+        reached={SECOND},
+    ),
+    "a computed name in a pool of threads": edited(
+        """
+## pkg/b.py
+import pkg.c
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+NAME = "".join(["RO", "UNDS"])
+POOL = ThreadPoolExecutor(1)
+def run():
+    for x in POOL.map(partial(getattr, pkg.c), [NAME]):
+        len(x)
+## pkg/c.py
+ROUNDS = [1]
+""",
+        "[1]",
+        "(1,)",
+        reached={SECOND},
+    ),
+    "a computed name in a format": edited(
+        """
+## pkg/b.py
+import pkg.c
+NAME = "".join(["RO", "UNDS"])
+def run():
+    len(("{0.%s}" % NAME).format(pkg.c))
+## pkg/c.py
+ROUNDS = [1]
+""",
+        "[1]",
+        "(1,)",
+        reached={SECOND},
+    ),
+    "a computed name for the method of an object": edited(
+        """
+## pkg/b.py
+import pkg.c
+NAME = "".join(["RO", "UNDS"])
+def run():
+    len(object.__getattribute__(pkg.c, NAME))
+## pkg/c.py
+ROUNDS = [1]
+""",
+        "[1]",
+        "(1,)",
+        reached={SECOND},
+    ),
+    "a computed name": edited(
+        """
+## pkg/b.py
+import pkg.c
+NAME = "".join(["RO", "UNDS"])
+def run():
+    len(getattr(pkg.c, NAME))
+## pkg/c.py
+ROUNDS = [1]
+""",
+        "[1]",
+        "(1,)",
         reached={SECOND},
     ),
 }
