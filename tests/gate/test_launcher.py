@@ -84,6 +84,8 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "resident": 8,
         "growth_bytes": 4,
         "loading_s": 0.5,
+        "importing_s": 0.25,
+        "loaded_bytes": 4,
         "cpu": {},
         "loaded": [],
         "missing": [],
@@ -91,7 +93,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         **changes,
     }
     imports = {"tree": job["tree"], "outside": {}, "files": {"t": f"{name}.py", **files}}
-    followed = {"code": [], "cases": {}, "imported": [], "unfollowed": {}}
+    followed = {"code": [], "cases": {}, "outside": [], "unfollowed": {}}
     say(
         surveyed={
             "listing": listing,
@@ -316,6 +318,7 @@ result_of_side({
             "selects": False,
             "folder": "",
             "follows_code": True,
+            "differing": [],
             "is_shard": False,
             "efforts": [0.5, 0.25],
             "wanted": [],

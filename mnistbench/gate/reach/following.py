@@ -419,7 +419,8 @@ class Follower:
         node_id = self._case_id(item.nodeid)
         read = {path for part in (item, *fixtures) for path in self._opened.get(part, ())}
         self._read[node_id] = self._in_tree(read)
-        self.sources[node_id] = self._in_tree(read | _source_files(item, fixtures))
+        sources = read | self._opened[None] | _source_files(item, fixtures)
+        self.sources[node_id] = self._in_tree(sources)
         parts = (item, *fixtures)
         names = {name for part in parts for name in self._fetched.get(part, ())}
         self._names[node_id] = tuple(sorted(names))

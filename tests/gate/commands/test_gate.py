@@ -189,7 +189,7 @@ WHEN_IMPORTED = IN_THE_CALL.replace(
 
 def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, temporary, alone):
     (project.path / "conftest.py").unlink()
-    project.write(".gitignore", "/.benchmarks/\n__pycache__/\n")
+    project.write(".gitignore", "/.benchmarks/\n/tmp/\n__pycache__/\n")
     project.write(
         "test_bench.py",
         "import own\n\n\ndef test_work(benchmark):\n    assert benchmark(own.work) == 1\n",

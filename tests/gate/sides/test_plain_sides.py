@@ -175,13 +175,24 @@ def test_plain_tests_are_found_without_torch(suite):
     head = entries("test_own.py", listings[HEAD].cases)
     names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
     assert sorted(head) == names
-    assert base == {name: replace(case, seconds=base[name].seconds) for name, case in head.items()}
+    times = {name: (case.seconds, case.look_ns, case.peak_bytes) for name, case in base.items()}
+    assert base == {
+        name: replace(
+            case,
+            seconds=times[name][0],
+            look_ns=times[name][1],
+            peak_bytes=times[name][2],
+        )
+        for name, case in head.items()
+    }
     assert listings[BASE].loading_s > 0
     of_process = {
         "cases": listings[BASE].cases,
         "resident": listings[BASE].resident,
         "growth_bytes": listings[BASE].growth_bytes,
         "loading_s": listings[BASE].loading_s,
+        "importing_s": listings[BASE].importing_s,
+        "loaded_bytes": listings[BASE].loaded_bytes,
     }
     assert listings[BASE] == replace(listings[HEAD], **of_process)
     assert listings[HEAD].torch == ""
@@ -192,10 +203,13 @@ def test_plain_tests_are_found_without_torch(suite):
         case = f"test_own.py::{name}"
         params = asdict(params_of_call(case, "cpu", 1))
         assert listed.seconds > 0
+        assert listed.look_ns > 0
         assert listed.result
         measured = {
             "returns": listed.returns,
             "seconds": listed.seconds,
+            "look_ns": listed.look_ns,
+            "peak_bytes": listed.peak_bytes,
             "parameters": listed.parameters,
             "result": listed.result,
         }

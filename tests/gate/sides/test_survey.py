@@ -324,7 +324,7 @@ def test_a_case_that_fails_is_kept_with_its_reason(folder):
 
 def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
     rehearsed = []
-    side_case = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda")
+    side_case = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda", has_operations=False)
     side = Side("head", Path(), Path(), "")
     surveyed = survey._Survey(side, [], Follower(side.tree, side.case_id))
     monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
