@@ -477,7 +477,7 @@ def test_one(benchmark):
     }
     fetched = surveyor.surveyed(files).followed.fetched
     assert {*fetched["bench/test_x.py::test_one"]} == names
-    assert {*fetched[OUTSIDE]} == {"at_import"}
+    assert "at_import" in fetched[OUTSIDE]  # beside those in code that packages make
 
 
 # ---- What cannot be followed ---------------------------------------------------------------------
