@@ -41,7 +41,7 @@ def affected(
     everywhere += _hidden_by_compilers(code, sides)
     reasons = {}
     for node_id in sides.common:
-        own = [*everywhere, *_of_code(node_id, code, why), *_of_case(node_id, sides, code)]
+        own = [*_of_code(node_id, code, why), *_of_case(node_id, sides, code), *everywhere]
         if own:
             reasons[node_id] = tuple(dict.fromkeys(own))[:_MAX_REASONS]
     return reasons
@@ -154,6 +154,13 @@ def uncovered(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
     }
     functions = {(one.path, one.name) for one in ran}
     words = _words_of(ran)
+    for side in code.sides.values():
+        functions |= {(one.path, one.name) for one in side.ran_outside()}
+        for path in side.executed_outside.intersection(code.differing):
+            source = side.source(path)
+            for statement in source.statements if source else ():
+                own = {*statement.names}
+                words |= (statement.words.names | statement.words.attributes) - own
     return tuple(
         sorted(
             f"{path}:{name}"
@@ -202,6 +209,7 @@ def unused(code: ComparedCode) -> tuple[str, ...]:
         path
         for path in code.differing
         if path not in used
+        and str(PurePosixPath(path).parent) not in used  # its folder is listed
         and _is_product(path)
         and not is_configuration(path)
         and not path.endswith(_NO_DATA)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.differences import CHANGED, Differences, differences
+from mnistbench.gate.reach.differences import CHANGED, GONE, NEW, Differences, differences
 from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.trees import Tree
@@ -50,7 +50,8 @@ class ComparedCode:
         CHANGED, NEW or GONE, or which name that differs it uses. Empty if it does not differ.
         """
         if how := self.differences.functions.get((code.path, code.name)):
-            return how, True
+            is_own = how in (CHANGED, NEW, GONE)
+            return how if is_own else f"has a definition that {how}", is_own
         reason = self.why(side, code).removeprefix(f"runs {code.path}:{code.name}")
         if reason.startswith("runs "):  # a lambda or comprehension of a function that differs
             return CHANGED, True

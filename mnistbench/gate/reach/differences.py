@@ -292,7 +292,9 @@ class _Comparison:
         self._compare_places(path, base, head)
         self._compare_module(path)
         for side, statement, how in changed_statements(base, head):
-            self._differs(side, path, statement, f"{path}:{statement.line} {how}", how)
+            why = f"{path}:{statement.line} {how}"
+            self._differs(side, path, statement, why, how)
+            self._add_attempts(side, path, statement, why)
 
     def _compare_descriptions(self, path: str, base: Source, head: Source, what: str) -> None:
         """Add the readers of docstrings or annotations that differ.
@@ -318,6 +320,7 @@ class _Comparison:
         ]
         if _common_order(*acting) != _common_order(*reversed(acting)):
             self._everywhere(f"{path} has effects in another order")
+        self._compare_imports(path, base, head)
         orders = [_order(base, head), _order(head, base)]
         if orders[0] == orders[1]:
             return
@@ -333,6 +336,24 @@ class _Comparison:
                     self._everywhere(why)
             elif "*" in of_scope[0]:
                 self._everywhere(f"{why}, and imports all names of another file")
+
+    def _compare_imports(self, path: str, base: Source, head: Source) -> None:
+        """Add the names that imports bind, if the order of those of modules of the tree differs.
+
+        One of the modules may change what another import takes.
+        """
+        imports = [
+            [
+                one.content
+                for one in source.statements
+                if one.kind is Kind.IMPORT and not side.is_from_outside(one.imported)
+            ]
+            for source, side in ((base, self._sides[BASE]), (head, self._sides[HEAD]))
+        ]
+        if _common_order(*imports) != _common_order(*reversed(imports)):
+            for one in head.statements:
+                if one.takes and one.content in imports[1]:
+                    self._add_names(one.names, path, f"{path} has its imports in another order")
 
     def _compare_module(self, path: str) -> None:
         """Add the name of a module that one side alone has executed: it may hide another one."""
@@ -392,21 +413,33 @@ class _Comparison:
             if statement.names == (_ALL,):
                 continue  # its texts stay the same
             if statement.kind is Kind.IMPORT:
-                self._follow_import(side, path, statement)
+                self._follow_import(side_name, side, path, statement)
             elif used := self.result.of_part(statement, path, side):
                 why = f"{path}:{statement.line} {used}"
                 if not statement.names and statement.kind is Kind.VALUE:
                     self._acts(path, statement, why)  # decides which statements run
                 else:
-                    self._differs(side_name, path, statement, why, CHANGED)
+                    self._differs(side_name, path, statement, why, used)
 
-    def _follow_import(self, side: SideCode, path: str, statement: Statement) -> None:
+    def _follow_import(
+        self, side_name: str, side: SideCode, path: str, statement: Statement
+    ) -> None:
         """Add the name that an import binds, if it is one that differs of a module of the tree."""
-        result = self.result
-        if statement.takes and not side.is_from_outside(statement.imported):
-            for names in (result.names, result.definitions):
-                if why := names.why(statement.takes):
+        if side.is_from_outside(statement.imported):
+            return
+        taken = statement.takes or statement.imported.rpartition(".")[2]
+        for names in (self.result.names, self.result.definitions):
+            if why := names.why(taken):
+                if statement.takes:
                     names.add(statement.names[0], path, why)
+                self._add_attempts(side_name, path, statement, why)
+
+    def _add_attempts(self, side: str, path: str, statement: Statement, why: str) -> None:
+        """Add what shares a ``try`` with a statement: whether that raises an exception decides."""
+        source = self._sides[side].source(path)
+        for other in source.statements if source and statement.attempts else ():
+            if other is not statement and {*other.attempts} & {*statement.attempts}:
+                self._differs(side, path, other, why, CHANGED)
 
     def _differs(self, side: str, path: str, statement: Statement, why: str, how: str) -> None:
         """Add a statement whose effect differs."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 #: Folder of the standard library, and that of installed packages in it.
@@ -20,7 +20,9 @@ _HASATTR = builtins.hasattr
 
 
 class FetchedNames:
-    """Names that ``getattr`` and ``hasattr`` got from code of a tree, and of code that was made.
+    """Names that ``getattr`` and ``hasattr`` got.
+
+    From code of a tree or for a module of it, and names in code that was made.
 
     While it is started, other functions stand in the place of the builtin ones.
     """
@@ -40,14 +42,15 @@ class FetchedNames:
         frame = sys._getframe  # noqa: SLF001
         add = self._names.add
         is_by_tree = self._is_by_tree
+        is_of_tree = self._is_of_tree
 
         def fetch(thing: object, name: str, *default: object) -> Any:
-            if is_by_tree(frame(1)):
+            if is_of_tree(thing) or is_by_tree(frame(1)):
                 add(name)
             return _GETATTR(thing, name, *default)
 
         def has(thing: object, name: str) -> bool:
-            if is_by_tree(frame(1)):
+            if is_of_tree(thing) or is_by_tree(frame(1)):
                 add(name)
             return _HASATTR(thing, name)
 
@@ -55,6 +58,13 @@ class FetchedNames:
             for attribute in ("__name__", "__qualname__", "__module__"):  # pickle looks for these
                 setattr(function, attribute, _GETATTR(original, attribute))
         return fetch, has
+
+    def _is_of_tree(self, thing: object) -> bool:
+        """Whether an object is a module of the tree, whoever gets its attributes."""
+        if type(thing) is not ModuleType:
+            return False
+        file = vars(thing).get("__file__")
+        return type(file) is str and file.startswith(self._prefix)
 
     def _is_by_tree(self, caller: FrameType | None) -> bool:
         """Whether code of the tree calls, perhaps by the standard library."""

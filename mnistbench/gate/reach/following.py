@@ -364,7 +364,10 @@ class Follower:
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
         """Follow the calls of a test."""
         with self._calls.switched(_Mode.CODE):
-            return (yield)
+            done = yield
+            if self._calls.is_replaced():
+                self._unfollowed[self._running][_OTHER_PROFILER] = None
+            return done
 
     @contextmanager
     def _followed(self, running: object, mode: _Mode) -> Iterator[None]:
@@ -402,7 +405,7 @@ class Follower:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Store what a test has run and opened."""
         has_threads = self._calls.misses_threads()
-        has_processes = bool(running_children())
+        has_processes = bool({*running_children()} - _resource_tracker())
         # Between its fixtures and its call pytest alone runs.
         with self._followed(item, _Mode.OFF):
             done = yield
@@ -525,6 +528,13 @@ class Follower:
             inside = real if real.startswith(self._prefix) else path
             self._relatives[path] = inside.removeprefix(self._prefix)
         return self._relatives[path]
+
+
+def _resource_tracker() -> set[str]:
+    """Return the number of the process that counts resources of multiprocessing, if it runs."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    tracker = getattr(module, "_resource_tracker", None)
+    return {str(getattr(tracker, "_pid", ""))}
 
 
 def _has_class_hook(cls: type) -> bool:

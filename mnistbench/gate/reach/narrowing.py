@@ -7,7 +7,7 @@ the affected ones, until none of them is affected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from mnistbench.core import units
@@ -65,17 +65,14 @@ class Narrowing:
         self._launch = launch
         self._say = say
         self._reasons: dict[str, tuple[str, ...]] = {}
-        order = dict.fromkeys((*sides.base.cases, *sides.head.cases))
-        self._positions = {case: position for position, case in enumerate(order)}
 
     def reach(self) -> Reach:
         """Return the affected cases, and what is known of the others."""
         sides = self._sides
         self._reasons = affected(self._code, sides, self._of_all)
-        first_hidden = self._first_after_others()
-        if first_hidden is not None:
-            self._survey_alone(first_hidden)
-        self._look(first_hidden)
+        late = self._after_others()
+        self._survey_alone(late)
+        self._look(late)
         reasons = {case: self._reasons[case] for case in sides.common if case in self._reasons}
         same = {case: label for case, label in sides.labels.items() if case not in reasons}
         looks = {case: ratio for case in same if (ratio := look_ratio(sides, case))}
@@ -92,29 +89,29 @@ class Narrowing:
     def _left_out(self) -> list[str]:
         return [case for case in self._sides.common if case not in self._reasons]
 
-    def _first_after_others(self) -> int | None:
-        """Return the position of the first test after which others may hide what they run.
+    def _after_others(self) -> set[str]:
+        """Return the cases that are left out and run after a test that is not, on either side.
 
         An affected test may leave what it has computed, loaded or started for those after it, and
-        so may a test of one side. None if there is no such test, or none after it.
+        so may a test of one side, or one that cannot be measured.
         """
-        common = {*self._sides.common}
-        others = [
-            position
-            for case, position in self._positions.items()
-            if case in self._reasons or case not in common
-        ]
-        if self._sides.base.unmeasurable or self._sides.head.unmeasurable:
-            others = [0]
-        return min(others, default=None) if self._left_out() else None
+        left_out = {*self._left_out()}
+        late = set[str]()
+        for listing in (self._sides.base, self._sides.head):
+            is_late = bool(listing.unmeasurable)
+            for case in listing.cases:
+                is_late |= case not in left_out
+                if is_late:
+                    late.add(case)
+        return late & left_out
 
-    def _survey_alone(self, first: int) -> None:
-        """Survey the cases that are left out without those that are not, until none is affected.
+    def _survey_alone(self, late: Collection[str]) -> None:
+        """Survey cases that are left out without those that are not, until none is affected.
 
         Then nothing that differs has run before any of them.
         """
+        left_out = [case for case in self._left_out() if case in late]
         for _ in range(_MAX_SURVEYS):
-            left_out = [case for case in self._left_out() if self._positions[case] >= first]
             if not left_out:
                 return
             self._say(f"surveying {units.counted(len(left_out), 'case')} without the affected ones")
@@ -122,7 +119,7 @@ class Narrowing:
             if not found:
                 return
             self._reasons.update(found)
-            first = 0
+            left_out = [case for case in left_out if case not in found]
         self._reasons.update(dict.fromkeys(left_out, (_TOO_MANY,)))
 
     def _affected_among(self, cases: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -138,7 +135,7 @@ class Narrowing:
 
     # ---- The quick look --------------------------------------------------------------------------
 
-    def _look(self, first_hidden: int | None) -> None:
+    def _look(self, late: Collection[str]) -> None:
         """Add the cases whose time or memory differs, although they run the same code."""
         left_out = self._left_out()
         seen = {case: what for case in left_out if (what := look(self._sides, case))}
@@ -151,9 +148,8 @@ class Narrowing:
         launch = self._launch(again)
         for case, what in seen.items():
             # What affected tests before it have left may be the reason, so it may not be repeated.
-            is_late = first_hidden is not None and self._positions[case] >= first_hidden
             ratio = look_ratio(self._sides, case)
-            is_clear = is_late and not 1 / _CLEAR_RATIO < ratio < _CLEAR_RATIO
+            is_clear = case in late and not 1 / _CLEAR_RATIO < ratio < _CLEAR_RATIO
             if is_clear or launch is None or is_confirmed(launch, case, ratio):
                 self._reasons[case] = (what,)
         if process and not self._reasons and (launch is None or is_process_confirmed(launch)):

@@ -63,6 +63,10 @@ class SideCode:
         return {}
 
     @functools.cached_property
+    def _classes_of_files(self) -> dict[str, Mapping[str, Statement]]:
+        return {}
+
+    @functools.cached_property
     def _words(self) -> dict[str, frozenset[str]]:
         return {}
 
@@ -120,10 +124,24 @@ class SideCode:
         if statement.kind is Kind.ACTION or self.has_run_code_at(path, statement):
             return True
         classes = [*classes_around(statement.scope)]
+        heads = [one for name in classes if (one := self._classes(path).get(name))]
+        if any(one.kind is Kind.ACTION or self.has_run_code_at(path, one) for one in heads):
+            return True  # a decorator, or an object of the class, may read it
         if statement.kind is Kind.CLASS:
             classes.append(statement.defines)
         # Else the metaclass or a base class may read it.
         return not self.are_plain(path, classes)
+
+    def _classes(self, path: str) -> Mapping[str, Statement]:
+        """Return the definitions of the classes of a file, by qualified names."""
+        if path not in self._classes_of_files:
+            source = self.source(path)
+            self._classes_of_files[path] = {
+                statement.defines: statement
+                for statement in (source.statements if source else ())
+                if statement.is_class
+            }
+        return self._classes_of_files[path]
 
     def acts(self, path: str) -> bool:
         """Whether the import of a file may have an effect on other files."""

@@ -237,6 +237,7 @@ class Statement(Part):
     defines: str = ""  # qualified name of the function or the class
     imported: str = ""  # the module, with leading dots
     takes: str = ""  # which name of it
+    attempts: tuple[int, ...] = ()  # numbers of the ``try`` statements that it is in
     actions_before: int = 0  # statements of this kind that run before it
     # Of the names that the file binds more than once: how often it has bound them before.
     bound_before: tuple[tuple[str, int], ...] = ()
@@ -377,6 +378,8 @@ class _Divider:
     def __init__(self, imported: Mapping[str, str]) -> None:
         self._imported = imported
         self._actions = 0  # before this statement
+        self._attempt_count = 0
+        self._in_attempts: list[int] = []
         self.postpones_annotations = "__future__.annotations" in imported.values()
         self.functions: list[Function] = []
         self.statements: list[Statement] = []
@@ -406,6 +409,8 @@ class _Divider:
                 self._inner_functions(node, _prefix(scope))
 
     def _attempts(self, node: ast.Try | ast.TryStar, scope: str, conditions: str) -> None:
+        self._attempt_count += 1
+        self._in_attempts.append(self._attempt_count)
         self.block(node.body, scope, f"{conditions};try")
         for caught in node.handlers:
             if caught.type:
@@ -413,6 +418,7 @@ class _Divider:
             self.block(caught.body, scope, f"{conditions};{_dump(caught.type)}")
         self.block(node.orelse, scope, f"{conditions};else")
         self.block(node.finalbody, scope, f"{conditions};finally")
+        self._in_attempts.pop()
 
     def _branches(self, node: ast.If, scope: str, conditions: str) -> None:
         condition = f"{conditions};if {_dump(node.test)}"
@@ -492,6 +498,7 @@ class _Divider:
                 defines=defines,
                 imported=_module(node),
                 takes=node.names[0].name if isinstance(node, ast.ImportFrom) else "",
+                attempts=tuple(self._in_attempts),
                 actions_before=self._actions,
             )
         )

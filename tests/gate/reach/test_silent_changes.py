@@ -1844,10 +1844,23 @@ def run():
 }
 
 
+#: Of these, what docs/gate.md says is not seen. The quick look shows it, which these listings do not
+#: have.
+NOT_SEEN = (
+    "settings that a library reads",
+    "a configuration that a library in C reads",
+    "a computed name in a format",
+)
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        *(pytest.param(change, id=name) for name, change in CHANGES.items()),
+        *(
+            pytest.param(change, id=name)
+            for name, change in CHANGES.items()
+            if name not in NOT_SEEN
+        ),
         *(
             pytest.param(change, id=name, marks=pytest.mark.thorough)
             for name, change in TORCH_CHANGES.items()
@@ -1857,6 +1870,11 @@ def run():
 def test_cases_that_do_something_else_are_reached(surveyor, change):
     reach = surveyor.reached(*change.sides)
     assert {*reach.reasons} == change.reached, reach.reasons
+
+
+@pytest.mark.parametrize("name", NOT_SEEN)
+def test_what_is_not_seen_is_what_the_documentation_lists(surveyor, name):
+    assert surveyor.reached(*CHANGES[name].sides).is_empty
 
 
 def test_constants_and_defaults_that_no_case_uses_are_uncovered(surveyor):
