@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.differences import CHANGED, Differences, differences
+from mnistbench.gate.reach.differences import (
+    CHANGED,
+    Differences,
+    changed_functions,
+    changed_statements,
+    differences,
+)
 from mnistbench.gate.reach.side_code import SideCode
+from mnistbench.gate.reach.source import Kind
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
@@ -47,14 +54,47 @@ class ComparedCode:
     def change(self, side: str, code: RunCode) -> tuple[str, bool]:
         """Return how a code object differs, and whether it does so itself.
 
-        CHANGED, NEW or GONE, or which name that differs it uses. Empty if it does not differ.
+        CHANGED, NEW or GONE, the other name of it that differs, or which name that differs it uses.
+        Empty if it does not differ.
         """
-        if how := self.differences.functions.get((code.path, code.name)):
-            return how, True
+        function = (code.path, code.name)
+        if how := self.differences.functions.get(function):
+            if how != CHANGED or function in self._edited.functions:
+                return how, True
+            why = self.differences.definitions.why(code.name.rpartition(".")[2], code.path)
+            return f"has a definition that differs ({why})" if why else how, not why
+        if name := self._edited.renamed.get(function):
+            return f"{name} is defined by it and differs", True
         reason = self.why(side, code).removeprefix(f"runs {code.path}:{code.name}")
         if reason.startswith("runs "):  # a lambda or comprehension of a function that differs
             return CHANGED, True
         return reason.removeprefix(", which ").removeprefix(", and ").strip(), False
+
+    @functools.cached_property
+    def _edited(self) -> _Edited:
+        """What differs in the text of the files, and not only by what they use."""
+        edited = _Edited()
+        for path in filter(_is_python, self.differing):
+            base, head = (self.sides[side].source(path) for side in (BASE, HEAD))
+            if base is None or head is None:
+                continue
+            edited.functions.update((path, name) for name in changed_functions(base, head))
+            for _, statement, _ in changed_statements(base, head):
+                if statement.defines:
+                    edited.functions.add((path, statement.defines))
+                elif len(statement.names) == 1 and statement.kind is not Kind.IMPORT:
+                    for used in statement.words.names:
+                        edited.renamed.setdefault((path, used), statement.names[0])
+        return edited
+
+
+@dataclass
+class _Edited:
+    """What differs in the text of two trees. Functions are a path and a qualified name."""
+
+    functions: set[tuple[str, str]] = field(default_factory=set)  # body, default or decorator
+    # Function -> name that a statement such as ``f = cache(g)`` gives to what it makes of it.
+    renamed: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 def _is_python(path: str) -> bool:
