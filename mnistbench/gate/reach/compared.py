@@ -13,6 +13,7 @@ from mnistbench.gate.reach.differences import (
     changed_functions,
     changed_statements,
     differences,
+    reasons_of,
 )
 from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.reach.source import Kind
@@ -69,6 +70,29 @@ class ComparedCode:
         if reason.startswith("runs "):  # a lambda or comprehension of a function that differs
             return CHANGED, True
         return reason.removeprefix(", which ").removeprefix(", and ").strip(), False
+
+    def why_affected(self, node_id: str) -> tuple[str, ...]:
+        """Return why what a case runs and opens differs, without a limit of their number."""
+        reasons: list[str] = []
+        opened: set[str] = set()
+        for name, side in self.sides.items():
+            positions = side.followed.cases.get(node_id, ())
+            codes = [side.followed.code[position] for position in positions]
+            reasons += reasons_of(codes, {code: self.why(name, code) for code in codes})
+            opened.update(side.followed.opened.get(node_id, ()))
+        files = sorted(opened.intersection(self.differing))
+        reasons += [f"reads {path} ({CHANGED})" for path in files]
+        return tuple(dict.fromkeys([*reasons, *self.differences.everywhere]))
+
+    def is_fixture(self, path: str, name: str) -> bool:
+        """Whether a function of a file is a fixture of pytest, by its decorators."""
+        return any(
+            statement.defines == name
+            and "fixture" in statement.words.names | statement.words.attributes
+            for side in self.sides.values()
+            if (source := side.source(path))
+            for statement in source.statements
+        )
 
     @functools.cached_property
     def _edited(self) -> _Edited:
