@@ -135,7 +135,7 @@ def causes(profile: CaseProfile, *, only_tree: bool = False) -> Causes:
     spent = next(cause for cause in ranked if not cause.profiled.change)
     suspects = _suspects(profile, attribution, spent)
     names = {suspect.cause.function for suspect in suspects}
-    likely = [one.cause for one in suspects if one.evidence is _Evidence.SAME_CHANGE]
+    likely = [one.cause for one in suspects if one.evidence is _Hint.SAME_CHANGE]
     in_order = [one.cause for one in suspects]
     others = (cause for cause in ranked if cause.function not in names)
     return Causes(change_ns, (*in_order, *others), spent, tuple(likely or in_order))
@@ -151,7 +151,7 @@ def _rank(cause: Cause) -> tuple[bool, bool, int, float]:
     return not cause.profiled.change, cause.share < ENOUGH, kind, -cause.share
 
 
-class _Evidence(enum.IntEnum):
+class _Hint(enum.IntEnum):
     """What speaks for a suspect, the strongest first."""
 
     SAME_CHANGE = enum.auto()  # its time has changed as that of the case, or the time is in it
@@ -167,11 +167,11 @@ class _Suspect:
     """What may have handed other values to an unchanged function."""
 
     cause: Cause
-    evidence: _Evidence
+    evidence: _Hint
     growth: float = 0.0  # logarithm of the change of its total time, in the direction of the case
 
     @property
-    def rank(self) -> tuple[_Evidence, bool, float]:
+    def rank(self) -> tuple[_Hint, bool, float]:
         """The most probable cause has the lowest one."""
         return self.evidence, not self.cause.profiled.differs_itself, -self.growth
 
@@ -185,21 +185,21 @@ def _suspects(profile: CaseProfile, attribution: _Attribution, spent: Cause) -> 
             continue
         growth = growths[position]
         if growth >= OTHER_TIME * growths[0]:
-            evidence = _Evidence.SAME_CHANGE
+            evidence = _Hint.SAME_CHANGE
         elif not function.differs_itself:
-            evidence = _Evidence.USES
+            evidence = _Hint.USES
         else:
             is_same = abs(growth) < OTHER_TIME * growths[0]
-            evidence = _Evidence.SAME_TIME if is_same else _Evidence.OTHER_CHANGE
+            evidence = _Hint.SAME_TIME if is_same else _Hint.OTHER_CHANGE
         cause = attribution.cause(position, attribution.parts_ns.get(position, 0.0))
         suspects.append(_Suspect(cause, evidence, growth))
     for other in profile.others:
         if _contains(other, spent.inside or spent.function):
-            evidence = _Evidence.SAME_CHANGE
+            evidence = _Hint.SAME_CHANGE
         elif other.kind not in (FUNCTION, FIXTURE):
-            evidence = _Evidence.NO_FUNCTION
+            evidence = _Hint.NO_FUNCTION
         else:
-            evidence = _Evidence.NOT_TIMED if other.differs_itself else _Evidence.USES
+            evidence = _Hint.NOT_TIMED if other.differs_itself else _Hint.USES
         calls = CallCounts(other.name, 0, 0)
         suspects.append(_Suspect(Cause(other, 0.0, 0.0, calls, None, ""), evidence))
     return sorted(suspects, key=lambda suspect: suspect.rank)
