@@ -248,6 +248,17 @@ def test_json_has_all_causes():
     ]
 
 
+def test_json_has_the_changes_that_are_no_functions_of_the_profile():
+    others = (OtherChange(FILE, "x.json", "changed"),)
+    gate = verdict(SLOWER, replace(ONLY_WORKED, others=others))
+    report = json.loads(rendered(gate, "json", 3))
+    causes = next(finding["causes"] for finding in report["findings"] if finding["causes"])
+    assert [(cause["function"], cause["how"], cause["change_ns"]) for cause in causes] == [
+        ("x.json", "changed", 0.0),
+        ("pkg/b.py:work", "", pytest.approx(950_000)),
+    ]
+
+
 def test_json_says_why_there_is_no_cause():
     report = json.loads(rendered(verdict(SLOWER, CaseProfile(why_not="interrupted")), "json", 3))
     assert {finding["cause"] for finding in report["findings"]} == {"cause not known: interrupted"}
