@@ -42,6 +42,10 @@ _REASONS = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
         (rf"runs (?P<name>.+:\S+) \((?P<change>{_ITSELF})\)(?: outside of tests)?", FUNCTION),
+        (
+            r"runs (?P<name>.+:\S+) \((?P<change>\S+ is defined by it and differs)\)",
+            FUNCTION,
+        ),
         (r"runs (?P<name>[^:]+:\S+), which (?P<change>.+?)(?: outside of tests)?", FUNCTION),
         (rf"(?P<name>.+:\S+) \((?P<change>{_ITSELF})\) may be compiled, .*", FUNCTION),
         (rf"reads (?P<name>.+) \((?P<change>{CHANGED})\)", FILE),
@@ -88,13 +92,21 @@ def _of_reasons(reasons: Iterable[str], code: ComparedCode) -> Iterator[OtherCha
     for reason in reasons:
         for pattern, kind in _REASONS:
             if match := pattern.fullmatch(reason):
-                name = match["name"]
-                change = match.groupdict().get("change") or ""
-                if kind == FUNCTION and code.is_fixture(*name.split(":", 1)):
-                    kind = FIXTURE  # noqa: PLW2901
-                is_used = kind in (FUNCTION, FIXTURE, STATEMENT) and not re.match(_ITSELF, change)
-                yield OtherChange(kind, name, change, differs_itself=not is_used)
+                yield from _read(kind, match["name"], match.groupdict().get("change") or "", code)
                 break
+
+
+def _read(kind: str, name: str, change: str, code: ComparedCode) -> Iterator[OtherChange]:
+    """Yield a change; none of what has the same text and may differ by what runs before it."""
+    if kind not in (FUNCTION, STATEMENT):
+        yield OtherChange(kind, name, change)
+        return
+    path, _, what = name.partition(":")
+    if change == CHANGED and not code.is_edited(path, what):
+        return
+    is_fixture = kind == FUNCTION and code.is_fixture(path, what)
+    is_itself = change in (CHANGED, NEW, GONE) or change.endswith(" is defined by it and differs")
+    yield OtherChange(FIXTURE if is_fixture else kind, name, change, differs_itself=is_itself)
 
 
 def _of_environment(header: GateHeader) -> Iterator[OtherChange]:
