@@ -374,6 +374,8 @@ def _names(folder: Path) -> set[Path]:
 def _are_equal(first: Path, second: Path) -> bool:
     """Whether two paths are files with the same bytes, or are both folders."""
     try:
+        if first.is_symlink() or second.is_symlink():
+            return first.readlink() == second.readlink()
         if first.is_dir() or second.is_dir():
             return first.is_dir() and second.is_dir()
         return filecmp.cmp(first, second, shallow=False)

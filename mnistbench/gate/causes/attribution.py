@@ -8,17 +8,32 @@ index; Ang, Energy Policy 32, 2004, doi:10.1016/S0301-4215(03)00076-4).
 A part is counted for a function that differs between the sides, if there is one: time in one call
 for the function itself or the nearest caller that differs, more calls for the caller. So a changed
 function that calls an unchanged one twice has the time of the second call.
+
+A function that does not differ is no cause. If most of the change is in such functions, what
+differs has handed them other values: a longer list, keys with another hash. Then the suspects are
+what differs and runs on the call paths, and what else differs that the case depends on.
 """
 
 from __future__ import annotations
 
+import enum
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mnistbench.core.operation import BACKWARD
-from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.causes.case_profile import (
+    COMPILED,
+    FIXTURE,
+    FUNCTION,
+    PACKAGE,
+    CallPath,
+    CaseProfile,
+    OtherChange,
+    ProfiledFunction,
+    total_times,
+)
 
 #: The function that runs the backward pass. Those whose operations it differentiates are not around
 #: it.
@@ -28,6 +43,12 @@ ENGINE = "torch._C._EngineBase.run_backward"
 ENOUGH = 0.5
 #: Least share of a change of a function that is named.
 LEAST_SHARE = 0.05
+
+#: What makes other values for an unchanged function takes another time itself: its total time has
+#: changed by a factor whose logarithm is at least this share of that of the case.
+OTHER_TIME = 0.25
+#: Added to the total times of functions, so that noise of short ones does not count; nanoseconds.
+_FLOOR_NS = 1_000
 
 
 @dataclass(frozen=True)
@@ -46,9 +67,9 @@ class CallCounts:
 
 @dataclass(frozen=True)
 class Cause:
-    """A function, and the part of a case's change that it explains."""
+    """A function or another change, and the part of a case's change that it explains itself."""
 
-    profiled: ProfiledFunction
+    profiled: ProfiledFunction | OtherChange
     change_ns: float
     share: float  # of the change of the case
     calls: CallCounts  # of the function
@@ -64,10 +85,14 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """The functions that explain the change of a case, the most probable cause first."""
+    """What explains the change of a case, the most probable cause first."""
 
     change_ns: float  # of an iteration with a profiler
     functions: tuple[Cause, ...]
+    # The function with most of the change if it does not differ, and if those that do explain less
+    # than half of the change.
+    spent: Cause | None = None
+    suspects: tuple[Cause, ...] = ()  # what may then be the cause
 
     @property
     def are_enough(self) -> bool:
@@ -78,8 +103,9 @@ class Causes:
 def causes(profile: CaseProfile, *, only_tree: bool = False) -> Causes:
     """Return what the call paths of a case say.
 
-    Functions that explain at least ENOUGH of the change come first; then those that differ
-    themselves, those that use what differs, and those that are called more or less often.
+    What differs comes first: functions that explain at least ENOUGH of the change; then those that
+    differ themselves, and those that use what differs. Of the others, those that are called more or
+    less often come first.
 
     Args:
         profile: of the case.
@@ -87,25 +113,134 @@ def causes(profile: CaseProfile, *, only_tree: bool = False) -> Causes:
             cause: its time counts for the function of the tree that calls it.
     """
     attribution = _Attribution(profile, only_tree=only_tree)
-    change_ns = sum(path.head_self_ns - path.base_self_ns for path in profile.paths)
+    change_ns = attribution.change_ns
     if not change_ns:
         return Causes(0, ())
     named = [
-        attribution.cause(function, part_ns, change_ns)
+        attribution.cause(function, part_ns)
         for function, part_ns in attribution.parts_ns.items()
         if function and part_ns / change_ns >= LEAST_SHARE
     ]
-    return Causes(change_ns, tuple(sorted(named, key=_rank)))
+    ranked = sorted(named, key=_rank)
+    largest = max(named, key=lambda cause: cause.share, default=None)
+    explained_ns = [
+        part_ns
+        for function, part_ns in attribution.parts_ns.items()
+        if profile.functions[function].change
+    ]
+    # Some may go against the change.
+    explained = max([sum(explained_ns) / change_ns, *(part / change_ns for part in explained_ns)])
+    if largest is None or largest.profiled.change or explained >= ENOUGH:
+        return Causes(change_ns, tuple(ranked))
+    spent = next(cause for cause in ranked if not cause.profiled.change)
+    suspects = _suspects(profile, attribution, spent)
+    names = {suspect.cause.function for suspect in suspects}
+    likely = [one.cause for one in suspects if one.evidence is _Hint.SAME_CHANGE]
+    in_order = [one.cause for one in suspects]
+    others = (cause for cause in ranked if cause.function not in names)
+    return Causes(change_ns, (*in_order, *others), spent, tuple(likely or in_order))
 
 
-def _rank(cause: Cause) -> tuple[bool, int, float]:
+def _rank(cause: Cause) -> tuple[bool, bool, int, float]:
     if cause.profiled.differs_itself:
         kind = 0
     elif cause.profiled.change:
         kind = 1
     else:
         kind = 2 if cause.calls.base != cause.calls.head else 3
-    return cause.share < ENOUGH, kind, -cause.share
+    return not cause.profiled.change, cause.share < ENOUGH, kind, -cause.share
+
+
+class _Hint(enum.IntEnum):
+    """What speaks for a suspect, the strongest first."""
+
+    SAME_CHANGE = enum.auto()  # its time has changed as that of the case, or the time is in it
+    OTHER_CHANGE = enum.auto()  # its time has changed the other way
+    NOT_TIMED = enum.auto()  # a function that differs itself and does not run in the iterations
+    SAME_TIME = enum.auto()  # a function that differs itself
+    USES = enum.auto()  # a function that only uses what differs
+    NO_FUNCTION = enum.auto()
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """What may have handed other values to an unchanged function."""
+
+    cause: Cause
+    evidence: _Hint
+    growth: float = 0.0  # logarithm of the change of its total time, in the direction of the case
+
+    @property
+    def rank(self) -> tuple[_Hint, bool, float]:
+        """The most probable cause has the lowest one."""
+        return self.evidence, not self.cause.profiled.differs_itself, -self.growth
+
+
+def _suspects(profile: CaseProfile, attribution: _Attribution, spent: Cause) -> list[_Suspect]:
+    """Return the functions that differ and what else differs, the most probable cause first."""
+    growths = _growths(profile)
+    suspects = []
+    for position, function in enumerate(profile.functions):
+        if not function.change:
+            continue
+        growth = growths[position]
+        if growth >= OTHER_TIME * growths[0]:
+            evidence = _Hint.SAME_CHANGE
+        elif not function.differs_itself:
+            evidence = _Hint.USES
+        else:
+            is_same = abs(growth) < OTHER_TIME * growths[0]
+            evidence = _Hint.SAME_TIME if is_same else _Hint.OTHER_CHANGE
+        cause = attribution.cause(position, attribution.parts_ns.get(position, 0.0))
+        suspects.append(_Suspect(cause, evidence, growth))
+    for other in profile.others:
+        if _contains(other, spent.inside or spent.function):
+            evidence = _Hint.SAME_CHANGE
+        elif other.kind not in (FUNCTION, FIXTURE):
+            evidence = _Hint.NO_FUNCTION
+        else:
+            evidence = _Hint.NOT_TIMED if other.differs_itself else _Hint.USES
+        calls = CallCounts(other.name, 0, 0)
+        suspects.append(_Suspect(Cause(other, 0.0, 0.0, calls, None, ""), evidence))
+    return sorted(suspects, key=lambda suspect: suspect.rank)
+
+
+def _growths(profile: CaseProfile) -> list[float]:
+    """Return the logarithm of the change of each function's total time; the first is the case.
+
+    They are positive for functions that changed in the direction of the case.
+    """
+    paths = profile.paths
+    parents = [path.parent for path in paths]
+    base_ns, head_ns = (
+        total_times(self_ns, parents)
+        for self_ns in ([p.base_self_ns for p in paths], [p.head_self_ns for p in paths])
+    )
+    totals_ns = [[_FLOOR_NS, _FLOOR_NS] for _ in profile.functions]
+    above: list[frozenset[int]] = []  # the functions of each path
+    for path, row in enumerate(paths):
+        functions = above[row.parent] if row.parent >= 0 else frozenset[int]()
+        if row.function not in functions:  # the time of recursive calls is that of the first one
+            totals_ns[row.function][0] += base_ns[path]
+            totals_ns[row.function][1] += head_ns[path]
+            functions |= {row.function}
+        above.append(functions)
+    sign = 1 if head_ns[0] > base_ns[0] else -1
+    return [sign * math.log(head / base) for base, head in totals_ns]
+
+
+def _contains(other: OtherChange, function: str) -> bool:
+    """Whether a function that is not of the tree belongs to a compiled module or a package."""
+    if ":" in function:
+        return False
+    module = function.rpartition(".")[0]
+    if other.kind == COMPILED:
+        # ``src/pkg/_speed.cpython-313-x86_64-linux-gnu.so`` is ``pkg._speed``.
+        folders, _, file = other.name.rpartition("/")
+        dotted = f"{folders.replace('/', '.')}.{file.partition('.')[0]}"
+        return bool(module) and f".{dotted}.".endswith(f".{module}.")
+    name = other.name.lower().replace("-", "_")
+    return other.kind == PACKAGE and module.partition(".")[0].lower() == name
 
 
 class _Attribution:
@@ -115,6 +250,7 @@ class _Attribution:
         self._profile = profile
         self._only_tree = only_tree
         self._paths = profile.paths
+        self.change_ns = sum(path.head_self_ns - path.base_self_ns for path in profile.paths)
         self._around = _functions_around(profile)
         self.parts_ns: dict[int, float] = defaultdict(float)  # by function
         # Of the parts those of calls, by the function to blame and the called one.
@@ -125,20 +261,21 @@ class _Attribution:
         for path in range(len(self._paths)):
             self._divide(path)
 
-    def cause(self, function: int, part_ns: float, change_ns: float) -> Cause:
+    def cause(self, function: int, part_ns: float) -> Cause:
         """Return what is said of a function that explains a part."""
+        change_ns = self.change_ns
         called_ns = {
             called: ns for (caller, called), ns in self._by_calls_ns.items() if caller == function
         }
         most = max(called_ns, key=lambda called: called_ns[called] / change_ns, default=None)
         makes = None
-        if most is not None and called_ns[most] / part_ns >= ENOUGH:
+        if part_ns and most is not None and called_ns[most] / part_ns >= ENOUGH:
             makes = self._counts(most, self._by_calls[function, most])
         inside_ns = {
             inner: ns for (caller, inner), ns in self._inside_ns.items() if caller == function
         }
         longest = max(inside_ns, key=lambda inner: inside_ns[inner] / change_ns, default=function)
-        is_inside = longest != function and inside_ns[longest] / part_ns >= ENOUGH
+        is_inside = part_ns and longest != function and inside_ns[longest] / part_ns >= ENOUGH
         paths = (path for path, row in enumerate(self._paths) if row.function == function)
         return Cause(
             profiled=self._profile.functions[function],

@@ -65,6 +65,34 @@ class ProfiledFunction:
     is_of_tree: bool = False
 
 
+#: Kinds of ``OtherChange``.
+FUNCTION = "function"
+FIXTURE = "fixture"
+FILE = "file"
+STATEMENT = "statement"  # of a module or a class, runs at import
+IMPORT = "import"  # of a module, in a test
+COMPILED = "compiled module"
+PACKAGE = "package"
+VARIABLE = "environment variable"
+SETTING = "setting"
+
+
+@dataclass(frozen=True)
+class OtherChange:
+    """Something that differs, that a case depends on, and that its profiled iterations do not call.
+
+    What it hands to unchanged functions may make these slower.
+    """
+
+    kind: str
+    # ``tests/conftest.py:data``, ``tests/data.json``, ``pkg/parse.py:6``, ``numpy``.
+    name: str
+    # How it differs, as of a ``ProfiledFunction``; of a package and a variable the values of both
+    # sides: ``2.0 -> 2.1``. Empty if the name says it.
+    change: str
+    differs_itself: bool = True  # and does not only use what differs
+
+
 @dataclass(frozen=True)
 class CallPath:
     """A function that is called on one path, in one iteration."""
@@ -101,6 +129,7 @@ class CaseProfile:
     functions: tuple[ProfiledFunction, ...] = ()  # the first one stands for the case
     paths: tuple[CallPath, ...] = ()
     operations: tuple[CalledBy, ...] = ()
+    others: tuple[OtherChange, ...] = ()  # the most probable cause first
     why_not: str = ""  # why nothing is known
 
 

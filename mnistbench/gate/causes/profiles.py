@@ -23,6 +23,7 @@ from mnistbench.gate.causes.case_profile import (
     folded_times,
     total_times,
 )
+from mnistbench.gate.causes.other_changes import with_others
 from mnistbench.gate.launcher import LaunchError, Plan, launching
 from mnistbench.gate.messages import RunCode
 from mnistbench.gate.reach.compared import ComparedCode
@@ -63,7 +64,11 @@ def profiles_of(verdict: Verdict, rounds: Rounds, code: ComparedCode) -> dict[st
                 why_not=f"functions take no time of the device ({device})"
             )
     cases = [node_id for node_id in ranked if node_id not in profiles]
-    return profiles | _profiled(cases, rounds, code)
+    measured = _profiled(cases, rounds, code)
+    return profiles | {
+        node_id: with_others(profile, node_id, verdict.header, code)
+        for node_id, profile in measured.items()
+    }
 
 
 def _changed_cases(verdict: Verdict) -> list[str]:

@@ -6,11 +6,24 @@ The line of a finding with its probable cause, and which functions are called mo
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from mnistbench.core import units
 from mnistbench.core.operation import NO_MODULE, OpKey
-from mnistbench.gate.causes.attribution import CallCounts, Cause, Causes, causes
-from mnistbench.gate.causes.case_profile import CaseProfile, ProfiledFunction
+from mnistbench.gate.causes.attribution import LEAST_SHARE, CallCounts, Cause, Causes, causes
+from mnistbench.gate.causes.case_profile import (
+    COMPILED,
+    FILE,
+    FIXTURE,
+    IMPORT,
+    PACKAGE,
+    STATEMENT,
+    VARIABLE,
+    CaseProfile,
+    OtherChange,
+    ProfiledFunction,
+)
+from mnistbench.gate.reach.differences import CHANGED
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.exact import BothCounts, Counts, arrow, operation_differences
@@ -25,6 +38,15 @@ MOST_NAMED = 3
 #: Share of the change of a case that iterations with a profiler have to show, at least: the rest
 #: may be what they do not see, such as other work of a built-in operator.
 LEAST_SHOWN = 0.25
+
+#: How some kinds of ``OtherChange`` are named.
+_NAMED = {
+    FILE: "the {change} file {name}",
+    IMPORT: "the import of {name} ({change})",
+    COMPILED: "the {change} module {name}",
+    PACKAGE: "{name} {change}",
+    VARIABLE: "{name} ({change})",
+}
 
 #: What the times of a cause are.
 _PROFILED = "in a profiled iteration"
@@ -57,12 +79,52 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     assert explained is not None, "there are call paths"
     change = units.duration(explained.change_ns, signed=True)
     if not explained.functions:
-        runs = units.and_more([*map(named, _differing(profile))], MOST_NAMED)
-        return f"no cause found: {change} {_PROFILED}{f', which runs {runs}' if runs else ''}"
+        return f"no cause found: {change} {_PROFILED}{_what_differs(profile)}"
+    if explained.spent:
+        return _suspected(explained, explained.spent, change)
     first = explained.functions[0]
     if explained.are_enough:
         return f"{LIKELY}{_described(first, change)}"
     return f"no function explains half of the change; the largest part: {_described(first, change)}"
+
+
+def _suspected(explained: Causes, spent: Cause, change: str) -> str:
+    """Return what may have made an unchanged function slower or faster."""
+    part = units.duration(spent.change_ns, signed=True)
+    where = _where(spent)
+    if not explained.suspects:
+        return (
+            f"nothing that is known to differ explains it: {part} of {change} {_PROFILED}, {where}"
+        )
+    names = [named(cause.profiled) for cause in explained.suspects]
+    likely = f"{LIKELY}{units.and_more(names, MOST_NAMED, ', or ', ', or ')}"
+    first = explained.suspects[0]
+    if len(names) == 1 and first.share >= LEAST_SHARE:
+        own = units.duration(first.change_ns, signed=True)
+        details = [f"{own} of {change} {_PROFILED}", *_calls_of(first), f"{part} {where}"]
+        return f"{likely}: {'; '.join(details)}"
+    return f"{likely}: {part} of {change} {_PROFILED}, {where}"
+
+
+def _where(spent: Cause) -> str:
+    """Return in which function a time is, and what is known of it."""
+    function = spent.profiled
+    facts = []
+    if isinstance(function, ProfiledFunction) and function.is_of_tree:
+        facts.append("did not change")
+    if spent.calls.base != spent.calls.head:
+        facts.append(f"is called {_calls(spent.calls)} times")
+    which = f", which {' and '.join(facts)}" if facts else ""
+    inside = f"{spent.inside}, called from " if spent.inside else ""
+    return f"in {inside}{function.name}{which}"
+
+
+def _what_differs(profile: CaseProfile) -> str:
+    """Return the functions of a case that differ; else what else differs."""
+    if functions := [named(function) for function in _differing(profile)]:
+        return f", which runs {units.and_more(functions, MOST_NAMED)}"
+    others = [named(other) for other in profile.others]
+    return f"; what differs: {units.and_more(others, MOST_NAMED)}" if others else ""
 
 
 def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
@@ -90,11 +152,21 @@ def _callers(profile: CaseProfile, finding: LaunchFinding) -> list[str]:
     return [named(profile.functions[function]) for function in grew or ranked]
 
 
-def named(function: ProfiledFunction) -> str:
-    """Return the name of a function, and how it differs between the sides."""
-    if function.differs_itself:
-        return f"{function.name} ({function.change})"
-    return f"{function.name}, which {function.change}" if function.change else function.name
+def named(thing: ProfiledFunction | OtherChange) -> str:
+    """Return the name of a function or another thing, and how it differs between the sides."""
+    if not thing.change:
+        return thing.name
+    if isinstance(thing, OtherChange) and thing.kind in _NAMED:
+        return _NAMED[thing.kind].format(name=thing.name, change=thing.change)
+    how = f" ({thing.change})" if thing.differs_itself else f", which {thing.change}"
+    if isinstance(thing, OtherChange) and thing.kind == STATEMENT:
+        return f"{thing.name}{how}{', which runs' if thing.differs_itself else ''} at import"
+    if isinstance(thing, OtherChange) and thing.kind == FIXTURE:
+        is_changed = thing.change == CHANGED
+        return (
+            f"the changed fixture {thing.name}" if is_changed else f"the fixture {thing.name}{how}"
+        )
+    return f"{thing.name}{how}"
 
 
 def _profile(finding: LaunchFinding, verdict: Verdict) -> CaseProfile | None:
@@ -107,14 +179,17 @@ def _profile(finding: LaunchFinding, verdict: Verdict) -> CaseProfile | None:
 
 def _described(cause: Cause, change: str) -> str:
     part = units.duration(cause.change_ns, signed=True)
-    texts = [f"{part} of {change} {_PROFILED}"]
-    if cause.calls.base != cause.calls.head:
-        texts.append(f"called {_calls(cause.calls)} times")
-    if cause.makes:
-        texts.append(f"calls {cause.makes.function} {_calls(cause.makes)} times")
+    texts = [f"{part} of {change} {_PROFILED}", *_calls_of(cause)]
     if cause.inside:
         texts.append(f"in {cause.inside}")
     return f"{named(cause.profiled)}: {'; '.join(texts)}"
+
+
+def _calls_of(cause: Cause) -> Iterator[str]:
+    if cause.calls.base != cause.calls.head:
+        yield f"called {_calls(cause.calls)} times"
+    if cause.makes:
+        yield f"calls {cause.makes.function} {_calls(cause.makes)} times"
 
 
 def _calls(calls: CallCounts) -> str:

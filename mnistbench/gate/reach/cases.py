@@ -39,12 +39,29 @@ def affected(
         for name, side in code.sides.items()
     }
     everywhere += _hidden_by_compilers(code, sides)
+    moved = _moved(sides)
     reasons = {}
     for node_id in sides.common:
-        own = [*_of_code(node_id, code, why), *_of_case(node_id, sides, code), *everywhere]
+        own = [
+            *(["runs after other tests than in the base"] if node_id in moved else []),
+            *_of_code(node_id, code, why),
+            *_of_case(node_id, sides, code),
+            *everywhere,
+        ]
         if own:
             reasons[node_id] = tuple(dict.fromkeys(own))[:_MAX_REASONS]
     return reasons
+
+
+def _moved(sides: Listings) -> set[str]:
+    """Return the cases from the first one on whose order differs between the sides."""
+    base, head = (
+        [node_id for node_id in side.cases if node_id in sides.labels]
+        for side in (sides.base, sides.head)
+    )
+    pairs = enumerate(zip(base, head, strict=True))
+    first = next((at for at, (one, other) in pairs if one != other), len(base))
+    return {*base[first:]}
 
 
 def _of_code(
@@ -130,6 +147,13 @@ def _hidden_by_compilers(code: ComparedCode, sides: Listings) -> Iterator[str]:
     for (path, name), how in code.differences.functions.items():
         if (path, name) not in ran:
             yield f"{path}:{name} ({how}) may be compiled, so that it is not seen to run"
+    for side in code.sides.values():
+        for path in side.executed:
+            source = side.source(path)
+            for function in source.functions if source else ():
+                used = code.differences.of_part(function, path, side)
+                if used and (path, function.name) not in ran:
+                    yield f"{path}:{function.name}, which {used}, may be compiled"
 
 
 # ---- What no case runs ---------------------------------------------------------------------------

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.differences import CHANGED, GONE, NEW, Differences, differences
+from mnistbench.gate.reach.differences import (
+    CHANGED,
+    GONE,
+    NEW,
+    Differences,
+    changed_functions,
+    differences,
+)
 from mnistbench.gate.reach.side_code import SideCode
+from mnistbench.gate.reach.source import MODULE, Kind, Source, Statement
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD
@@ -47,15 +55,111 @@ class ComparedCode:
     def change(self, side: str, code: RunCode) -> tuple[str, bool]:
         """Return how a code object differs, and whether it does so itself.
 
-        CHANGED, NEW or GONE, or which name that differs it uses. Empty if it does not differ.
+        CHANGED, NEW or GONE, the other name of it that differs, or which name that differs it uses.
+        Empty if it does not differ.
         """
-        if how := self.differences.functions.get((code.path, code.name)):
-            is_own = how in (CHANGED, NEW, GONE)
-            return how if is_own else f"has a definition that {how}", is_own
+        function = (code.path, code.name)
+        how = self.differences.functions.get(function, "")
+        if how in (NEW, GONE) or function in self._edited.functions:
+            return how or CHANGED, True
+        if name := self._edited.renamed.get(function):
+            return f"{name} is defined by it and differs", True
+        if how:
+            return self._what_is_used(side, code), False
         reason = self.why(side, code).removeprefix(f"runs {code.path}:{code.name}")
-        if reason.startswith("runs "):  # a lambda or comprehension of a function that differs
-            return CHANGED, True
+        if reason.startswith("runs "):  # a lambda or comprehension of a function
+            around = reason.removeprefix(f"runs {code.path}:").removesuffix(f" ({CHANGED})")
+            is_edited = (code.path, around) in self._edited.functions or around == reason
+            return (CHANGED, True) if is_edited else ("", False)
         return reason.removeprefix(", which ").removeprefix(", and ").strip(), False
+
+    def _what_is_used(self, side: str, code: RunCode) -> str:
+        """Return which name that differs a function uses whose text does not differ; else "".
+
+        It may be defined after something else has run than on the other side.
+        """
+        side_code = self.sides[side]
+        source = side_code.source(code.path)
+        for statement in source.statements if source else ():
+            is_definition = statement.defines == code.name
+            if is_definition and (
+                used := self.differences.of_part(statement, code.path, side_code)
+            ):
+                return f"has a definition that differs ({used})"
+        function = source.function(code.name, code.line) if source else None
+        return self.differences.of_part(function, code.path, side_code) if function else ""
+
+    def why_affected(self, node_id: str) -> tuple[str, ...]:
+        """Return why what a case runs and opens differs, without a limit of their number."""
+        reasons: list[str] = []
+        opened: set[str] = set()
+        for name, side in self.sides.items():
+            for position in side.followed.cases.get(node_id, ()):
+                code = side.followed.code[position]
+                change, is_itself = self.change(name, code) if code.path else ("", False)
+                if code.name == MODULE:
+                    reasons.append(self.why(name, code))
+                elif change:
+                    how = f" ({change})" if is_itself else f", which {change}"
+                    reasons.append(f"runs {code.path}:{code.name}{how}")
+            opened.update(side.followed.opened.get(node_id, ()))
+        files = sorted(opened.intersection(self.differing))
+        reasons += [f"reads {path} ({CHANGED})" for path in files]
+        return tuple(dict.fromkeys(filter(None, [*reasons, *self.differences.everywhere])))
+
+    def is_edited(self, path: str, what: str) -> bool:
+        """Whether the text of a function, or of the statement at a line, differs in a file."""
+        return (path, what) in self._edited.functions or (path, what) in self._edited.lines
+
+    def is_fixture(self, path: str, name: str) -> bool:
+        """Whether a function of a file is a fixture of pytest, by its decorators."""
+        return any(
+            statement.defines == name
+            and "fixture" in statement.words.names | statement.words.attributes
+            for side in self.sides.values()
+            if (source := side.source(path))
+            for statement in source.statements
+        )
+
+    @functools.cached_property
+    def _edited(self) -> _Edited:
+        """What differs in the text of the files, and not only by what they use."""
+        edited = _Edited()
+        for path in filter(_is_python, self.differing):
+            base, head = (self.sides[side].source(path) for side in (BASE, HEAD))
+            if base is None or head is None:
+                continue
+            edited.functions.update((path, name) for name in changed_functions(base, head))
+            for statement in _edited_statements(base, head):
+                edited.lines.add((path, str(statement.line)))
+                if statement.defines and not statement.is_class:
+                    edited.functions.add((path, statement.defines))
+                elif statement.kind in (Kind.VALUE, Kind.ACTION) and len(statement.names) == 1:
+                    for used in statement.words.names:
+                        edited.renamed.setdefault((path, used), statement.names[0])
+        return edited
+
+
+@dataclass
+class _Edited:
+    """What differs in the text of two trees. Functions are a path and a qualified name."""
+
+    functions: set[tuple[str, str]] = field(default_factory=set)  # body, default or decorator
+    lines: set[tuple[str, str]] = field(default_factory=set)  # of statements: path and line
+    # Function -> name that a statement such as ``f = cache(g)`` gives to what it makes of it.
+    renamed: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+def _edited_statements(base: Source, head: Source) -> Iterator[Statement]:
+    """Yield the statements of each file whose text the other one does not have in their scope."""
+    texts = [
+        {(statement.scope, statement.content) for statement in source.statements}
+        for source in (base, head)
+    ]
+    for source, others in ((base, texts[1]), (head, texts[0])):
+        for statement in source.statements:
+            if (statement.scope, statement.content) not in others:
+                yield statement
 
 
 def _is_python(path: str) -> bool:

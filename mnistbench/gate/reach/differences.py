@@ -357,7 +357,7 @@ class _Comparison:
 
     def _compare_module(self, path: str) -> None:
         """Add the name of a module that one side alone has executed: it may hide another one."""
-        having = [name for name, side in self._sides.items() if path in side.executed]
+        having = [name for name, side in self._sides.items() if path in side.imported]
         if len(having) == 1:
             file = PurePosixPath(path)
             name = file.parent.name if file.stem == "__init__" else file.stem
@@ -385,8 +385,29 @@ class _Comparison:
         for of_base, of_head in moved:
             self._everywhere(f"{of_head} is imported earlier or later than {of_base}")
             break
-        if _common_order(base.order, head.order) != _common_order(head.order, base.order):
+        orders = [_common_order(base.order, head.order), _common_order(head.order, base.order)]
+        moved_files = {
+            path
+            for of_base, of_head in zip(*orders, strict=True)
+            if of_base != of_head
+            for path in (of_base, of_head)
+        }
+        if moved_files:
             self._add_readers(_READERS_OF_ORDER, "files are imported in another order")
+        for path in sorted(moved_files):
+            self._compare_moved(path)
+        for path in sorted(base.imported ^ head.imported):
+            self._compare_module(path)
+
+    def _compare_moved(self, path: str) -> None:
+        """Add what a file takes from others at its import: these may not be complete yet."""
+        source = self._sides[HEAD].source(path)
+        for statement in source.statements if source else ():
+            is_tried = statement.kind is Kind.IMPORT and bool(statement.attempts)
+            uses_names = statement.kind is Kind.VALUE and statement.key[1:] != (0,)
+            if is_tried or (uses_names and statement.names):
+                why = f"{path}:{statement.line} is imported in another order"
+                self._differs(HEAD, path, statement, why, CHANGED)
 
     def spread(self) -> None:
         """Add what uses a name that differs at an import, until nothing is added."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -84,17 +82,6 @@ class FetchedNames:
     def stop(self) -> None:
         """Give the builtin functions back."""
         builtins.getattr, builtins.hasattr = _GETATTR, _HASATTR
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Run the body, whose time is measured, with the builtin functions."""
-        is_started = builtins.getattr is self._getattr
-        self.stop()
-        try:
-            yield
-        finally:
-            if is_started:
-                self.start()
 
     def note_code(self, code: CodeType) -> None:
         """Note the names in code that ``exec`` or ``eval`` run."""

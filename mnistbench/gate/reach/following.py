@@ -62,6 +62,9 @@ _STARTS = frozenset(
     }
 )
 
+#: Audit events of code that is called while other code runs.
+_TRACES = frozenset({"sys.addaudithook", "sys.settrace"})
+
 #: Packages that compile the bytecode of functions, so that these are not seen to run. Others read
 #: the source, which is seen, or run the function once.
 _COMPILERS = ("numba",)
@@ -89,6 +92,7 @@ _COMPILED = "is compiled by torch.compile, whose code is not followed"
 _OTHER_PROFILER = "sets a profile function, so its code is not followed"
 _EARLIER_PROCESSES = "may use processes that were started before, whose code is not followed"
 _EARLIER_THREADS = "may use threads that were started before, whose code is not followed"
+_TRACING = "a trace function or an audit hook is set, whose code is not followed"
 _PYTHONS = "a process of Python is started outside of tests, whose code is not followed"
 
 
@@ -149,7 +153,7 @@ class Follower:
         kind = _NoCalls
         if follows_code:
             kind = _Monitoring if sys.version_info >= (3, 12) else _Profiling
-        self._calls = kind(self._is_wanted, self._note_call)
+        self._calls = kind(self._is_wanted, self._note_call, self._prefix)
         sys.addaudithook(self._note_event)
 
     # ---- Events ----------------------------------------------------------------------------------
@@ -221,10 +225,18 @@ class Follower:
             code = arguments[0]
             if isinstance(code, CodeType) and not code.co_filename.startswith((os.sep, "<frozen")):
                 self._fetching.note_code(code)
+        else:
+            self._note_unfollowed(event, arguments)
+
+    def _note_unfollowed(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Note what makes code run that is not followed: processes, trace functions."""
+        if event in _TRACES:
+            if self._is_by_project(sys._getframe(2)):  # noqa: SLF001
+                self._unfollowed[self._running][_TRACING] = None
         elif event in _STARTS:
             if self._running is not None:
                 self._unfollowed[self._running][_PROCESSES] = None
-            elif _is_python(event, arguments) and self._is_by_project(sys._getframe(1)):  # noqa: SLF001
+            elif _is_python(event, arguments) and self._is_by_project(sys._getframe(2)):  # noqa: SLF001
                 self._unfollowed[None][_PYTHONS] = None
 
     def _note_file(self, event: str, name: object, flags: int) -> None:
@@ -255,10 +267,11 @@ class Follower:
                 name = os.readlink(f"/proc/self/fd/{int(name)}")  # noqa: PTH115
             except (OSError, TypeError, ValueError):
                 return
-        path = os.path.realpath(os.fsdecode(name))
-        self._opened[self._running].add(path)
-        if self._import_depth:  # later tests use what the module has read
-            self._opened[None].add(path)
+        path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100  # a Path costs more
+        for opened in {path, os.path.realpath(path)}:  # a link may differ, or what it leads to
+            self._opened[self._running].add(opened)
+            if self._import_depth:  # later tests use what the module has read
+                self._opened[None].add(opened)
 
     def _note_rest(self) -> None:
         """Note the names that were fetched, and files that something has opened without an event.
@@ -351,7 +364,7 @@ class Follower:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Follow no calls in the body, whose time is measured."""
-        with self._calls.switched(_Mode.OFF), self._fetching.paused():
+        with self._calls.switched(_Mode.OFF):
             yield
 
     @pytest.hookimpl(wrapper=True)
@@ -646,9 +659,11 @@ class _NoCalls:
         self,
         is_wanted: Callable[[CodeType], bool],
         note: Callable[[CodeType, FrameType | None], bool],
+        prefix: str,
     ) -> None:
         self._is_wanted = is_wanted
         self._note = note
+        self._prefix = prefix  # of the paths of files of the tree
 
     def start(self) -> None:
         """Begin to report."""
@@ -723,8 +738,9 @@ class _Profiling(_NoCalls):
         self,
         is_wanted: Callable[[CodeType], bool],
         note: Callable[[CodeType, FrameType | None], bool],
+        prefix: str,
     ) -> None:
-        super().__init__(is_wanted, note)
+        super().__init__(is_wanted, note, prefix)
         self._mode = _Mode.OFF
         self._counting = cProfile.Profile()
         # Line and file of code whose calls do not count any more.
@@ -784,8 +800,13 @@ class _Profiling(_NoCalls):
         manager.add_hookcall_monitoring(before, after)
 
     def _is_own_hook(self, implementation: Any) -> bool:
+        plugin = implementation.plugin
+        file = getattr(plugin, "__file__", None) or getattr(
+            sys.modules.get(type(plugin).__module__), "__file__", None
+        )
         code = getattr(implementation.function, "__code__", None)
-        return code is not None and self._is_wanted(code)
+        is_of_tree = isinstance(file, str) and file.startswith(self._prefix)
+        return is_of_tree or (code is not None and self._is_wanted(code))
 
     @contextmanager
     def switched(self, mode: _Mode) -> Iterator[None]:

@@ -29,9 +29,6 @@ from mnistbench.gate.words import BASE, HEAD
 #: Most surveys of the cases that are left out, without the affected ones.
 _MAX_SURVEYS = 4
 
-#: After affected tests a case that takes so many times as long is measured at once.
-_CLEAR_RATIO = 2.0
-
 _NEEDS_OTHERS = "cannot be run without the tests before it"
 _TOO_MANY = "runs other code each time that other tests are left out"
 
@@ -143,14 +140,19 @@ class Narrowing:
         if not (seen or process):
             return
         shortest = min(left_out, key=lambda case: self._sides.head.cases[case].seconds)
-        again = [*seen] or [shortest]
-        self._say(f"looking again at {units.counted(len(again), 'case')}, both sides in turn")
-        launch = self._launch(again)
+        # With the affected tests, whose traces may be the reason.
+        again = [case for case in self._sides.common if case in seen or case in self._reasons]
+        self._say(f"looking again at {units.counted(len(seen) or 1, 'case')}, both sides in turn")
+        launch = self._launch(again or [shortest])
+        # Traces of tests of one side cannot be repeated.
+        has_others = any((self._sides.only_base, self._sides.only_head, self._sides.unmeasurable))
         for case, what in seen.items():
-            # What affected tests before it have left may be the reason, so it may not be repeated.
-            ratio = look_ratio(self._sides, case)
-            is_clear = case in late and not 1 / _CLEAR_RATIO < ratio < _CLEAR_RATIO
-            if is_clear or launch is None or is_confirmed(launch, case, ratio):
+            is_certain = has_others and case in late
+            if (
+                is_certain
+                or launch is None
+                or is_confirmed(launch, case, look_ratio(self._sides, case))
+            ):
                 self._reasons[case] = (what,)
         if process and not self._reasons and (launch is None or is_process_confirmed(launch)):
             self._reasons[shortest] = (process,)

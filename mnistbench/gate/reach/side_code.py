@@ -12,6 +12,7 @@ from mnistbench.gate.messages import Followed, RunCode
 from mnistbench.gate.reach.source import LISTING_WORDS, MODULE, Kind, Source, Statement, read
 
 _WORD = re.compile(r"[^\W\d]\w*")
+_STAR_IMPORT = re.compile(r"\bimport\s*\*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ class SideCode:
                 text = (self.root / path).read_text(encoding="utf-8", errors="replace")
             except OSError:
                 text = ""
-            star = ("*",) if "import *" in text else ()
+            star = ("*",) if _STAR_IMPORT.search(text) else ()
             self._words[path] = frozenset((*_WORD.findall(text), *star))
         return self._words[path]
 

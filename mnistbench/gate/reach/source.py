@@ -103,6 +103,15 @@ _MAKING_VALUES = frozenset(
     }
 )
 
+#: Of these what goes through the items of its argument.
+_TAKING_ITEMS = frozenset(
+    {"dict", "frozenset", "list", "max", "min", "set", "sorted", "sum", "tuple"}
+)
+
+#: What takes parameters in brackets.
+_GENERIC_TYPES = frozenset({"dict", "frozenset", "list", "set", "tuple", "type"})
+_TYPING = ("collections.abc.", "typing.", "typing_extensions.")
+
 #: Syntax that computes a value and changes nothing, if no code of the tree runs in it.
 _VALUES = (
     ast.Attribute,
@@ -537,15 +546,31 @@ class _Divider:
             for target in targets
             for inner in ast.walk(target)
         )
-        return are_names and (node.value is None or self._is_value(node.value))
+        if node.value is None:
+            return are_names
+        # To unpack an object may use it up.
+        is_unpacked = not all(isinstance(target, ast.Name) for target in targets)
+        is_literal = isinstance(node.value, ast.Tuple | ast.List | ast.Constant)
+        return are_names and (is_literal or not is_unpacked) and self._is_value(node.value)
 
     def _is_value(self, node: ast.expr) -> bool:
         """Whether an expression has no effect, if no code of the tree runs in it."""
-        return all(
-            isinstance(inner, _VALUES)
-            or (isinstance(inner, ast.Call) and self._full_name(inner.func) in _MAKING_VALUES)
-            for inner in ast.walk(node)
+        return all(map(self._is_value_node, ast.walk(node)))
+
+    def _is_value_node(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Subscript):  # an item may be made when it is asked for
+            name = self._full_name(node.value)
+            return name in _GENERIC_TYPES or name.startswith(_TYPING)
+        if not isinstance(node, ast.Call):
+            return isinstance(node, _VALUES)
+        name = self._full_name(node.func)
+        # They would use up an iterator.
+        takes_objects = name in _TAKING_ITEMS and any(
+            isinstance(inner, ast.Name | ast.Attribute)
+            for argument in node.args
+            for inner in ast.walk(argument)
         )
+        return name in _MAKING_VALUES and not takes_objects
 
     def _is_transparent(self, decorator: ast.expr) -> bool:
         """Whether a decorator only replaces or marks what it gets."""

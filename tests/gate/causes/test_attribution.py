@@ -12,9 +12,14 @@ from strategies import ANY_SPEED
 
 from mnistbench.gate.causes.attribution import ENGINE, LEAST_SHARE, CallCounts, causes
 from mnistbench.gate.causes.case_profile import (
+    COMPILED,
+    FILE,
+    FIXTURE,
+    PACKAGE,
     CalledBy,
     CallPath,
     CaseProfile,
+    OtherChange,
     ProfiledFunction,
 )
 
@@ -135,7 +140,7 @@ def test_without_changed_code_more_calls_come_before_longer_calls():
 def test_what_explains_half_comes_first_then_what_differs_itself():
     explained = causes(
         profile(
-            {"f": CHANGED, "g": SAME, "h": USES},
+            {"f": CHANGED, "g": USES, "h": USES},
             (0, "f", 1, 1, 10, 20),
             (0, "g", 1, 1, 10, 110),
             (0, "h", 1, 1, 10, 40),
@@ -143,6 +148,102 @@ def test_what_explains_half_comes_first_then_what_differs_itself():
     )
     assert [cause.function for cause in explained.functions] == ["g", "f", "h"]
     assert explained.are_enough
+
+
+def names(found):
+    return [cause.function for cause in found]
+
+
+def producer(*others, made=(4_000, 16_000), label=(90_000, 90_000)):
+    """An unchanged ``work`` takes four times as long; ``make`` and ``label`` have changed."""
+    case_profile = profile(
+        {"make": CHANGED, "label": CHANGED, "work": SAME},
+        (0, "make", 1, 1, *made),
+        (0, "label", 1, 1, *label),
+        (0, "work", 1, 1, 100_000, 400_000),
+    )
+    return causes(replace(case_profile, others=others), only_tree=True)
+
+
+DATA = OtherChange(FIXTURE, "conftest.py:data", "changed")
+TABLE = OtherChange(FILE, "table.json", "changed")
+
+
+def test_an_unchanged_function_is_no_cause_but_what_made_its_values():
+    explained = producer()
+    assert names(explained.functions) == ["make", "label", "work"]
+    assert explained.spent.function == "work"
+    assert not explained.are_enough
+
+
+def test_what_changed_as_the_case_did_is_the_only_suspect():
+    assert names(producer(DATA, TABLE).suspects) == ["make"]
+
+
+def test_without_such_a_function_all_changes_are_suspects_the_likely_ones_first():
+    explained = producer(TABLE, DATA, made=(20_000, 4_000))
+    assert names(explained.suspects) == ["make", "conftest.py:data", "label", "table.json"]
+    assert names(explained.functions) == [*names(explained.suspects), "work"]
+
+
+def test_functions_of_the_same_time_come_after_those_that_run_before_the_iterations():
+    same_time = producer(TABLE, DATA, made=(10, 40))
+    assert names(same_time.suspects) == [
+        "conftest.py:data",
+        *("make", "label"),  # a change of nanoseconds does not count
+        "table.json",
+    ]
+
+
+def test_a_faster_unchanged_function_has_suspects_of_its_direction():
+    case_profile = profile(
+        {"make": CHANGED, "label": CHANGED, "work": SAME},
+        (0, "label", 1, 1, 4_000, 9_000),
+        (0, "make", 1, 1, 16_000, 4_000),
+        (0, "work", 1, 1, 400_000, 100_000),
+    )
+    assert names(causes(case_profile).suspects) == ["make"]
+
+
+def test_changed_functions_that_explain_half_together_leave_no_suspects():
+    functions = {"f": CHANGED, "g": CHANGED, "work": SAME}
+    explained = causes(
+        profile(
+            functions,
+            (0, "f", 1, 1, 10, 40),
+            (0, "g", 1, 1, 10, 35),
+            (0, "work", 1, 1, 10, 60),
+        )
+    )
+    assert explained.spent is None
+    assert names(explained.functions) == ["f", "g", "work"]
+
+
+@pytest.mark.parametrize(
+    ("other", "function", "is_in_it"),
+    [
+        (OtherChange(COMPILED, "src/pkg/_c.cpython-313-x86_64-linux-gnu.so", "changed"), "", True),
+        (OtherChange(COMPILED, "pkg/_c.abi3.so", "changed"), "", True),
+        (OtherChange(COMPILED, "pkg/_b.abi3.so", "changed"), "", False),
+        (OtherChange(COMPILED, "pkg/other_c.so", "changed"), "_c.work", False),
+        (OtherChange(PACKAGE, "pkg", "1.0 -> 1.1"), "", True),
+        (OtherChange(PACKAGE, "Some-Pkg", "1.0 -> 1.1"), "some_pkg.inner.work", True),
+        (OtherChange(PACKAGE, "pk", "1.0 -> 1.1"), "", False),
+        (OtherChange(PACKAGE, "pkg", "1.0 -> 1.1"), "sorted", False),
+    ],
+)
+def test_time_in_a_changed_module_or_package_is_evidence_for_it(other, function, is_in_it):
+    work = function or "pkg._c.work"
+    case_profile = profile({"label": CHANGED, work: SAME}, (0, work, 1, 1, 10, 40))
+    explained = causes(replace(case_profile, others=(DATA, other)))
+    assert (names(explained.suspects) == [other.name]) == is_in_it
+    assert names(explained.functions)[-1] == work
+
+
+def test_without_a_known_change_there_are_no_suspects():
+    explained = causes(profile({"work": SAME}, (0, "work", 1, 1, 10, 40)))
+    assert explained.suspects == ()
+    assert names(explained.functions) == ["work"]
 
 
 def test_no_function_may_be_enough():

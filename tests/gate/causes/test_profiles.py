@@ -67,6 +67,18 @@ KINDS = {
         "g",
         "",
     ),
+    "a cache that a function with a changed default has lost": (
+        (
+            "N = 5\n\ndef g(x, n=N):\n    return spin(900)\n\nh = functools.cache(g)\n\n"
+            "@functools.lru_cache(0)\ndef f(x):\n    return [h(x) for _ in range(9)]\n"
+        ),
+        (
+            "N = 6\n\ndef g(x, n=N):\n    return spin(900)\n\nh = g\n\n"
+            "@functools.lru_cache(0)\ndef f(x):\n    return [h(x) for _ in range(9)]\n"
+        ),
+        "g",
+        "",
+    ),
     "a copied list": (
         "def f(x):\n    items = ITEMS\n    return len(items)\n",
         "def f(x):\n    items = copy.deepcopy(ITEMS)\n    return len(items)\n",
@@ -237,6 +249,16 @@ def test_a_function_that_only_uses_what_differs_does_not_differ_itself(profiles)
     assert not {function.name: function for function in wrapped.functions}[
         "pkg/a_wrapper.py:f"
     ].differs_itself
+
+
+def test_a_function_that_is_defined_after_something_else_has_run_does_not_differ_itself(profiles):
+    kind = "a cache that a function with a changed default has lost"
+    functions = {
+        one.name: one for one in profiles[f"tests/test_all.py::test_{slug(kind)}"].functions
+    }
+    after = functions[f"pkg/{slug(kind)}.py:f"]
+    assert not after.differs_itself
+    assert after.change.startswith("uses h (")
 
 
 def test_calls_are_counted_exactly(profiles):

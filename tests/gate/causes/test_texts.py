@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, rendered
 from gate_scenes import concluded, slower
 
 from mnistbench.gate.causes.case_profile import (
+    COMPILED,
+    FILE,
+    FIXTURE,
+    FUNCTION,
+    IMPORT,
+    PACKAGE,
+    SETTING,
+    STATEMENT,
+    VARIABLE,
     CalledBy,
     CallPath,
     CaseProfile,
+    OtherChange,
     ProfiledFunction,
 )
 from mnistbench.gate.statistics.raw_samples import End
@@ -74,10 +85,6 @@ def test_an_improvement_has_its_cause_in_the_next_line():
             ),
         ),
         (
-            profile(CallPath(0, 3, 1, 1, 50_000, 1_000_000)),
-            "likely cause: re.compile: +950 us of +950 us in a profiled iteration",
-        ),
-        (
             profile(CallPath(0, 1, 1, 1, 50_000, 40_000), CallPath(0, 2, 1, 1, 9_000, 9_000)),
             (
                 "no cause found: -10.0 us in a profiled iteration, which runs pkg/parse.py:read "
@@ -100,6 +107,98 @@ def test_an_improvement_has_its_cause_in_the_next_line():
 )
 def test_the_likely_cause_is_one_line(case_profile, cause):
     assert lines(verdict(SLOWER, case_profile))[1] == cause
+
+
+WORK = ProfiledFunction("pkg/b.py:work", is_of_tree=True)
+
+
+def dependent(*paths, others=()):
+    """A profile with an unchanged function of the tree."""
+    functions = (*FUNCTIONS[:2], WORK, *FUNCTIONS[3:])
+    return CaseProfile(functions, (ROOT, *paths), others=others)
+
+
+MADE = CallPath(0, 1, 1, 1, 10_000, 20_000)
+WORKED = CallPath(0, 2, 1, 1, 50_000, 1_000_000)
+ONLY_WORKED = CaseProfile((FUNCTIONS[0], WORK), (ROOT, CallPath(0, 1, 1, 1, 50_000, 1_000_000)))
+
+
+@pytest.mark.parametrize(
+    ("case_profile", "cause"),
+    [
+        (
+            dependent(MADE, WORKED),
+            (
+                "likely cause: pkg/parse.py:read (changed): +950 us of +960 us in a profiled "
+                "iteration, in pkg/b.py:work, which did not change"
+            ),
+        ),
+        (
+            dependent(CallPath(0, 1, 1, 9, 10_000, 310_000), WORKED),
+            (
+                "likely cause: pkg/parse.py:read (changed): +300 us of +1.25 ms in a profiled "
+                "iteration; called 1 -> 9 times; +950 us in pkg/b.py:work, which did not change"
+            ),
+        ),
+        (
+            dependent(
+                CallPath(0, 1, 1, 1, 9_000, 9_000),
+                CallPath(0, 2, 1, 20, 50_000, 1_000_000),
+                others=(OtherChange(FILE, "data/x.json", "changed"),),
+            ),
+            (
+                "likely cause: pkg/parse.py:read (changed), or the changed file data/x.json: "
+                "+950 us of +950 us in a profiled iteration, in pkg/b.py:work, which did not "
+                "change and is called 1 -> 20 times"
+            ),
+        ),
+        (
+            ONLY_WORKED,
+            (
+                "nothing that is known to differ explains it: +950 us of +950 us in a profiled "
+                "iteration, in pkg/b.py:work, which did not change"
+            ),
+        ),
+    ],
+)
+def test_an_unchanged_function_is_where_the_time_is_and_not_the_cause(case_profile, cause):
+    assert lines(verdict(SLOWER, case_profile))[1] == cause
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        (OtherChange(FIXTURE, "c.py:data", "changed"), "the changed fixture c.py:data"),
+        (OtherChange(FIXTURE, "c.py:data", "new"), "the fixture c.py:data (new)"),
+        (
+            OtherChange(FIXTURE, "c.py:data", "uses N (c.py:1 changed)", differs_itself=False),
+            "the fixture c.py:data, which uses N (c.py:1 changed)",
+        ),
+        (OtherChange(FUNCTION, "a.py:make", "gone"), "a.py:make (gone)"),
+        (OtherChange(FILE, "x.json", "changed"), "the changed file x.json"),
+        (OtherChange(STATEMENT, "a.py:6", "changed"), "a.py:6 (changed), which runs at import"),
+        (
+            OtherChange(STATEMENT, "a.py:6", "uses N (a.py:1 changed)", differs_itself=False),
+            "a.py:6, which uses N (a.py:1 changed) at import",
+        ),
+        (OtherChange(IMPORT, "a.py", "a.py:6 changed"), "the import of a.py (a.py:6 changed)"),
+        (OtherChange(COMPILED, "pkg/_c.so", "changed"), "the changed module pkg/_c.so"),
+        (OtherChange(PACKAGE, "numpy", "2.0 -> 2.1"), "numpy 2.0 -> 2.1"),
+        (OtherChange(VARIABLE, "MODE", "not set -> 1"), "MODE (not set -> 1)"),
+        (OtherChange(SETTING, "other parameters", ""), "other parameters"),
+    ],
+)
+def test_each_kind_of_change_has_a_name(other, name):
+    said = lines(verdict(SLOWER, replace(ONLY_WORKED, others=(other,))))[1]
+    assert said.removeprefix("likely cause: ").startswith(f"{name}: +950 us of +950 us")
+
+
+def test_what_differs_is_said_where_the_profile_does_not_show_the_change():
+    others = (OtherChange(FILE, "x.json", "changed"),)
+    case_profile = replace(dependent(CallPath(0, 3, 1, 1, 50_000, 10_000)), others=others)
+    assert lines(verdict(SLOWER, case_profile))[1] == (
+        "no cause found: -40.0 us in a profiled iteration; what differs: the changed file x.json"
+    )
 
 
 def test_a_cause_that_explains_less_than_half_is_said_to():
@@ -146,6 +245,17 @@ def test_json_has_all_causes():
             "makes": None,
             "inside": "",
         }
+    ]
+
+
+def test_json_has_the_changes_that_are_no_functions_of_the_profile():
+    others = (OtherChange(FILE, "x.json", "changed"),)
+    gate = verdict(SLOWER, replace(ONLY_WORKED, others=others))
+    report = json.loads(rendered(gate, "json", 3))
+    causes = next(finding["causes"] for finding in report["findings"] if finding["causes"])
+    assert [(cause["function"], cause["how"], cause["change_ns"]) for cause in causes] == [
+        ("x.json", "changed", 0.0),
+        ("pkg/b.py:work", "", pytest.approx(950_000)),
     ]
 
 

@@ -1844,8 +1844,8 @@ def run():
 }
 
 
-#: Of these, what docs/gate.md says is not seen. The quick look shows it, which these listings do not
-#: have.
+#: Of these, what docs/gate.md says is not seen. The quick look, which these listings do not have,
+#: shows it.
 NOT_SEEN = (
     "settings that a library reads",
     "a configuration that a library in C reads",
