@@ -190,13 +190,24 @@ def test_another_time_counts_if_the_launch_fails(narrowed):
     assert [*reach.reasons] == ["three"]
 
 
-@pytest.mark.parametrize(("ratio", "is_affected"), [(1.5, False), (2.5, True)])
-def test_a_much_longer_time_after_an_affected_case_counts_at_once(narrowed, ratio, is_affected):
-    reach, _, _ = narrowed(
-        surveys({"two": "changed"}, **slow("three", ratio)),
+def test_another_time_after_an_affected_case_is_repeated_with_that_case(narrowed):
+    reach, _, launched = narrowed(
+        surveys({"two": "changed"}, **slow("three")),
         launch=lambda _: launch({"three": (1000, 1000)}),
     )
-    assert ("three" in reach.reasons) is is_affected
+    assert launched == [["two", "three"]]
+    assert "three" not in reach.reasons
+
+
+def test_another_time_after_a_test_of_one_side_counts_at_once(narrowed):
+    first = surveys({}, **slow("three"))
+    new = build.listings({"new": "new"}).head.cases
+    head = replace(first.listings.head, cases={**new, **first.listings.head.cases})
+    reach, _, _ = narrowed(
+        replace(first, listings=Listings(first.listings.base, head)),
+        launch=lambda _: launch({"three": (1000, 1000)}),
+    )
+    assert [*reach.reasons] == ["three"]
 
 
 def with_imports(first, importing_s):
