@@ -378,7 +378,8 @@ def _are_equal(first: Path, second: Path) -> bool:
             return first.readlink() == second.readlink()
         if first.is_dir() or second.is_dir():
             return first.is_dir() and second.is_dir()
-        return filecmp.cmp(first, second, shallow=False)
+        is_program = [bool(path.stat().st_mode & stat.S_IXUSR) for path in (first, second)]
+        return is_program[0] == is_program[1] and filecmp.cmp(first, second, shallow=False)
     except OSError:  # one of them is missing, or a link to nothing
         return first.is_symlink() and second.is_symlink() and first.readlink() == second.readlink()
 

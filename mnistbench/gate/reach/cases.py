@@ -19,6 +19,9 @@ from mnistbench.gate.reach.side_code import SideCode
 from mnistbench.gate.reach.source import MODULE, Kind
 from mnistbench.gate.words import BASE, HEAD
 
+#: Shortest name that is looked for in a compiled module, whose bytes may have any shorter one.
+_MIN_NAME = 4
+
 #: Most reasons of a case that are kept.
 _MAX_REASONS = 3
 
@@ -118,6 +121,9 @@ def _of_all(code: ComparedCode) -> Iterator[str]:
     }
     for path in sorted(loaded.intersection(code.differing)):
         yield f"the project loads {path} (changed)"
+    for path in sorted(loaded.difference(code.differing)):
+        if used := _used_by_compiled(path, code):
+            yield f"the project loads {path}, which {used}"
     opened = _differing_among(
         (side.opened.get(OUTSIDE, ()) for side in code.followed.values()), code
     )
@@ -132,6 +138,17 @@ def _of_all(code: ComparedCode) -> Iterator[str]:
     if not all(side.sees_all_files for side in code.followed.values()):
         for path in unused(code):
             yield f"{path} differs, and this system does not tell who reads it"
+
+
+def _used_by_compiled(path: str, code: ComparedCode) -> str:
+    """Return which name that differs a compiled module may use: one that its bytes have."""
+    try:
+        content = (code.trees[HEAD].root / path).read_bytes()
+    except OSError:
+        return ""
+    names = (name for name in code.differences.names if len(name) >= _MIN_NAME)
+    used = next((name for name in names if name.encode() in content), "")
+    return f"uses {used} ({code.differences.names.why(used)})" if used else ""
 
 
 def _hidden_by_compilers(code: ComparedCode, sides: Listings) -> Iterator[str]:

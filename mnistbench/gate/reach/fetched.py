@@ -12,6 +12,7 @@ from typing import Any
 #: Folder of the standard library, and that of installed packages in it.
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
+_PYTEST = f"{os.sep}_pytest{os.sep}"
 
 _GETATTR = builtins.getattr
 _HASATTR = builtins.hasattr
@@ -43,12 +44,12 @@ class FetchedNames:
         is_of_tree = self._is_of_tree
 
         def fetch(thing: object, name: str, *default: object) -> Any:
-            if is_of_tree(thing) or is_by_tree(frame(1)):
+            if is_by_tree(frame(1)) or is_of_tree(thing, frame(1)):
                 add(name)
             return _GETATTR(thing, name, *default)
 
         def has(thing: object, name: str) -> bool:
-            if is_of_tree(thing) or is_by_tree(frame(1)):
+            if is_by_tree(frame(1)) or is_of_tree(thing, frame(1)):
                 add(name)
             return _HASATTR(thing, name)
 
@@ -57,9 +58,12 @@ class FetchedNames:
                 setattr(function, attribute, _GETATTR(original, attribute))
         return fetch, has
 
-    def _is_of_tree(self, thing: object) -> bool:
-        """Whether an object is a module of the tree, whoever gets its attributes."""
-        if type(thing) is not ModuleType:
+    def _is_of_tree(self, thing: object, caller: FrameType) -> bool:
+        """Whether an object is a module of the tree, whoever gets its attributes but pytest.
+
+        That looks at all names of the modules of tests.
+        """
+        if type(thing) is not ModuleType or _PYTEST in caller.f_code.co_filename:
             return False
         file = vars(thing).get("__file__")
         return type(file) is str and file.startswith(self._prefix)

@@ -90,6 +90,7 @@ _TOOLS = (4, 3)
 _PROCESSES = "starts processes, whose code is not followed"
 _COMPILED = "is compiled by torch.compile, whose code is not followed"
 _OTHER_PROFILER = "sets a profile function, so its code is not followed"
+_OTHER_PROFILER_OUTSIDE = "an import sets a profile function, so what it runs is not followed"
 _EARLIER_PROCESSES = "may use processes that were started before, whose code is not followed"
 _EARLIER_THREADS = "may use threads that were started before, whose code is not followed"
 _TRACING = "a trace function or an audit hook is set, whose code is not followed"
@@ -354,6 +355,8 @@ class Follower:
         try:
             with self._calls.switched(_Mode.FRAMES if is_own else _Mode.OFF):
                 yield
+                if is_own and self._calls.is_replaced():
+                    self._unfollowed[None][_OTHER_PROFILER_OUTSIDE] = None
         finally:
             self._import_depth -= is_own
             # A file whose lines were only shown is read from there by what compiles its text.
@@ -829,7 +832,8 @@ class _Profiling(_NoCalls):
 
     def is_replaced(self) -> bool:
         function: object = sys.getprofile()
-        return self._mode is _Mode.CODE and function is not self._counting
+        wanted = {_Mode.CODE: self._counting, _Mode.FRAMES: self._called}.get(self._mode)
+        return wanted is not None and function is not wanted
 
     def misses_threads(self) -> bool:
         return self._thread_count > 1

@@ -296,6 +296,10 @@ class Source:
             own = texts.setdefault(name, [])
             if what == "docstring":
                 own.append(ast.get_docstring(node, clean=False) or "")
+            elif isinstance(node, ast.Module):
+                own += [
+                    _dump(one.annotation) for one in node.body if isinstance(one, ast.AnnAssign)
+                ]
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 annotations = [argument.annotation for argument in _parameters(node.args)]
                 annotations = [*annotations, node.returns]
