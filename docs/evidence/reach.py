@@ -286,7 +286,7 @@ def result_of_gate(project: Project, commit: str, reach: Reach, verdict: Verdict
         platform.python_version(),
         reasons=reach.reasons,
         same=tuple(reach.same),
-        gap=len(reach.gap),
+        gap=len(reach.uncovered),
         launches=decision.launches,
         seconds=round(verdict.end.elapsed_s, 1),
         tests=dict(tests),

@@ -1,7 +1,9 @@
-"""Which cases run code that differs between the sides.
+"""Which cases are affected by the differences between the sides.
 
-``definitions`` reads what a file defines, with what its ``parts`` and their ``expressions`` use;
-``changes`` compares the definitions of both trees. ``following`` sees in a survey which code each
-case runs. ``side_code`` joins both for a side, with its ``files`` and the ``calls`` in their text;
-``compared`` joins the sides, and ``cases`` decides. Uncertain means reached.
+``following`` sees in a survey which code each case runs, ``fetched`` which names it gets, ``opened``
+which files are opened. ``source`` divides a file into parts; ``side_code`` joins both for a side;
+``differences`` compares the sides: the rule. ``cases`` applies it to the cases, with
+``configuration``; ``compared`` is what other packages ask. ``narrowing`` also surveys the cases that
+are left out alone, and gives them a quick ``look``. ``dependencies`` differ beside the code. What is
+not known affects.
 """
