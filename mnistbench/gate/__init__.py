@@ -22,7 +22,7 @@ The way from the command to the verdict, in the order of reading:
 Beside the way:
 
 - ``copies`` has the rules by which ``trees`` copies, and what the sides share nevertheless.
-- ``reach`` finds the cases that run changed code; the others are not measured.
+- ``reach`` finds the cases that the differences affect; the others are not measured.
 - ``reproducers`` writes a script for each operation that was found slower.
 - ``causes`` finds the functions that made a case slower or faster.
 - ``page`` shows a verdict as an HTML page.

@@ -197,8 +197,8 @@ def test_a_case_says_why_it_is_measured_and_others_that_they_are_not():
     ]
     assert facts[4:] == [
         ("test", CASE),
-        ("runs changed code", "runs pkg/a.py:f (changed)"),
-        ("runs changed code", "runs pkg/a.py:g (new)"),
+        ("measured because", "runs pkg/a.py:f (changed)"),
+        ("measured because", "runs pkg/a.py:g (new)"),
     ]
     [same] = root.all("details", class_="same")
     assert same.all("summary")[0].text.endswith(": 2 cases")
