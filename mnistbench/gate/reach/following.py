@@ -323,6 +323,9 @@ class Follower:
                 self._note_asked(path)
             return function(path, *arguments, **options)
 
+        for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+            if function in able:  # shutil asks for this
+                able.add(looking)
         return looking
 
     def _note_asked(self, name: Any) -> None:
