@@ -154,7 +154,7 @@ class Differences:
 
     def of_code(self, code: RunCode, side: SideCode) -> str:
         """Return why a code object may do something else than on the other side; else ""."""
-        if not code.path:
+        if not code.path.endswith(".py"):  # made by the program, perhaps of a file that it reads
             return ""
         where = f"{code.path}:{code.name}"
         if code.path in self.unread:

@@ -224,7 +224,10 @@ class Follower:
                 self._note_opened(arguments[0] or ".")
         elif event == "exec":
             code = arguments[0]
-            if isinstance(code, CodeType) and not code.co_filename.startswith((os.sep, "<frozen")):
+            # Not that of the standard library, such as the methods of a dataclass.
+            caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001
+            is_made = isinstance(code, CodeType) and not code.co_filename.startswith(os.sep)
+            if is_made and caller.startswith(self._prefix):
                 self._fetching.note_code(code)
         else:
             self._note_unfollowed(event, arguments)

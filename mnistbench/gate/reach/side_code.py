@@ -37,7 +37,10 @@ class SideCode:
     @functools.cached_property
     def executed(self) -> frozenset[str]:
         """The files that were executed, relative to the tree."""
-        return self.imported | {code.path for code in self.followed.code if code.path}
+        # Code of other files, such as templates, counts as what is read.
+        return self.imported | {
+            code.path for code in self.followed.code if code.path.endswith(".py")
+        }
 
     @functools.cached_property
     def order(self) -> tuple[str, ...]:
