@@ -315,7 +315,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
 
 def _names_of_cases(comparison: Comparison) -> dict[str, Collection[str]]:
     """Return the names that ``--accept`` may call a case by: node id -> all names."""
-    return {case.head.node_id: case.head.names for case in comparison.cases}
+    return {case.node_id: case.names for case in comparison.head.cases}
 
 
 def _check_thresholds(run: Run) -> None:

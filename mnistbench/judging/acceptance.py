@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import one_of, option, switch
 
@@ -102,6 +101,8 @@ def check_cases(acceptances: Iterable[Acceptance], names: Mapping[str, Collectio
     for acceptance in acceptances:
         cases = cases_written(acceptance, names)
         if len(cases) > 1:
+            from mnistbench.core import units  # pytest loads this module in every run
+
             written = acceptance.case_name({name for case in cases for name in names[case]})
             quantity = acceptance.pattern.removeprefix(written)
             specific = Acceptance(f"{cases[0]}{quantity}", acceptance.limit).text

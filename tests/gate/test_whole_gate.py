@@ -212,7 +212,7 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
     commit(repository)
     nothing = gate(repository, "--launches=8")
     assert nothing.returncode == EXIT_PASSED
-    assert nothing.stdout.splitlines()[-1] == (
+    assert nothing.stdout.splitlines()[-1].startswith(
         "passed: nothing was measured; all 2 cases run the same code on both sides; in a quick "
         "look none of them was slower by 30.0 % or more"
     )
