@@ -13,7 +13,7 @@ from strategies import many
 from surveyed import SurveyError
 
 #: Changes of each project.
-CHANGES = 3
+CHANGES = 1
 
 #: Kind of a harmless change -> what may read it all the same.
 READERS = {
@@ -31,7 +31,7 @@ def traced(surveyor, files):
     return None if isinstance(traces, str) else traces
 
 
-@many(90)
+@many(30)
 @given(RANDOMS)
 def test_a_case_that_does_something_else_is_reached(surveyor, random):
     files = draw_project(random)
@@ -50,7 +50,7 @@ def test_a_case_that_does_something_else_is_reached(surveyor, random):
             assert base[node_id] == head[node_id]
 
 
-@many(60)
+@many(30)
 @given(RANDOMS)
 def test_a_change_that_no_case_sees_reaches_none(surveyor, random):
     files = draw_project(random)
