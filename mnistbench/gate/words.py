@@ -55,3 +55,13 @@ RESIDENT = "resident memory"
 
 #: Name of the whole process among the cases.
 ALL_CASES = "all cases"
+
+#: Name of the code of a module, as Python has it.
+MODULE = "<module>"
+
+#: Names of files with options of pytest and of its plug-ins alone.
+PYTEST_FILES = (".pytest.ini", ".pytest.toml", "pytest.ini", "pytest.toml")
+#: Names of files with options of pytest and of other tools.
+TOOL_FILES = ("pyproject.toml", "setup.cfg", "tox.ini")
+#: Names of the files that pytest reads its options from.
+CONFIGURATION_FILES = frozenset({*PYTEST_FILES, *TOOL_FILES})

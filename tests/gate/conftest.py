@@ -1,4 +1,4 @@
-"""Repositories of git that know nothing of this machine, and verdicts of each outcome.
+"""Repositories of git that know nothing of this machine, verdicts of each outcome, and surveys.
 
 And a folder for temporary files that no other gate uses.
 """
@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 from gate_scenes import SCENES
+from surveyed import Surveyor
 
 from mnistbench.gate.statistics import permutation
 
@@ -37,3 +38,11 @@ def scenes():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(permutation, "EXCHANGES", 2**16)
         return {name: scene() for name, scene in SCENES.items()}
+
+
+@pytest.fixture(scope="session")
+def surveyor(tmp_path_factory):
+    """One process that surveys trees in forks."""
+    surveyor = Surveyor(tmp_path_factory.mktemp("surveys"))
+    yield surveyor
+    surveyor.close()

@@ -16,8 +16,8 @@ from mnistbench.gate.reach.differences import (
     reasons_of,
 )
 from mnistbench.gate.reach.side_code import SideCode
-from mnistbench.gate.reach.source import MODULE, Kind
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.reach.source import Kind
+from mnistbench.gate.words import BASE, HEAD, MODULE
 
 #: Shortest name that is looked for in a compiled module, whose bytes may have any shorter one.
 _MIN_NAME = 4

@@ -16,10 +16,10 @@ from mnistbench.gate.reach.differences import (
     differences,
 )
 from mnistbench.gate.reach.side_code import SideCode
-from mnistbench.gate.reach.source import MODULE, Kind, Source, Statement
+from mnistbench.gate.reach.source import Kind, Source, Statement
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.trees import Tree
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD, MODULE
 
 
 @dataclass(frozen=True)

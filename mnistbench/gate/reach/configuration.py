@@ -10,12 +10,7 @@ from typing import Any
 
 from mnistbench.gate.messages import Followed
 from mnistbench.gate.trees import Tree
-from mnistbench.gate.words import BASE, HEAD
-
-#: Files with nothing else.
-_WHOLLY_OF_PYTEST = (".pytest.ini", ".pytest.toml", "pytest.ini", "pytest.toml")
-#: Files with the options of many tools.
-_OF_MANY = ("pyproject.toml", "setup.cfg", "tox.ini")
+from mnistbench.gate.words import BASE, CONFIGURATION_FILES, HEAD, PYTEST_FILES
 
 #: Tools that do not run in a test. A plug-in of pytest that reads a file of many may read others.
 _NO_TEST_TOOLS = frozenset(
@@ -51,7 +46,7 @@ _NO_TEST_TOOLS = frozenset(
 
 def is_configuration(path: str) -> bool:
     """Whether a file has options of pytest, perhaps beside others."""
-    return PurePosixPath(path).name in (*_WHOLLY_OF_PYTEST, *_OF_MANY)
+    return PurePosixPath(path).name in CONFIGURATION_FILES
 
 
 def differing_configuration(
@@ -76,7 +71,7 @@ def differing_configuration(
 def _options(path: Path) -> dict[str, Any]:
     """Return the options of each tool; its bytes as those of pytest if it cannot be read."""
     try:
-        if path.name in _WHOLLY_OF_PYTEST:
+        if path.name in PYTEST_FILES:
             return {"pytest": path.read_bytes()}
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".toml":

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from mnistbench.gate.messages import OUTSIDE, RunCode
 from mnistbench.gate.reach.side_code import SideCode
-from mnistbench.gate.reach.source import MODULE, Kind, Part, Source, Statement
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.reach.source import Kind, Part, Source, Statement
+from mnistbench.gate.words import BASE, HEAD, MODULE
 
 _Item = TypeVar("_Item")
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.source import LISTING_WORDS, MODULE, Kind, Source, Statement, read
+from mnistbench.gate.reach.source import LISTING_WORDS, Kind, Source, Statement, read
+from mnistbench.gate.words import MODULE
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _STAR_IMPORT = re.compile(r"\bimport\s*\*")

@@ -18,8 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-#: Name of the code of a module.
-MODULE = "<module>"
+from mnistbench.gate.words import MODULE
 
 _WORD = re.compile(r"[^\W\d]\w*")
 

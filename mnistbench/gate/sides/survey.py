@@ -24,9 +24,9 @@ from mnistbench.core.machine import (
     resident_bytes,
     running_children,
 )
+from mnistbench.gate.following.follower import Follower
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import Job, Selected, Surveyed
-from mnistbench.gate.reach.following import Follower
 from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests

@@ -15,9 +15,9 @@ from inner_runs import environment_without
 
 from mnistbench import __version__
 from mnistbench.core.reading import member
+from mnistbench.gate.following.follower import Follower
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.listing import Listing
-from mnistbench.gate.reach.following import Follower
 from mnistbench.gate.sides import survey
 from mnistbench.gate.sides.session import TakenCase
 from mnistbench.gate.sides.side import Side

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import builtins
-import os
 import sys
-from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-#: Folder of the standard library, and that of installed packages in it.
-_STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
-_INSTALLED = f"{os.sep}site-packages{os.sep}"
-_PYTEST = f"{os.sep}_pytest{os.sep}"
+from mnistbench.gate.following.callers import calling_file, is_pytest
 
 _GETATTR = builtins.getattr
 _HASATTR = builtins.hasattr
 
 
 class FetchedNames:
-    """Names that ``getattr`` and ``hasattr`` got.
+    """Names that ``getattr`` and ``hasattr`` got, and names in code that was made.
 
-    From code of a tree or for a module of it, and names in code that was made.
-
-    While it is started, other functions stand in the place of the builtin ones.
+    They are noted if code of the tree asks, perhaps by the standard library, or if anybody but
+    pytest asks a module of the tree. While it is started, other functions stand in the place of the
+    builtin ones.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -40,16 +35,15 @@ class FetchedNames:
         """Return what stands in the place of ``getattr`` and ``hasattr``; it runs very often."""
         frame = sys._getframe  # noqa: SLF001
         add = self._names.add
-        is_by_tree = self._is_by_tree
-        is_of_tree = self._is_of_tree
+        counts = self._counts
 
         def fetch(thing: object, name: str, *default: object) -> Any:
-            if is_by_tree(frame(1)) or is_of_tree(thing, frame(1)):
+            if counts(thing, frame(1)):
                 add(name)
             return _GETATTR(thing, name, *default)
 
         def has(thing: object, name: str) -> bool:
-            if is_by_tree(frame(1)) or is_of_tree(thing, frame(1)):
+            if counts(thing, frame(1)):
                 add(name)
             return _HASATTR(thing, name)
 
@@ -58,26 +52,15 @@ class FetchedNames:
                 setattr(function, attribute, _GETATTR(original, attribute))
         return fetch, has
 
-    def _is_of_tree(self, thing: object, caller: FrameType) -> bool:
-        """Whether an object is a module of the tree, whoever gets its attributes but pytest.
-
-        That looks at all names of the modules of tests.
-        """
-        if type(thing) is not ModuleType or _PYTEST in caller.f_code.co_filename:
+    def _counts(self, thing: object, caller: FrameType) -> bool:
+        """Whether a name counts that this caller gets of an object."""
+        path = calling_file(caller)
+        if path.startswith(self._prefix):
+            return True
+        if type(thing) is not ModuleType or is_pytest(path):
             return False
         file = vars(thing).get("__file__")
         return type(file) is str and file.startswith(self._prefix)
-
-    def _is_by_tree(self, caller: FrameType | None) -> bool:
-        """Whether code of the tree calls, perhaps by the standard library."""
-        while caller is not None:
-            path = caller.f_code.co_filename
-            if path.startswith(self._prefix):
-                return True
-            if not path.startswith(_STANDARD_LIBRARY) or _INSTALLED in path:
-                return False
-            caller = caller.f_back
-        return False
 
     def start(self) -> None:
         """Begin to note names."""

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from mnistbench.gate.following.follower import Follower
 from mnistbench.gate.messages import OUTSIDE
-from mnistbench.gate.reach.following import Follower
 
 PROJECT = {
     "pytest.ini": "[pytest]\npythonpath = .\n",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.gate.reach.opened import OpenedFiles
+from mnistbench.gate.following.opened import OpenedFiles
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is of Linux")
 

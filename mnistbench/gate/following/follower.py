@@ -8,9 +8,6 @@ The process of a side loads this module; it does not import torch.
 
 from __future__ import annotations
 
-import _thread
-import cProfile
-import enum
 import hashlib
 import inspect
 import itertools
@@ -18,7 +15,6 @@ import linecache
 import os
 import stat
 import sys
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -30,21 +26,23 @@ from typing import Any, Generic
 import pytest
 
 from mnistbench.core.machine import running_children
+from mnistbench.gate.following.callers import calling_file, is_for_import
+from mnistbench.gate.following.calls import Mode, Monitoring, NoCalls, Profiling
+from mnistbench.gate.following.fetched import FetchedNames
+from mnistbench.gate.following.opened import OpenedFiles
 from mnistbench.gate.messages import OUTSIDE, Followed, RunCode
-from mnistbench.gate.reach.fetched import FetchedNames
-from mnistbench.gate.reach.opened import OpenedFiles
-from mnistbench.gate.reach.source import MODULE
+from mnistbench.gate.words import CONFIGURATION_FILES, MODULE
 from mnistbench.measuring.timing import Clock
 
 #: Ends of names of compiled files, which the system loads when a module is imported: which these
 #: are is known by the modules.
 _COMPILED_FILES = (".pyc", ".so")
 
-#: Names of files that pytest reads; what it finds there is compared.
-_CONFIGURATION = ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini")
-
 #: Audit events with the path of a file as their first argument.
 _OPENING = frozenset({"ctypes.dlopen", "open", "sqlite3.connect"})
+
+#: Audit events with the path or the descriptor of a folder.
+_LISTING = frozenset({"os.listdir", "os.scandir"})
 
 #: Flags with which a file is opened to be written.
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -65,27 +63,22 @@ _STARTS = frozenset(
 #: Audit events of code that is called while other code runs.
 _TRACES = frozenset({"sys.addaudithook", "sys.settrace"})
 
+#: All events that count. There are many others.
+_EVENTS = frozenset({"exec"}) | _OPENING | _LISTING | _STARTS | _TRACES
+
 #: Packages that compile the bytecode of functions, so that these are not seen to run. Others read
 #: the source, which is seen, or run the function once.
 _COMPILERS = ("numba",)
 
-#: Modules of the standard library that read lines of code only to show them, and the one that lists
-#: folders to find installed packages, which the survey compares.
-_WITHOUT_EFFECT = tuple(
-    os.path.join(os.sep, *parts)  # noqa: PTH118  # the end of a path
-    for parts in (("traceback.py",), ("warnings.py",), ("importlib", "metadata", "__init__.py"))
-)
+#: The system's own functions.
+_STAT = os.stat
+_LSTAT = os.lstat
 
 #: Names of code that runs at the definition of a generic function, which is not run then.
 _TYPE_PARAMETERS = "<generic parameters of"
 
 #: Of a function that runs more often at imports, not every statement is found.
 _MOST_CALLS = 10_000
-
-#: ``sys.monitoring``, of Python 3.12 and newer.
-_MONITORING: Any = getattr(sys, "monitoring", None)
-#: Numbers of tools there that have no fixed use.
-_TOOLS = (4, 3)
 
 _PROCESSES = "starts processes, whose code is not followed"
 _COMPILED = "is compiled by torch.compile, whose code is not followed"
@@ -122,7 +115,7 @@ class Follower:
         self._differing = frozenset(differing)
         self._relatives: dict[str, str] = {}
         self._watched = OpenedFiles(
-            str(tree / path) for path in differing if not path.endswith(_CONFIGURATION)
+            str(tree / path) for path in differing if not _is_configuration(path)
         )
         self._fetching = FetchedNames(self._prefix)
         self._began_s = time.time()
@@ -151,9 +144,9 @@ class Follower:
         self._of_test: dict[str, tuple[set[RunCode], str]] = {}  # code, why it is not all
         # Modules that were imported before the first conftest.py.
         self.plugins: frozenset[str] = frozenset()
-        kind = _NoCalls
+        kind = NoCalls
         if follows_code:
-            kind = _Monitoring if sys.version_info >= (3, 12) else _Profiling
+            kind = Monitoring if sys.version_info >= (3, 12) else Profiling
         self._calls = kind(self._is_wanted, self._note_call, self._prefix)
         sys.addaudithook(self._note_event)
 
@@ -214,13 +207,13 @@ class Follower:
         return "", 0
 
     def _note_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self._is_started:
+        if not self._is_started or event not in _EVENTS:
             return
         if event in _OPENING:
             flags = arguments[2] if event == "open" and len(arguments) > 2 else 0
             self._note_file(event, arguments[0], flags if isinstance(flags, int) else 0)
-        elif event in ("os.listdir", "os.scandir"):
-            if not _is_of_import(sys._getframe(1)):  # noqa: SLF001
+        elif event in _LISTING:
+            if not is_for_import(sys._getframe(1)):  # noqa: SLF001
                 self._note_opened(arguments[0] or ".")
         elif event == "exec":
             code = arguments[0]
@@ -235,12 +228,12 @@ class Follower:
     def _note_unfollowed(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note what makes code run that is not followed: processes, trace functions."""
         if event in _TRACES:
-            if self._is_by_project(sys._getframe(2)):  # noqa: SLF001
+            if self._is_by_tree(sys._getframe(2)):  # noqa: SLF001
                 self._unfollowed[self._running][_TRACING] = None
         elif event in _STARTS:
             if self._running is not None:
                 self._unfollowed[self._running][_PROCESSES] = None
-            elif _is_python(event, arguments) and self._is_by_project(sys._getframe(2)):  # noqa: SLF001
+            elif _is_python(event, arguments) and self._is_by_tree(sys._getframe(2)):  # noqa: SLF001
                 self._unfollowed[None][_PYTHONS] = None
 
     def _note_file(self, event: str, name: object, flags: int) -> None:
@@ -255,12 +248,13 @@ class Follower:
                 self._written.add(path)
             if path.endswith(_COMPILED_FILES):
                 return
-            is_code = path.endswith((".py", *_CONFIGURATION))
-            if is_code and _is_of_import(sys._getframe(2)):  # noqa: SLF001
+            is_configuration = _is_configuration(path)
+            may_be_imported = is_configuration or path.endswith(".py")
+            if may_be_imported and is_for_import(sys._getframe(2)):  # noqa: SLF001
                 self._imported.add(os.path.realpath(path))
                 return
-            is_configuration = path.endswith(_CONFIGURATION) and self._running is None
-            if is_configuration and not self._is_by_project(sys._getframe(2)):  # noqa: SLF001
+            may_be_by_plugin = is_configuration and self._running is None
+            if may_be_by_plugin and not self._is_by_tree(sys._getframe(2)):  # noqa: SLF001
                 self._read_by_plugins.add(os.path.realpath(path))
                 return
         self._note_opened(path)
@@ -289,14 +283,9 @@ class Follower:
                 self._note_opened(real)
         self._imported.clear()
 
-    def _is_by_project(self, frame: FrameType | None) -> bool:
-        """Whether a process is started by code of the tree, and not by an installed package."""
-        while frame is not None:
-            path = frame.f_code.co_filename
-            if not path.startswith(("<", _STANDARD_LIBRARY)) or _is_installed(path):
-                return path.startswith(self._prefix)
-            frame = frame.f_back
-        return False
+    def _is_by_tree(self, frame: FrameType | None) -> bool:
+        """Whether code of the tree calls, perhaps by the standard library."""
+        return calling_file(frame).startswith(self._prefix)
 
     # ---- Hooks of pytest -------------------------------------------------------------------------
 
@@ -316,13 +305,14 @@ class Follower:
         self._is_started = True
         self._calls.start()
         self._fetching.start()
-        os.stat, os.lstat = self._looking(_STAT), self._looking(_LSTAT)
+        os.stat = self._looking(_STAT)
+        os.lstat = self._looking(_LSTAT)
 
     def _looking(self, function: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
         """Return a function that also notes for which files code of the tree asks."""
 
         def looking(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
-            if not isinstance(path, int) and self._is_by_project(sys._getframe(1)):  # noqa: SLF001
+            if not isinstance(path, int) and self._is_by_tree(sys._getframe(1)):  # noqa: SLF001
                 self._note_asked(path)
             return function(path, *arguments, **options)
 
@@ -341,14 +331,15 @@ class Follower:
     def _stop(self) -> None:
         self._note_rest()
         self._is_started = False
-        os.stat, os.lstat = _STAT, _LSTAT
+        os.stat = _STAT
+        os.lstat = _LSTAT
         self._fetching.stop()
         self._calls.stop()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
         """Follow calls of the collection: functions that name or make parameters."""
-        with self._calls.switched(_Mode.CODE):
+        with self._calls.switched(Mode.CODE):
             return (yield)
 
     @contextmanager
@@ -359,7 +350,7 @@ class Follower:
         if is_own:
             self._calls.begin()
         try:
-            with self._calls.switched(_Mode.FRAMES if is_own else _Mode.OFF):
+            with self._calls.switched(Mode.FRAMES if is_own else Mode.OFF):
                 yield
                 if is_own and self._calls.is_replaced():
                     self._unfollowed[None][_OTHER_PROFILER_OUTSIDE] = None
@@ -373,26 +364,26 @@ class Follower:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Follow no calls in the body, whose time is measured."""
-        with self._calls.switched(_Mode.OFF):
+        with self._calls.switched(Mode.OFF):
             yield
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:
         """Note what a fixture runs and opens, which other tests may use, too."""
-        with self._followed(fixturedef, _Mode.CODE):
+        with self._followed(fixturedef, Mode.CODE):
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
         """Follow the calls of a test."""
-        with self._calls.switched(_Mode.CODE):
+        with self._calls.switched(Mode.CODE):
             done = yield
             if self._calls.is_replaced():
                 self._unfollowed[self._running][_OTHER_PROFILER] = None
             return done
 
     @contextmanager
-    def _followed(self, running: object, mode: _Mode) -> Iterator[None]:
+    def _followed(self, running: object, mode: Mode) -> Iterator[None]:
         self._calls.report()
         self._note_rest()
         outer = self._running
@@ -420,7 +411,7 @@ class Follower:
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Note the fixtures of a test, with those that it has asked for, and follow their ends."""
         self._fixtures = _fixtures(item)
-        with self._calls.switched(_Mode.CODE):
+        with self._calls.switched(Mode.CODE):
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -429,7 +420,7 @@ class Follower:
         has_threads = self._calls.misses_threads()
         has_processes = bool({*running_children()} - _resource_tracker())
         # Between its fixtures and its call pytest alone runs.
-        with self._followed(item, _Mode.OFF):
+        with self._followed(item, Mode.OFF):
             done = yield
             if has_threads or self._calls.misses_threads():
                 self._unfollowed[item][_EARLIER_THREADS] = None
@@ -568,6 +559,11 @@ def _has_class_hook(cls: type) -> bool:
 _HOOKLESS: frozenset[Any] = frozenset({object, Generic})
 
 
+def _is_configuration(path: str) -> bool:
+    """Whether pytest reads a file; what it finds there is compared."""
+    return os.path.basename(path) in CONFIGURATION_FILES  # noqa: PTH119  # a Path costs more
+
+
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}{os.sep}")
 
@@ -584,12 +580,6 @@ def _is_python(event: str, arguments: Sequence[Any]) -> bool:
     if event in ("os.fork", "os.forkpty"):
         return True
     return any("python" in str(argument) for argument in arguments[:2])
-
-
-_STAT, _LSTAT = os.stat, os.lstat
-
-#: Folder of the standard library, in which namedtuple and dataclass call exec.
-_STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 
 
 def _fixtures(item: pytest.Item) -> list[Any]:
@@ -614,30 +604,6 @@ def _source_files(item: pytest.Item, fixtures: Sequence[Any]) -> set[str]:
     }
 
 
-def _is_of_import(frame: FrameType | None) -> bool:
-    """Whether a file is opened, or a folder listed, to import a module, or by pytest.
-
-    Or to show lines of code in a traceback or a warning.
-    """
-    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
-        # Others ask the import system for the text of a module.
-        if frame.f_code.co_name in ("exec_module", "_fill_cache"):
-            return True
-        frame = frame.f_back
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if not path.startswith(("<", _STANDARD_LIBRARY)) or _is_installed(path):
-            return f"{os.sep}_pytest{os.sep}" in path or f"{os.sep}iniconfig{os.sep}" in path
-        if path.endswith(_WITHOUT_EFFECT) or frame.f_code.co_name == "getframeinfo":
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _is_installed(path: str) -> bool:
-    return f"{os.sep}site-packages{os.sep}" in path
-
-
 def _process_count() -> str:
     """Return a number of the processes that multiprocessing has started.
 
@@ -651,224 +617,3 @@ def _has_compiled_frames() -> bool:
     """Whether torch.compile has compiled code in this process."""
     utils = sys.modules.get("torch._dynamo.utils")
     return bool(utils and utils.counters["frames"]["total"])
-
-
-class _Mode(enum.Enum):
-    """What is reported of calls."""
-
-    OFF = enum.auto()
-    CODE = enum.auto()  # at the latest when ``report`` is called
-    FRAMES = enum.auto()  # at the call
-
-
-class _NoCalls:
-    """No calls, where nobody asks which code runs; the classes below report some."""
-
-    def __init__(
-        self,
-        is_wanted: Callable[[CodeType], bool],
-        note: Callable[[CodeType, FrameType | None], bool],
-        prefix: str,
-    ) -> None:
-        self._is_wanted = is_wanted
-        self._note = note
-        self._prefix = prefix  # of the paths of files of the tree
-
-    def start(self) -> None:
-        """Begin to report."""
-
-    def stop(self) -> None:
-        """End to report."""
-
-    def begin(self) -> None:
-        """Report all code objects again."""
-
-    def report(self) -> None:
-        """Report the code objects that were called and not reported yet."""
-
-    def follow_hooks(self, manager: pytest.PytestPluginManager) -> None:
-        """Report the calls of hooks that are implemented in the tree."""
-
-    @contextmanager
-    def switched(self, mode: _Mode) -> Iterator[None]:  # noqa: ARG002  # it may cost nothing
-        """Report calls in the body so, or none."""
-        yield
-
-    def is_replaced(self) -> bool:
-        """Whether the code that was followed has set another profile function."""
-        return False
-
-    def misses_threads(self) -> bool:
-        """Whether there are threads whose calls are not reported."""
-        return False
-
-
-class _Monitoring(_NoCalls):
-    """Calls that ``sys.monitoring`` reports, in all threads.
-
-    A code object is turned off once it was seen.
-    """
-
-    _tool = _TOOLS[0]
-
-    def start(self) -> None:
-        self._tool = next(tool for tool in _TOOLS if _MONITORING.get_tool(tool) is None)
-        _MONITORING.use_tool_id(self._tool, "mnistbench")
-        events = _MONITORING.events
-        for event in (events.PY_START, events.PY_RESUME):
-            _MONITORING.register_callback(self._tool, event, self._called)
-        _MONITORING.set_events(self._tool, events.PY_START | events.PY_RESUME)
-
-    def stop(self) -> None:
-        _MONITORING.set_events(self._tool, _MONITORING.events.NO_EVENTS)
-        _MONITORING.free_tool_id(self._tool)
-
-    def begin(self) -> None:
-        """Report all code objects again."""
-        _MONITORING.restart_events()
-
-    def _called(self, code: CodeType, _: int) -> object:
-        if self._is_wanted(code) and self._note(code, sys._getframe(1)):  # noqa: SLF001
-            return None
-        return _MONITORING.DISABLE
-
-
-_START_THREAD = _thread.start_new_thread
-
-
-class _Profiling(_NoCalls):
-    """Calls that profilers get, before Python 3.12. They are set only where they are needed.
-
-    That of the standard library counts the calls of each code object: it is written in C and costs
-    a third of a function of Python, which has to look at each call to find those of an import.
-    """
-
-    def __init__(
-        self,
-        is_wanted: Callable[[CodeType], bool],
-        note: Callable[[CodeType, FrameType | None], bool],
-        prefix: str,
-    ) -> None:
-        super().__init__(is_wanted, note, prefix)
-        self._mode = _Mode.OFF
-        self._counting = cProfile.Profile()
-        # Line and file of code whose calls do not count any more.
-        self._known: set[tuple[int, str]] = set()
-        self._seen: set[tuple[int, str]] = set()  # of these since the last test or fixture began
-        self._called = self._function()
-        self._thread_count = 0
-
-    def start(self) -> None:
-        self._thread_count = threading.active_count()
-        threading.setprofile(self._called)
-        # Threads that the module threading does not start have no profile function.
-        _thread.start_new_thread = self._start_thread
-
-    def _start_thread(self, *arguments: Any) -> int:
-        self._thread_count += 1
-        return _START_THREAD(*arguments)
-
-    def stop(self) -> None:
-        threading.setprofile(None)
-        _thread.start_new_thread = _START_THREAD
-        self._set(_Mode.OFF)
-
-    def begin(self) -> None:
-        """Report all code objects again."""
-        self._known.difference_update(self._seen)
-        self._seen.clear()
-
-    def report(self) -> None:
-        with self.switched(_Mode.OFF):
-            codes = [counted.code for counted in self._counting.getstats()]
-            self._counting.clear()
-            for code in codes:
-                if isinstance(code, CodeType) and self._is_wanted(code):
-                    self._note(code, None)
-
-    def follow_hooks(self, manager: pytest.PytestPluginManager) -> None:
-        """Follow the calls of hooks that are implemented in the tree."""
-        known: set[Any] = set()  # implementations
-        own: set[Any] = set()  # of the tree
-        modes: list[_Mode] = []
-
-        # It runs thirty times for a test.
-        def before(_: str, implementations: Sequence[Any], __: object) -> None:
-            modes.append(self._mode)
-            if not known.issuperset(implementations):
-                known.update(implementations)
-                own.update(filter(self._is_own_hook, implementations))
-            if self._mode is _Mode.OFF and not own.isdisjoint(implementations):
-                self._set(_Mode.FRAMES)
-
-        def after(*_: object) -> None:
-            mode = modes.pop()
-            if mode is not self._mode:
-                self._set(mode)
-
-        manager.add_hookcall_monitoring(before, after)
-
-    def _is_own_hook(self, implementation: Any) -> bool:
-        plugin = implementation.plugin
-        file = getattr(plugin, "__file__", None) or getattr(
-            sys.modules.get(type(plugin).__module__), "__file__", None
-        )
-        code = getattr(implementation.function, "__code__", None)
-        is_of_tree = isinstance(file, str) and file.startswith(self._prefix)
-        return is_of_tree or (code is not None and self._is_wanted(code))
-
-    @contextmanager
-    def switched(self, mode: _Mode) -> Iterator[None]:
-        before = self._mode
-        if mode is not before:
-            self._set(mode)
-        try:
-            yield
-        finally:
-            if mode is not before:
-                self._set(before)
-
-    def _set(self, mode: _Mode) -> None:
-        self._counting.disable()
-        self._mode = mode
-        if mode is _Mode.CODE:
-            self._counting.enable(subcalls=False, builtins=False)
-        else:
-            sys.setprofile(self._called if mode is _Mode.FRAMES else None)
-
-    def is_replaced(self) -> bool:
-        function: object = sys.getprofile()
-        wanted = {_Mode.CODE: self._counting, _Mode.FRAMES: self._called}.get(self._mode)
-        return wanted is not None and function is not wanted
-
-    def misses_threads(self) -> bool:
-        return self._thread_count > 1
-
-    def _function(self) -> Callable[[FrameType, str, object], None]:
-        """Return the profile function, which runs at each call and has to be quick."""
-        known = self._known
-
-        # The attribute f_code, id() and the hash of code take several times as long: the first two
-        # are audit events.
-        def called(frame: FrameType, event: str, _: object) -> None:
-            if event == "call":
-                try:
-                    if (frame.f_lineno, frame.f_globals["__file__"]) not in known:
-                        self._note_frame(frame)
-                except (KeyError, TypeError):
-                    self._note_frame(frame)
-
-        return called
-
-    def _note_frame(self, frame: FrameType) -> None:
-        if self._mode is _Mode.OFF:
-            return
-        code = frame.f_code
-        is_own = self._is_wanted(code)
-        if is_own and self._note(code, frame):
-            return
-        if code.co_filename == frame.f_globals.get("__file__"):  # else made by exec
-            key = frame.f_lineno, code.co_filename
-            self._known.add(key)
-            if is_own:
-                self._seen.add(key)
