@@ -45,9 +45,11 @@ class ListedCase:
     returns: str = ""  # types of the result
     result: str = ""  # hash of it; empty if it cannot be compared
     seconds: float = 0.0  # of its calls in the survey, without what only the first one does
-    # The quick look: shortest time of a few calls, ns, and resident memory that a call needs at its
-    # peak, bytes. Both are 0 if they are not known.
+    # The quick look: shortest time of a few calls, ns; median of their times, each divided by that
+    # of a loop which is the same on both sides and ran beside it; and resident memory that a call
+    # needs at its peak, bytes. Each is 0 if it is not known.
     look_ns: int = 0
+    look_loops: float = 0.0
     peak_bytes: int = 0
     # Implementation of oneDNN -> how often its iteration runs it.
     onednn: Mapping[str, int] = field(default_factory=dict)

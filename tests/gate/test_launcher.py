@@ -72,6 +72,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "result": "",
         "seconds": 0.1,
         "look_ns": 0,
+        "look_loops": 0.0,
         "peak_bytes": 0,
         "onednn": {},
         "outlives": "",

@@ -24,16 +24,25 @@ _MIN_BYTES = 16 * 2**20
 
 
 def look_ratio(sides: Listings, case: str) -> float:
-    """Return the time of the head / that of the base in the survey; 0 if one is not known."""
-    base_ns, head_ns = (sides[side].cases[case].look_ns for side in (BASE, HEAD))
-    return head_ns / base_ns if base_ns and head_ns else 0.0
+    """Return the time of the head / that of the base in the survey; 0 if one is not known.
+
+    The two processes run at the same time, and one core may be slower than the other one. So the
+    times count that are divided by those of a loop, if both sides have them.
+    """
+    base = sides.base.cases[case]
+    head = sides.head.cases[case]
+    if not (base.look_ns and head.look_ns):
+        return 0.0
+    if base.look_loops and head.look_loops:
+        return head.look_loops / base.look_loops
+    return head.look_ns / base.look_ns
 
 
 def look(sides: Listings, case: str) -> str:
     """Return what the survey shows of a case that runs the same code; "" if nothing."""
     base, head = (sides[side].cases[case] for side in (BASE, HEAD))
-    if _differ(base.look_ns, head.look_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS):
-        ratio = look_ratio(sides, case)
+    ratio = look_ratio(sides, case)
+    if _differ(base.look_ns, ratio * base.look_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS):
         return f"runs the same code, but took {ratio:.3g} times as long in a quick look"
     if _differ(base.peak_bytes, head.peak_bytes, LOOK_RATIO, _MIN_BYTES):
         sizes = (units.size(one.peak_bytes) for one in (base, head))

@@ -8,6 +8,7 @@ import gc
 import importlib.metadata
 import json
 import re
+import statistics
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -330,15 +331,18 @@ class _Survey:
             if case.can_loop:
                 case.loops = max(1, round(_LOOK_SAMPLE_NS / max(1, case.took_ns)))
             began_ns = Clock.wall_ns()
-            times_ns = []
+            times_ns: list[float] = []
+            in_loops: list[float] = []
             for _ in range(_LOOK_SAMPLES):
                 case.prepare()
                 times_ns.append(case.clocked().alone_ns / case.loops)
                 case.finish()
+                in_loops.append(times_ns[-1] / clocked(_loop).alone_ns)
                 if Clock.wall_ns() - began_ns > _LOOK_NS:
                     break
             case.loops = 1
         listed.look_ns = max(1, round(min(times_ns)))
+        listed.look_loops = statistics.median(in_loops)
 
     def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
         if self._imported_bytes is None:
@@ -371,9 +375,11 @@ class _Survey:
 
 #: Samples of the quick look at a plain test, and the nanoseconds that calls of a short function
 #: fill in each. It ends after so many nanoseconds.
-_LOOK_SAMPLES = 5
-_LOOK_SAMPLE_NS = 200_000
+_LOOK_SAMPLES = 10
+_LOOK_SAMPLE_NS = 100_000
 _LOOK_NS = 50_000_000
+#: Iterations of a loop that shows the speed of the core: some ten microseconds.
+_LOOP_ITERATIONS = 1_000
 #: Iterations of a workload in a quick look.
 _LOOK_ITERATIONS = 3
 
@@ -385,6 +391,12 @@ _LEAST_NS = 1_000_000
 #: Share of the first call that a second one takes at most if it finds its work done. A first call
 #: is often longer by less.
 _MUCH_LESS = 1 / 3
+
+
+def _loop() -> None:
+    """Run a loop whose time tells how fast the core is at the moment."""
+    for _ in range(_LOOP_ITERATIONS):
+        pass
 
 
 def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:

@@ -33,6 +33,13 @@ def test_the_ratio_is_that_of_the_head(times_ns, ratio):
     assert look_ratio(sides(look_ns=times_ns), CASE) == ratio
 
 
+def test_times_are_compared_with_those_of_a_loop():
+    slower_core = sides(look_ns=(1000, 1500), look_loops=(0.1, 0.11))
+    assert look_ratio(slower_core, CASE) == pytest.approx(1.1)
+    assert look(slower_core, CASE) == ""
+    assert look_ratio(sides(look_ns=(1000, 1500), look_loops=(0.1, 0.0)), CASE) == 1.5
+
+
 @pytest.mark.parametrize(
     ("times_ns", "is_seen"),
     [

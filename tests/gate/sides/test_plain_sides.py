@@ -175,14 +175,9 @@ def test_plain_tests_are_found_without_torch(suite):
     head = entries("test_own.py", listings[HEAD].cases)
     names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
     assert sorted(head) == names
-    times = {name: (case.seconds, case.look_ns, case.peak_bytes) for name, case in base.items()}
+    varying = ("seconds", "look_ns", "look_loops", "peak_bytes")
     assert base == {
-        name: replace(
-            case,
-            seconds=times[name][0],
-            look_ns=times[name][1],
-            peak_bytes=times[name][2],
-        )
+        name: replace(case, **{field: getattr(base[name], field) for field in varying})
         for name, case in head.items()
     }
     assert listings[BASE].loading_s > 0
@@ -204,12 +199,11 @@ def test_plain_tests_are_found_without_torch(suite):
         params = asdict(params_of_call(case, "cpu", 1))
         assert listed.seconds > 0
         assert listed.look_ns > 0
+        assert listed.look_loops > 0
         assert listed.result
         measured = {
             "returns": listed.returns,
-            "seconds": listed.seconds,
-            "look_ns": listed.look_ns,
-            "peak_bytes": listed.peak_bytes,
+            **{field: getattr(listed, field) for field in varying},
             "parameters": listed.parameters,
             "result": listed.result,
         }
