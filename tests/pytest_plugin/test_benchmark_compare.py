@@ -141,7 +141,7 @@ PLAIN = "def test_plain(benchmark):\n    benchmark(sum, [1])\n"
 
 
 def save_with_a_quicker_plain_test(project):
-    """Save a run, and divide the time of its plain test by 10 in the file."""
+    """Save a run, and divide the time of its plain test by 100 in the file."""
     assert project.run("--benchmark-save=base").ret == EXIT_PASSED
 
     def quicker(saved):
@@ -150,7 +150,7 @@ def save_with_a_quicker_plain_test(project):
             for benchmark in saved["benchmarks"]
             if "mnistbench" not in benchmark["extra_info"]
         ]
-        plain["stats"]["median"] /= 10
+        plain["stats"]["median"] /= 100
 
     change(next(project.path.glob(".benchmarks/*/0001_base.json")), quicker)
 
