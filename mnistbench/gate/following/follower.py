@@ -418,7 +418,7 @@ class Follower:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Store what a test has run and opened."""
         has_threads = self._calls.misses_threads()
-        has_processes = bool({*running_children()} - _resource_tracker())
+        has_processes = bool(running_children() - _resource_tracker())
         # Between its fixtures and its call pytest alone runs.
         with self._followed(item, Mode.OFF):
             done = yield
@@ -543,11 +543,11 @@ class Follower:
         return self._relatives[path]
 
 
-def _resource_tracker() -> set[str]:
+def _resource_tracker() -> set[Any]:
     """Return the number of the process that counts resources of multiprocessing, if it runs."""
     module = sys.modules.get("multiprocessing.resource_tracker")
     tracker = getattr(module, "_resource_tracker", None)
-    return {str(getattr(tracker, "_pid", ""))}
+    return {getattr(tracker, "_pid", None)}
 
 
 def _has_class_hook(cls: type) -> bool:

@@ -12,18 +12,15 @@ import functools
 import os
 import random
 import sys
-import threading
-import time
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
-from mnistbench.core import units
 from mnistbench.core.machine import gc_paused
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
+from mnistbench.gate.sides.outliving import Watch
 from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun, device_in_use
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, clocked, with_queue
 
@@ -197,16 +194,17 @@ class PlainCase(SideCase):
         result = fingerprint(self.result())
         return (result.digest, result.number) if not result.unread else ("", 0.0)
 
-    def result(self, *, watches: bool = False) -> Any:
+    def result(self, watch: Watch | None = None) -> Any:
         """Return what the function returns, with freshly seeded generators.
 
         Args:
-            watches: look for threads and processes that outlive the call, before its teardown.
+            watch: looks for threads and processes that outlive the call, before its teardown.
         """
         seed_all(0)
         with self._call.prepared() as run:
             results = []
-            watch = Watch() if watches else None
+            if watch:
+                watch.begin()
 
             def call() -> None:
                 results.append(run())
@@ -320,148 +318,3 @@ def _untraced() -> Iterator[None]:
     finally:
         sys.settrace(tracer)
         sys.setprofile(profiler)
-
-
-# ---- Work that a call puts off -------------------------------------------------------------------
-
-#: Time for which threads and processes are watched, in seconds.
-_WATCHED_S = 0.01
-#: CPU time, in nanoseconds, of a thread or process that works. One that only ends its turn or waits
-#: for the next needs a tenth of it.
-_WORKING_NS = 500_000
-
-
-class Watch:
-    """Finds what goes on after a call returns, so that its work is not timed.
-
-    Threads and processes that the call has started and not waited for, and earlier ones that work
-    after it, as those of a pool do. Those that worked before the call are not of it.
-    """
-
-    def __init__(self) -> None:
-        """Note what runs before the call."""
-        self._threads_before = _threads()
-        self._processes_before = _children()
-        folders = _folders(self._threads_before, self._processes_before)
-        self._working_before = _working(folders)
-        self._before_ns = _cpu_ns(folders)
-        self._threads_at_return = self._threads_before
-        self._others_ns = 0
-
-    def note_return(self) -> None:
-        """Note which threads there are when the call returns.
-
-        Reads no file: that would let another thread have the interpreter, and end.
-        """
-        self._threads_at_return = _threads()
-        self._others_ns = _of_other_threads_ns()
-
-    def outliving(self) -> str:
-        """Return what goes on; empty if nothing does."""
-        processes = _children()
-        started_processes = processes - self._processes_before
-        earlier = _folders((), processes & self._processes_before - self._working_before)
-        working_processes = _working(earlier)  # waits
-        if not earlier:
-            time.sleep(_WATCHED_S)
-        working_threads = set[int]()
-        if _of_other_threads_ns() - self._others_ns >= _WORKING_NS:
-            folders = _folders(
-                self._threads_at_return & self._threads_before - self._working_before, ()
-            )
-            working_threads = {
-                thread
-                for thread, used_ns in _cpu_ns(folders).items()
-                if used_ns - self._before_ns[thread] >= _WORKING_NS
-            }
-        started_threads = self._threads_at_return - self._threads_before
-        return _outliving_text(
-            len(started_threads) + len(working_threads),
-            len(started_processes) + len(working_processes),
-        )
-
-
-def _outliving_text(threads: int, processes: int) -> str:
-    counts = [
-        units.counted(count, noun, plural)
-        for count, noun, plural in (
-            (threads, "thread", "threads"),
-            (processes, "process", "processes"),
-        )
-        if count
-    ]
-    if not counts:
-        return ""
-    is_one = threads + processes == 1
-    goes_on = "goes on" if is_one else "go on"
-    whose = "its" if is_one else "their"
-    return f"{' and '.join(counts)} {goes_on} after the call returns, and {whose} work is not timed"
-
-
-def _of_other_threads_ns() -> int:
-    """Return the CPU time of all threads of the process but this one, in nanoseconds."""
-    return time.process_time_ns() - time.thread_time_ns()
-
-
-def _threads() -> frozenset[int]:
-    own = threading.get_native_id()
-    return frozenset(
-        thread.native_id
-        for thread in threading.enumerate()
-        if thread.native_id is not None and thread.native_id != own
-    )
-
-
-def _children() -> frozenset[int]:
-    """Return the child processes that have not ended.
-
-    Source: proc_pid_task_tid_children(5). Of a system without /proc none is known.
-    """
-    children = set[int]()
-    for task in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread has ended meanwhile
-            children.update(map(int, task.read_text().split()))
-    return frozenset(child for child in children if not _has_ended(child))
-
-
-def _has_ended(process: int) -> bool:
-    """Whether a child is a zombie (Z in proc_pid_stat(5)), or no longer there."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state in "ZX"
-
-
-def _folders(threads: Iterable[int], processes: Iterable[int]) -> dict[int, str]:
-    """Return where the system says what each thread or process has used."""
-    return {
-        **{thread: f"proc/self/task/{thread}" for thread in threads},
-        **{process: f"proc/{process}/task/*" for process in processes},
-    }
-
-
-def _working(folders: Mapping[int, str]) -> frozenset[int]:
-    """Return the threads and processes that use a core now; look for _WATCHED_S at them."""
-    if not folders:
-        return frozenset()
-    before_ns = _cpu_ns(folders)
-    time.sleep(_WATCHED_S)
-    return frozenset(
-        number
-        for number, used_ns in _cpu_ns(folders).items()
-        if used_ns - before_ns[number] >= _WORKING_NS
-    )
-
-
-def _cpu_ns(folders: Mapping[int, str]) -> dict[int, int]:
-    """Return the CPU time of threads and processes; 0 if it is not known.
-
-    Source: Documentation/scheduler/sched-stats.rst of Linux, "/proc/<pid>/schedstat".
-    """
-    used_ns = dict.fromkeys(folders, 0)
-    for number, folder in folders.items():
-        for path in Path("/").glob(f"{folder}/schedstat"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                used_ns[number] += int(path.read_text().split()[0])
-    return used_ns

@@ -30,6 +30,7 @@ from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import Job, Selected, Surveyed
 from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
+from mnistbench.gate.sides.outliving import Watch
 from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests
 from mnistbench.gate.sides.side import WORKLOAD_CASE, Side, SideError
 from mnistbench.gate.sides.steps import SideRun, rehearse
@@ -215,6 +216,7 @@ class _Survey:
         self._side = side
         self._phases = phases
         self._follower = follower
+        self._watch = Watch()
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.cpu: dict[str, str] = {}
@@ -274,7 +276,7 @@ class _Survey:
             # A call that is made once counts with what it costs to follow it, as the first one.
             with contextlib.nullcontext() if case.once else self._follower.paused():
                 second, listed.parallel = _with_parallelism(
-                    functools.partial(case.result, watches=True)
+                    functools.partial(case.result, self._watch)
                 )
             listed.outlives = case.outlives
             listed.seconds = 2 * case.took_ns / 1e9  # the first call may load or compile
@@ -424,7 +426,7 @@ def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
     return result, others_worked or bool(started) or _work_of_children() != children
 
 
-def _work_of_children() -> tuple[float, dict[str, list[str]]]:
+def _work_of_children() -> tuple[float, dict[int, list[str]]]:
     """Return the CPU time of ended child processes, and that of each running one.
 
     The former in seconds, the latter in the system's units.
@@ -433,7 +435,7 @@ def _work_of_children() -> tuple[float, dict[str, list[str]]]:
     known.
     """
     ended_s = ended_children_s()
-    running = dict[str, list[str]]()
+    running = dict[int, list[str]]()
     for child in running_children():
         with contextlib.suppress(OSError):  # it has ended meanwhile
             running[child] = (
