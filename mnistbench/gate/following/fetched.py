@@ -29,6 +29,7 @@ class FetchedNames:
         """
         self._prefix = prefix
         self._names: set[str] = set()
+        self._of_pytest: set[str] = set()  # files
         self._getattr, self._hasattr = self._functions()
 
     def _functions(self) -> tuple[Any, Any]:
@@ -54,13 +55,18 @@ class FetchedNames:
 
     def _counts(self, thing: object, caller: FrameType) -> bool:
         """Whether a name counts that this caller gets of an object."""
+        file = caller.f_globals.get("__file__")
+        if type(file) is str and file in self._of_pytest:  # it asks most of all
+            return False
         path = calling_file(caller)
         if path.startswith(self._prefix):
             return True
-        if type(thing) is not ModuleType or is_pytest(path):
+        if is_pytest(path):
+            if path == file:
+                self._of_pytest.add(path)
             return False
-        file = vars(thing).get("__file__")
-        return type(file) is str and file.startswith(self._prefix)
+        module_file = vars(thing).get("__file__") if type(thing) is ModuleType else None
+        return type(module_file) is str and module_file.startswith(self._prefix)
 
     def start(self) -> None:
         """Begin to note names."""

@@ -44,6 +44,9 @@ _OPENING = frozenset({"ctypes.dlopen", "open", "sqlite3.connect"})
 #: Audit events with the path or the descriptor of a folder.
 _LISTING = frozenset({"os.listdir", "os.scandir"})
 
+#: Ends of files under /proc with the state of a process. The survey itself reads them at each call.
+_PROCESS_STATE = ("/children", "/clear_refs", "/schedstat", "/stat", "/status")
+
 #: Flags with which a file is opened to be written.
 _WRITING = os.O_WRONLY | os.O_RDWR
 
@@ -241,8 +244,11 @@ class Follower:
             name = os.fspath(name)
         if not isinstance(name, str | bytes) or not name:
             return
+        name = os.fsdecode(name)
+        if name.startswith("/proc/") and name.endswith(_PROCESS_STATE):
+            return
         # A Path costs more than the event.
-        path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100
+        path = os.path.abspath(name)  # noqa: PTH100
         if event == "open":
             if flags & _WRITING and not path.startswith(self._prefix):
                 self._written.add(path)
