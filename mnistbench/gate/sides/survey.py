@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, Self
 
 from mnistbench import __version__
 from mnistbench.core import units
@@ -269,20 +269,29 @@ class _Survey:
             before = case.arguments()
             first = case.result()
             first_ns = case.took_ns
+            with self._follower.paused():
+                first_look = _Look.of(first_ns)
             if why := only_created(first):
                 close_unrun(first)
                 return why
             after = case.arguments()
             # A call that is made once counts with what it costs to follow it, as the first one.
             with contextlib.nullcontext() if case.once else self._follower.paused():
+                self._peak_bytes = self.peak_bytes()
+                before_bytes = reset_peak_resident()
                 second, listed.parallel = _with_parallelism(
                     functools.partial(case.result, self._watch)
                 )
+                if before_bytes and not case.once:
+                    listed.peak_bytes = max(0, peak_resident_bytes() - before_bytes)
             listed.outlives = case.outlives
             listed.seconds = 2 * case.took_ns / 1e9  # the first call may load or compile
             first_print = fingerprint(first)
             second_print = fingerprint(second)
-            self._look(case, listed, first_ns)
+            if case.once:  # later calls may find its work done
+                listed.look_ns, listed.look_loops = first_ns, first_look.in_loops
+            else:
+                self._look(case, listed)
         notes = (
             ["uses more than one core, so it is measured on all cores by wall time"]
             if listed.parallel
@@ -316,35 +325,23 @@ class _Survey:
             listed.result = first_print.digest
         return ""
 
-    def _look(self, case: PlainCase, listed: ListedCase, first_ns: int) -> None:
-        """Note the shortest time of a few calls, and the peak of the memory that a call needs.
-
-        A test that asks for one round has the time of its first call: others may find its work
-        done.
-        """
-        listed.look_ns = max(1, first_ns if case.once else case.took_ns)
-        if case.once or case.took_ns > _LOOK_NS:
-            return
+    def _look(self, case: PlainCase, listed: ListedCase) -> None:
+        """Note the time of a few calls after the second one; that of a long call is enough."""
         with self._follower.paused():
-            self._peak_bytes = self.peak_bytes()
-            if before := reset_peak_resident():
-                case.result()
-                listed.peak_bytes = max(0, peak_resident_bytes() - before)
+            began_ns = Clock.wall_ns() - case.took_ns
+            looks = [_Look.of(case.took_ns)]
+            if case.took_ns < _LONG_CALL_NS:  # to watch the call took a part of its time
+                looks.clear()
             if case.can_loop:
                 case.loops = max(1, round(_LOOK_SAMPLE_NS / max(1, case.took_ns)))
-            began_ns = Clock.wall_ns()
-            times_ns: list[float] = []
-            in_loops: list[float] = []
-            for _ in range(_LOOK_SAMPLES):
+            while not _is_enough(len(looks), Clock.wall_ns() - began_ns):
                 case.prepare()
-                times_ns.append(case.clocked().alone_ns / case.loops)
+                sample_ns = case.clocked().alone_ns
                 case.finish()
-                in_loops.append(times_ns[-1] / clocked(_loop).alone_ns)
-                if Clock.wall_ns() - began_ns > _LOOK_NS:
-                    break
+                looks.append(_Look.of(sample_ns, case.loops))
             case.loops = 1
-        listed.look_ns = max(1, round(min(times_ns)))
-        listed.look_loops = statistics.median(in_loops)
+        listed.look_ns = max(1, round(min(look.call_ns for look in looks)))
+        listed.look_loops = statistics.median(look.in_loops for look in looks)
 
     def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
         if self._imported_bytes is None:
@@ -375,13 +372,19 @@ class _Survey:
             case.finish()
 
 
-#: Samples of the quick look at a plain test, and the nanoseconds that calls of a short function
-#: fill in each. It ends after so many nanoseconds.
-_LOOK_SAMPLES = 10
+#: Samples of the quick look at a plain test: at least and at most. The nanoseconds that calls of a
+#: short function fill in each; those after which the least samples are enough, and after which
+#: any are.
+_LEAST_LOOKS = 3
+_MOST_LOOKS = 10
 _LOOK_SAMPLE_NS = 100_000
+_LOOK_ENOUGH_NS = 2_000_000
 _LOOK_NS = 50_000_000
-#: Iterations of a loop that shows the speed of the core: some ten microseconds.
-_LOOP_ITERATIONS = 1_000
+#: The second call counts as a sample if it takes so long.
+_LONG_CALL_NS = 1_000_000
+#: A sample of so many nanoseconds is compared with one run of a loop, a longer one with more.
+_SAMPLE_OF_A_LOOP_NS = 1_000_000
+_MOST_LOOPS = 100
 #: Iterations of a workload in a quick look.
 _LOOK_ITERATIONS = 3
 
@@ -395,10 +398,45 @@ _LEAST_NS = 1_000_000
 _MUCH_LESS = 1 / 3
 
 
+class _Pair(NamedTuple):
+    number: int
+    text: str
+
+
 def _loop() -> None:
-    """Run a loop whose time tells how fast the core is at the moment."""
-    for _ in range(_LOOP_ITERATIONS):
+    """Run what interpreted programs do, for some 25 microseconds.
+
+    A program slows down otherwise than a loop that only counts, while another one uses its caches.
+    """
+    for _ in range(400):
         pass
+    pairs = dict[str, _Pair]()
+    for number in range(25):
+        text = str(number)
+        pairs[text] = _Pair(number, text)
+        if isinstance(text, str) and text in pairs:
+            text.join(("x", "y")).partition(text)
+
+
+class _Look(NamedTuple):
+    """A sample of a quick look."""
+
+    call_ns: float
+    in_loops: float  # the time of the call / that of a loop after it
+
+    @classmethod
+    def of(cls, sample_ns: int, calls: int = 1) -> Self:
+        """Return the look at a sample that has just been taken."""
+        loops = 1 + min(_MOST_LOOPS, sample_ns // _SAMPLE_OF_A_LOOP_NS)
+        loop_ns = statistics.median(clocked(_loop).alone_ns for _ in range(loops))
+        return cls(sample_ns / calls, sample_ns / calls / loop_ns)
+
+
+def _is_enough(looks: int, elapsed_ns: int) -> bool:
+    """Whether a quick look has enough samples."""
+    if looks >= _LEAST_LOOKS and elapsed_ns > _LOOK_ENOUGH_NS:
+        return True
+    return looks >= _MOST_LOOKS or (looks > 0 and elapsed_ns > _LOOK_NS)
 
 
 def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
