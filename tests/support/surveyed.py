@@ -153,9 +153,7 @@ class Surveyor:
                 if case.failed:
                     raise SurveyError(f"{node_id}: {case.failed}")
         code = ComparedCode(sides, first.imports, first.followed, differing)
-        return Narrowing(
-            first.listings, code, (), survey_both, lambda _: None, lambda _: None
-        ).reach()
+        return Narrowing(first.listings, code, (), survey_both, lambda _: None).reach()
 
     def trace(self, tree: Path) -> dict[str, list[str]] | str:
         """Return what each case of a tree runs, or why one fails."""

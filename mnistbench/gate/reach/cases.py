@@ -45,14 +45,14 @@ def affected(
     moved = _moved(sides)
     reasons = {}
     for node_id in sides.common:
-        own = [
+        of_case = [
             *(["runs after other tests than in the base"] if node_id in moved else []),
             *_of_code(node_id, code, why),
             *_of_case(node_id, sides, code),
             *everywhere,
         ]
-        if own:
-            reasons[node_id] = tuple(dict.fromkeys(own))[:_MAX_REASONS]
+        if of_case:
+            reasons[node_id] = tuple(dict.fromkeys(of_case))[:_MAX_REASONS]
     return reasons
 
 
@@ -63,7 +63,7 @@ def _moved(sides: Listings) -> set[str]:
         for side in (sides.base, sides.head)
     )
     pairs = enumerate(zip(base, head, strict=True))
-    first = next((at for at, (one, other) in pairs if one != other), len(base))
+    first = next((at for at, (of_base, of_head) in pairs if of_base != of_head), len(base))
     return {*base[first:]}
 
 
@@ -71,17 +71,19 @@ def _of_code(
     node_id: str, code: ComparedCode, why: Mapping[str, Mapping[RunCode, str]]
 ) -> Iterator[str]:
     """Yield why the code that a case runs differs."""
-    ran: dict[str, dict[tuple[str, str], RunCode]] = {}
+    ran: dict[str, set[tuple[str, str]]] = {}  # file and name of functions
     for name, side in code.sides.items():
         codes = [side.followed.code[at] for at in side.followed.cases.get(node_id, ())]
         yield from reasons_of(codes, why[name])
-        ran[name] = {(one.path, one.name): one for one in codes if one.name != MODULE}
+        ran[name] = {
+            (ran_code.path, ran_code.name) for ran_code in codes if ran_code.name != MODULE
+        }
         if node_id not in side.followed.cases:
             yield f"was not followed in the {name}"
         if fetched := code.differences.of_fetched(side.followed.fetched.get(node_id, ())):
             yield fetched
     for name, other in ((BASE, HEAD), (HEAD, BASE)):
-        for path, function in sorted(ran[name].keys() - ran[other].keys()):
+        for path, function in sorted(ran[name] - ran[other]):
             if path:
                 yield f"runs {path}:{function} in the {name} alone"
             else:
@@ -156,10 +158,10 @@ def _hidden_by_compilers(code: ComparedCode, sides: Listings) -> Iterator[str]:
     if not any(side.compiles for side in code.followed.values()):
         return
     ran = {
-        (one.path, one.name)
+        (side.code[position].path, side.code[position].name)
         for side in code.followed.values()
         for node_id in sides.common
-        for one in map(side.code.__getitem__, side.cases.get(node_id, ()))
+        for position in side.cases.get(node_id, ())
     }
     for (path, name), how in code.differences.functions.items():
         if (path, name) not in ran:
@@ -193,15 +195,15 @@ def uncovered(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
         for node_id in sides.common
         for position in side.followed.cases.get(node_id, ())
     }
-    functions = {(one.path, one.name) for one in ran}
+    functions = {(ran_code.path, ran_code.name) for ran_code in ran}
     words = _words_of(ran)
     for side in code.sides.values():
-        functions |= {(one.path, one.name) for one in side.ran_outside()}
+        functions |= {(ran_code.path, ran_code.name) for ran_code in side.ran_outside()}
         for path in side.executed_outside.intersection(code.differing):
             source = side.source(path)
             for statement in source.statements if source else ():
-                own = {*statement.names}
-                words |= (statement.words.names | statement.words.attributes) - own
+                used = statement.words.names | statement.words.attributes
+                words |= used.difference(statement.names)
     return tuple(
         sorted(
             f"{path}:{name}"
@@ -216,9 +218,9 @@ def uncovered(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
 def _words_of(ran: Mapping[RunCode, SideCode]) -> set[str]:
     """Return what the functions mention that ran."""
     words = set[str]()
-    for one, side in ran.items():
-        source = side.source(one.path) if one.path else None
-        if function := source and source.function(one.name, one.line):
+    for ran_code, side in ran.items():
+        source = side.source(ran_code.path) if ran_code.path else None
+        if function := source and source.function(ran_code.name, ran_code.line):
             words |= function.words.names | function.words.attributes
     return words
 

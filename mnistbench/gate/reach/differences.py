@@ -129,12 +129,12 @@ class Differences:
         a name of this module.
         """
         words = part.words
-        own = None if side.has_star_import(path) else path
+        file = None if side.has_star_import(path) else path
         for differing, used in ((self.names, None), (self.definitions, words.used)):
             for name in sorted(differing):
                 if used is not None and name not in used:
                     continue
-                why = differing.why(name, own) if name in words.names else ""
+                why = differing.why(name, file) if name in words.names else ""
                 why = why or (differing.why(name) if name in words.attributes else "")
                 if why:
                     return f"uses {name} ({why})"
@@ -230,14 +230,16 @@ def changed_statements(base: Source, head: Source) -> Iterator[tuple[str, Statem
     of_head = _by_name(head)
     for key in dict.fromkeys((*of_base, *of_head)):
         statements = {BASE: of_base.get(key, []), HEAD: of_head.get(key, [])}
-        keys = {side: [one.key for one in listed] for side, listed in statements.items()}
+        keys = {
+            side: [statement.key for statement in of_side] for side, of_side in statements.items()
+        }
         if keys[BASE] == keys[HEAD]:
             continue
         how = CHANGED if keys[BASE] and keys[HEAD] else NEW if keys[HEAD] else GONE
         common = Counter(keys[BASE]) & Counter(keys[HEAD])
         is_moved = len(keys[BASE]) == len(keys[HEAD]) == common.total()
-        for side, listed in statements.items():
-            for statement in listed:
+        for side, of_side in statements.items():
+            for statement in of_side:
                 if is_moved or statement.key not in common:
                     yield side, statement, how
 
@@ -253,17 +255,17 @@ def _by_name(source: Source) -> dict[tuple[str, str], list[Statement]]:
 
 def _order(source: Source, other: Source) -> list[tuple[str, str]]:
     """Return the names that both files define, in the order of the first one."""
-    own, others = (
-        [(statement.scope, name) for statement in one.statements for name in statement.names]
-        for one in (source, other)
+    names, other_names = (
+        [(statement.scope, name) for statement in file.statements for name in statement.names]
+        for file in (source, other)
     )
-    return _common_order(own, others)
+    return _common_order(names, other_names)
 
 
-def _common_order(own: Iterable[_Item], others: Iterable[_Item]) -> list[_Item]:
+def _common_order(items: Iterable[_Item], others: Iterable[_Item]) -> list[_Item]:
     """Return what both have, in the order of the first one."""
     known = {*others}
-    return [item for item in dict.fromkeys(own) if item in known]
+    return [item for item in dict.fromkeys(items) if item in known]
 
 
 class _Comparison:
@@ -315,7 +317,11 @@ class _Comparison:
     def _compare_places(self, path: str, base: Source, head: Source) -> None:
         """Compare the order of what a file and each class of it define."""
         acting = [
-            [one.content for one in source.statements if side.has_effects(path, one)]
+            [
+                statement.content
+                for statement in source.statements
+                if side.has_effects(path, statement)
+            ]
             for source, side in ((base, self._sides[BASE]), (head, self._sides[HEAD]))
         ]
         if _common_order(*acting) != _common_order(*reversed(acting)):
@@ -326,7 +332,7 @@ class _Comparison:
             return
         self._add_readers(_READERS_OF_ORDER, f"{path} has another order")
         for scope in dict.fromkeys(scope for scope, _ in orders[0]):
-            of_scope = [[name for own, name in order if own == scope] for order in orders]
+            of_scope = [[name for around, name in order if around == scope] for order in orders]
             if of_scope[0] == of_scope[1]:
                 continue
             why = f"{path}:{scope} has another order" if scope else f"{path} has another order"
@@ -344,16 +350,17 @@ class _Comparison:
         """
         imports = [
             [
-                one.content
-                for one in source.statements
-                if one.kind is Kind.IMPORT and not side.is_from_outside(one.imported)
+                statement.content
+                for statement in source.statements
+                if statement.kind is Kind.IMPORT and not side.is_from_outside(statement.imported)
             ]
             for source, side in ((base, self._sides[BASE]), (head, self._sides[HEAD]))
         ]
         if _common_order(*imports) != _common_order(*reversed(imports)):
-            for one in head.statements:
-                if one.takes and one.content in imports[1]:
-                    self._add_names(one.names, path, f"{path} has its imports in another order")
+            why = f"{path} has its imports in another order"
+            for statement in head.statements:
+                if statement.takes and statement.content in imports[1]:
+                    self._add_names(statement.names, path, why)
 
     def _compare_module(self, path: str) -> None:
         """Add the name of a module that one side alone has executed: it may hide another one."""
@@ -514,6 +521,6 @@ def _is_special(name: str) -> bool:
 
 def reasons_of(codes: Iterable[RunCode], why: Mapping[RunCode, str]) -> Sequence[str]:
     """Return why code differs, first of what differs itself."""
-    found = {why[code] for code in codes if why[code]}
-    own = tuple(f" ({how})" for how in (CHANGED, NEW, GONE))
-    return sorted(found, key=lambda reason: (not reason.endswith(own), reason))
+    reasons = {why[code] for code in codes if why[code]}
+    differs_itself = tuple(f" ({how})" for how in (CHANGED, NEW, GONE))
+    return sorted(reasons, key=lambda reason: (not reason.endswith(differs_itself), reason))

@@ -1,15 +1,16 @@
 """The quick look: whether what runs the same code on both sides takes another time or memory.
 
 The survey times a few calls of each case on each side. That of one side may be disturbed, so what
-it shows is repeated in a launch, in which both sides take turns, before it counts.
+it shows counts only if another survey, in fresh processes, shows it again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mnistbench.core import units
 from mnistbench.gate.listing import Listings
-from mnistbench.gate.statistics.raw_samples import Launch
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, RESIDENT, WALL
+from mnistbench.gate.words import BASE, HEAD
 
 #: A case that takes so many times as long, or is so many times as fast, is measured, whatever runs.
 LOOK_RATIO = 1.3
@@ -41,52 +42,67 @@ def look_ratio(sides: Listings, case: str) -> float:
 def look(sides: Listings, case: str) -> str:
     """Return what the survey shows of a case that runs the same code; "" if nothing."""
     base, head = (sides[side].cases[case] for side in (BASE, HEAD))
-    ratio = look_ratio(sides, case)
-    if _differ(base.look_ns, ratio * base.look_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS):
+    time, memory = _changes(sides, case)
+    if time:
+        ratio = look_ratio(sides, case)
         return f"runs the same code, but took {ratio:.3g} times as long in a quick look"
-    if _differ(base.peak_bytes, head.peak_bytes, LOOK_RATIO, _MIN_BYTES):
-        sizes = (units.size(one.peak_bytes) for one in (base, head))
+    if memory:
+        sizes = (units.size(side.peak_bytes) for side in (base, head))
         return f"runs the same code, but needed {' -> '.join(sizes)} of memory in a quick look"
     return ""
 
 
-def is_confirmed(launch: Launch, case: str, ratio: float) -> bool:
-    """Whether a launch shows another time of a case, too, in the direction of a ratio."""
-
-    def shortest_ns(side: str) -> float:
-        builds = launch.cases.get(case, ())
-        return min((time for build in builds for time in build[side].times[WALL]), default=0.0)
-
-    base_ns, head_ns = shortest_ns(BASE), shortest_ns(HEAD)
-    if not (base_ns and head_ns):
-        return True
-    is_same_direction = (head_ns > base_ns) == (ratio > 1)
-    return is_same_direction and _differ(base_ns, head_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS)
-
-
 def process_look(sides: Listings) -> str:
     """Return how the processes of the sides differ before their first case; "" if they do not."""
-    base, head = sides.base, sides.head
-    if _differ(base.importing_s, head.importing_s, LOOK_RATIO, _MIN_IMPORT_S):
-        times = (units.duration(1e9 * side.importing_s) for side in (base, head))
+    time, memory = _process_changes(sides)
+    if time:
+        times = (units.duration(1e9 * sides[side].importing_s) for side in (BASE, HEAD))
         return f"stands for the import, which took {' -> '.join(times)} in a quick look"
-    if _differ(base.loaded_bytes, head.loaded_bytes, _MEMORY_RATIO, _MIN_BYTES):
-        sizes = (units.size(side.loaded_bytes) for side in (base, head))
+    if memory:
+        sizes = (units.size(sides[side].loaded_bytes) for side in (BASE, HEAD))
         return f"stands for the process, whose memory was {' -> '.join(sizes)} in a quick look"
     return ""
 
 
-def is_process_confirmed(launch: Launch) -> bool:
-    """Whether a launch shows that the processes differ, too."""
+def is_repeated(first: Listings, again: Listings, case: str) -> bool:
+    """Whether a second survey shows a change of a case that the first one has shown.
 
-    def cost(side: str, name: str) -> int:
-        return launch.once.get(side, {}).get(name, {}).get(ALL_CASES, 0)
-
-    return _differ(
-        cost(BASE, IMPORT), cost(HEAD, IMPORT), LOOK_RATIO, 1e9 * _MIN_IMPORT_S
-    ) or _differ(cost(BASE, RESIDENT), cost(HEAD, RESIDENT), _MEMORY_RATIO, _MIN_BYTES)
+    Also if it could not run the case.
+    """
+    could_run = all(case in again[side].cases for side in (BASE, HEAD))
+    return not could_run or _is_repeated(_changes(first, case), _changes(again, case))
 
 
-def _differ(base: float, head: float, ratio: float, least: float) -> bool:
-    """Whether two numbers differ by a factor and by an amount."""
-    return abs(head - base) > least and max(base, head) > ratio * min(base, head)
+def is_process_repeated(first: Listings, again: Listings) -> bool:
+    """Whether a second survey shows a change of the processes that the first one has shown."""
+    return _is_repeated(_process_changes(first), _process_changes(again))
+
+
+def _is_repeated(first: Sequence[int], again: Sequence[int]) -> bool:
+    return any(change and change == other for change, other in zip(first, again, strict=True))
+
+
+def _changes(sides: Listings, case: str) -> tuple[int, int]:
+    """Return the changes of the time and of the memory of a case."""
+    base, head = (sides[side].cases[case] for side in (BASE, HEAD))
+    relative_ns = look_ratio(sides, case) * base.look_ns  # of the head
+    return (
+        _change(base.look_ns, relative_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS) if relative_ns else 0,
+        _change(base.peak_bytes, head.peak_bytes, LOOK_RATIO, _MIN_BYTES),
+    )
+
+
+def _process_changes(sides: Listings) -> tuple[int, int]:
+    """Return the changes of the time of the import and of the memory before the first case."""
+    base, head = sides.base, sides.head
+    return (
+        _change(base.importing_s, head.importing_s, LOOK_RATIO, _MIN_IMPORT_S),
+        _change(base.loaded_bytes, head.loaded_bytes, _MEMORY_RATIO, _MIN_BYTES),
+    )
+
+
+def _change(base: float, head: float, ratio: float, least: float) -> int:
+    """Return 1 if the head has more, by a factor and by an amount, -1 if it has less, else 0."""
+    if abs(head - base) <= least or max(base, head) <= ratio * min(base, head):
+        return 0
+    return 1 if head > base else -1

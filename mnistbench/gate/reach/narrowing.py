@@ -17,13 +17,12 @@ from mnistbench.gate.reach.cases import affected, uncovered, unused
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.dependencies import differing_dependencies
 from mnistbench.gate.reach.look import (
-    is_confirmed,
-    is_process_confirmed,
+    is_process_repeated,
+    is_repeated,
     look,
     look_ratio,
     process_look,
 )
-from mnistbench.gate.statistics.raw_samples import Launch
 from mnistbench.gate.words import BASE, HEAD
 
 #: Most surveys of the cases that are left out, without the affected ones.
@@ -42,7 +41,6 @@ class Narrowing:
         code: ComparedCode,
         of_all: Sequence[str],
         survey_again: Callable[[Sequence[str]], Surveys],
-        launch: Callable[[Sequence[str]], Launch | None],
         say: Callable[[str], None],
     ) -> None:
         """Prepare.
@@ -52,32 +50,30 @@ class Narrowing:
             code: of both sides, as this survey has seen it.
             of_all: what differs between the sides beside their trees, and counts for all cases.
             survey_again: surveys some cases alone, in new processes.
-            launch: measures some cases for a short time; None if that fails.
             say: shows what is done.
         """
         self._sides = sides
         self._code = code
         self._of_all = of_all
         self._survey_again = survey_again
-        self._launch = launch
         self._say = say
         self._reasons: dict[str, tuple[str, ...]] = {}
+        self._second_looks: dict[str, float] = {}  # case that is left out -> its ratio
 
     def reach(self) -> Reach:
         """Return the affected cases, and what is known of the others."""
         sides = self._sides
         self._reasons = affected(self._code, sides, self._of_all)
-        late = self._after_others()
-        self._survey_alone(late)
-        self._look(late)
+        self._survey_alone(self._after_others())
+        self._look()
         reasons = {case: self._reasons[case] for case in sides.common if case in self._reasons}
         same = {case: label for case, label in sides.labels.items() if case not in reasons}
-        looks = {case: ratio for case in same if (ratio := look_ratio(sides, case))}
+        looks = {case: look_ratio(sides, case) for case in same} | self._second_looks
         return Reach(
             is_known=True,
             reasons=reasons,
             same=same,
-            looks=looks,
+            looks={case: ratio for case, ratio in looks.items() if ratio},
             uncovered=uncovered(self._code, sides),
             unused=unused(self._code),
             dependencies=differing_dependencies(self._code.differing, self._code.trees),
@@ -112,47 +108,50 @@ class Narrowing:
             if not left_out:
                 return
             self._say(f"surveying {units.counted(len(left_out), 'case')} without the affected ones")
-            found = self._affected_among(left_out)
-            if not found:
+            reasons = self._affected_among(left_out)
+            if not reasons:
                 return
-            self._reasons.update(found)
-            left_out = [case for case in left_out if case not in found]
+            self._reasons.update(reasons)
+            left_out = [case for case in left_out if case not in reasons]
         self._reasons.update(dict.fromkeys(left_out, (_TOO_MANY,)))
 
     def _affected_among(self, cases: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Survey some cases alone; return those that are affected."""
         surveys = self._survey_again(cases)
         code = replace(self._code, imports=surveys.imports, followed=surveys.followed)
-        found = affected(code, surveys.listings, self._of_all)
+        reasons = affected(code, surveys.listings, self._of_all)
         for case in cases:
-            listed = [surveys.listings[side].cases.get(case) for side in (BASE, HEAD)]
-            if any(one is None or one.failed for one in listed):
-                found[case] = (_NEEDS_OTHERS,)
-        return found
+            of_sides = [surveys.listings[side].cases.get(case) for side in (BASE, HEAD)]
+            if any(listed is None or listed.failed for listed in of_sides):
+                reasons[case] = (_NEEDS_OTHERS,)
+        return reasons
 
     # ---- The quick look --------------------------------------------------------------------------
 
-    def _look(self, late: Collection[str]) -> None:
-        """Add the cases whose time or memory differs, although they run the same code."""
+    def _look(self) -> None:
+        """Add the cases whose time or memory differs, although they run the same code.
+
+        Also the shortest case, if no other one shows that the processes themselves differ.
+        """
         left_out = self._left_out()
         seen = {case: what for case in left_out if (what := look(self._sides, case))}
         process = process_look(self._sides) if left_out and not self._reasons else ""
         if not (seen or process):
             return
         shortest = min(left_out, key=lambda case: self._sides.head.cases[case].seconds)
-        # With the affected tests, whose traces may be the reason.
-        again = [case for case in self._sides.common if case in seen or case in self._reasons]
-        self._say(f"looking again at {units.counted(len(seen) or 1, 'case')}, both sides in turn")
-        launch = self._launch(again or [shortest])
-        # Traces of tests of one side cannot be repeated.
-        has_others = any((self._sides.only_base, self._sides.only_head, self._sides.unmeasurable))
+        self._say(f"looking again at {units.counted(len(seen) or 1, 'case')}, in fresh processes")
+        again = self._survey_again(self._not_same(seen) or [shortest]).listings
         for case, what in seen.items():
-            is_certain = has_others and case in late
-            if (
-                is_certain
-                or launch is None
-                or is_confirmed(launch, case, look_ratio(self._sides, case))
-            ):
+            if is_repeated(self._sides, again, case):
                 self._reasons[case] = (what,)
-        if process and not self._reasons and (launch is None or is_process_confirmed(launch)):
+            else:
+                self._second_looks[case] = look_ratio(again, case)
+        if process and not self._reasons and is_process_repeated(self._sides, again):
             self._reasons[shortest] = (process,)
+
+    def _not_same(self, seen: Collection[str]) -> list[str]:
+        """Return these cases, and all tests that may leave something else for them."""
+        sides = self._sides
+        same = {*self._left_out()}.difference(seen)
+        tests = dict.fromkeys((*sides.base.cases, *sides.head.cases, *sides.unmeasurable))
+        return [test for test in tests if test not in same]

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.gate.messages import Followed, RunCode
-from mnistbench.gate.reach.source import LISTING_WORDS, Kind, Source, Statement, read
+from mnistbench.gate.reach.source import LISTING_WORDS, WORD, Kind, Source, Statement, read
 from mnistbench.gate.words import MODULE
 
-_WORD = re.compile(r"[^\W\d]\w*")
 _STAR_IMPORT = re.compile(r"\bimport\s*\*")
 
 
@@ -97,7 +96,7 @@ class SideCode:
             except OSError:
                 text = ""
             star = ("*",) if _STAR_IMPORT.search(text) else ()
-            self._words[path] = frozenset((*_WORD.findall(text), *star))
+            self._words[path] = frozenset((*WORD.findall(text), *star))
         return self._words[path]
 
     def may_mention(self, path: str, names: Collection[str]) -> bool:
@@ -129,8 +128,11 @@ class SideCode:
         if statement.kind is Kind.ACTION or self.has_run_code_at(path, statement):
             return True
         classes = [*classes_around(statement.scope)]
-        heads = [one for name in classes if (one := self._classes(path).get(name))]
-        if any(one.kind is Kind.ACTION or self.has_run_code_at(path, one) for one in heads):
+        definitions = filter(None, map(self._classes(path).get, classes))
+        if any(
+            definition.kind is Kind.ACTION or self.has_run_code_at(path, definition)
+            for definition in definitions
+        ):
             return True  # a decorator, or an object of the class, may read it
         if statement.kind is Kind.CLASS:
             classes.append(statement.defines)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from mnistbench.gate.words import MODULE
 
-_WORD = re.compile(r"[^\W\d]\w*")
+#: An identifier, in code or inside a text.
+WORD = re.compile(r"[^\W\d]\w*")
 
 #: Functions that list the names or classes of an object, so that any name may be meant.
 _LISTING = frozenset(
@@ -730,7 +731,7 @@ class _InnerBodies(ast.NodeTransformer):
 
 def _words(node: ast.AST, scope: str) -> Words:
     """Return what code mentions; the classes and functions around it are mentioned, too."""
-    names = {*_WORD.findall(scope)} - {"locals"}
+    names = {*WORD.findall(scope)} - {"locals"}
     used = {*names}
     attributes = set[str]()
     lists_names = False
@@ -743,7 +744,7 @@ def _words(node: ast.AST, scope: str) -> Words:
             # That of an object itself has its own attributes.
             is_own = isinstance(inner.value, ast.Name) and inner.value.id == "self"
             lists_names |= inner.attr in _LISTING_ATTRIBUTES and not is_own
-        words = [word for text in _texts(inner) for word in _WORD.findall(text)]
+        words = [word for text in _texts(inner) for word in WORD.findall(text)]
         (names if isinstance(inner, ast.Name | ast.arg) else attributes).update(words)
         if id(inner) not in called:
             used.update(words)

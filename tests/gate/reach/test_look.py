@@ -10,13 +10,12 @@ from gate_builders import CASE
 
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.reach.look import (
-    is_confirmed,
-    is_process_confirmed,
+    is_process_repeated,
+    is_repeated,
     look,
     look_ratio,
     process_look,
 )
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, RESIDENT
 
 MIB = 2**20
 
@@ -91,32 +90,38 @@ def test_processes_differ_before_their_first_case(base, head, what):
 
 
 @pytest.mark.parametrize(
-    ("times_ns", "ratio", "is_seen"),
+    ("first_ns", "again_ns", "is_seen"),
     [
-        ((1000, 2000), 1.5, True),
-        ((2000, 1000), 0.5, True),
-        ((2000, 1000), 1.5, False),  # the other way round
-        ((1000, 1100), 1.5, False),
+        ((1000, 1500), (1000, 2000), True),
+        ((1000, 500), (2000, 1000), True),
+        ((1000, 1500), (2000, 1000), False),  # the other way round
+        ((1000, 1500), (1000, 1100), False),
+        ((1000, 1500), (1000, 0), False),
     ],
 )
-def test_a_launch_confirms_a_time(times_ns, ratio, is_seen):
-    launch = build.launch(build.build(*map(build.side, times_ns)))
-    assert is_confirmed(launch, CASE, ratio) is is_seen
+def test_a_second_survey_repeats_a_time(first_ns, again_ns, is_seen):
+    assert is_repeated(sides(look_ns=first_ns), sides(look_ns=again_ns), CASE) is is_seen
 
 
-def test_a_case_that_a_launch_does_not_measure_is_confirmed():
-    assert is_confirmed(build.launch(), "another", 2.0)
+def test_a_second_survey_repeats_a_size():
+    first = sides(peak_bytes=(MIB, 40 * MIB))
+    assert is_repeated(first, first, CASE)
+    assert not is_repeated(first, sides(peak_bytes=(40 * MIB, MIB)), CASE)
+    assert not is_repeated(first, sides(look_ns=(1000, 2000)), CASE)
+
+
+def test_a_case_that_a_second_survey_cannot_run_counts():
+    assert is_repeated(sides(look_ns=(1000, 2000)), build.listings({}), CASE)
 
 
 @pytest.mark.parametrize(
-    ("name", "costs", "is_seen"),
+    ("base", "head", "is_seen"),
     [
-        (IMPORT, (10**9, 2 * 10**9), True),
-        (IMPORT, (10**9, 10**9), False),
-        (RESIDENT, (100 * MIB, 140 * MIB), True),
-        (RESIDENT, (100 * MIB, 105 * MIB), False),
+        ({"importing_s": 1.0}, {"importing_s": 2.0}, True),
+        ({"importing_s": 1.0}, {"importing_s": 1.0}, False),
+        ({"loaded_bytes": 100 * MIB}, {"loaded_bytes": 140 * MIB}, False),
     ],
 )
-def test_a_launch_confirms_a_process(name, costs, is_seen):
-    once = {side: {name: {ALL_CASES: cost}} for side, cost in zip((BASE, HEAD), costs, strict=True)}
-    assert is_process_confirmed(build.launch(once=once)) is is_seen
+def test_a_second_survey_repeats_an_import(base, head, is_seen):
+    first = processes({"importing_s": 1.0}, {"importing_s": 2.0})
+    assert is_process_repeated(first, processes(base, head)) is is_seen

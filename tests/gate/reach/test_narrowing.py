@@ -14,7 +14,7 @@ from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.narrowing import Narrowing
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.trees import Tree
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT
+from mnistbench.gate.words import BASE, HEAD
 
 CASES = ("one", "two", "three", "four", "five", "six")
 
@@ -39,29 +39,22 @@ def surveys(ran, cases=CASES, **facts):
 
 @pytest.fixture
 def narrowed(tmp_path):
-    """Narrow a gate; return its reach and which cases were surveyed again and launched."""
+    """Narrow a gate; return its reach and which cases were surveyed again."""
     trees = {
         side: Tree(write(tmp_path / side, {"a.py": TEXT.format(number)}), tmp_path, side)
         for number, side in enumerate((BASE, HEAD))
     }
 
-    def narrow(first, again=lambda _: surveys({}), launch=lambda _: None, of_all=()):
+    def narrow(first, again=lambda _: surveys({}), of_all=()):
         asked = []
-        launched = []
 
         def survey_again(cases):
             asked.append([*cases])
             return again(cases)
 
-        def launch_again(cases):
-            launched.append([*cases])
-            return launch(cases)
-
         code = ComparedCode(trees, first.imports, first.followed, ["a.py"])
-        narrowing = Narrowing(
-            first.listings, code, of_all, survey_again, launch_again, lambda _: None
-        )
-        return narrowing.reach(), asked, launched
+        narrowing = Narrowing(first.listings, code, of_all, survey_again, lambda _: None)
+        return narrowing.reach(), asked
 
     return narrow
 
@@ -70,30 +63,30 @@ def narrowed(tmp_path):
 
 
 def test_cases_that_run_what_differs_are_affected(narrowed):
-    reach, _, _ = narrowed(surveys({"two": "changed"}))
+    reach, _ = narrowed(surveys({"two": "changed"}))
     assert reach.reasons == {"two": ("runs a.py:changed (changed)",)}
     assert [*reach.same] == ["one", "three", "four", "five", "six"]
 
 
 def test_cases_after_the_first_affected_one_are_surveyed_alone(narrowed):
-    _, asked, _ = narrowed(surveys({"two": "changed"}))
+    _, asked = narrowed(surveys({"two": "changed"}))
     assert asked == [["three", "four", "five", "six"]]
 
 
 @pytest.mark.parametrize("ran", [{}, {"six": "changed"}, dict.fromkeys(CASES, "changed")])
 def test_without_a_case_after_an_affected_one_there_is_no_other_survey(narrowed, ran):
-    _, asked, _ = narrowed(surveys(ran))
+    _, asked = narrowed(surveys(ran))
     assert asked == []
 
 
 def test_what_counts_for_all_cases_needs_no_other_survey(narrowed):
-    reach, asked, _ = narrowed(surveys({}), of_all=["another version of numpy"])
+    reach, asked = narrowed(surveys({}), of_all=["another version of numpy"])
     assert reach.reasons == dict.fromkeys(CASES, ("another version of numpy",))
     assert asked == []
 
 
 def test_a_case_that_an_earlier_one_hides_is_found(narrowed):
-    reach, asked, _ = narrowed(
+    reach, asked = narrowed(
         surveys({"two": "changed"}),
         lambda cases: surveys({"four": "changed"} if "three" in cases else {}, cases),
     )
@@ -108,14 +101,14 @@ def test_surveys_end_when_none_is_affected(narrowed):
     def again(cases):
         return surveys({hidden.pop(0): "changed"} if hidden else {}, cases)
 
-    reach, asked, _ = narrowed(surveys({"one": "changed"}), again)
+    reach, asked = narrowed(surveys({"one": "changed"}), again)
     assert {*reach.reasons} == {"one", "three", "four"}
     assert asked[-1] == ["two", "five", "six"]
     assert len(asked) == 3
 
 
 def test_after_too_many_surveys_all_are_affected(narrowed):
-    reach, asked, _ = narrowed(
+    reach, asked = narrowed(
         surveys({"one": "changed"}), lambda cases: surveys({cases[0]: "changed"}, cases)
     )
     assert reach.same == {}
@@ -133,7 +126,7 @@ def test_a_case_that_needs_others_is_affected(narrowed, how):
             found.listings.head.cases["five"].failed = "KeyError"
         return found
 
-    reach, _, _ = narrowed(surveys({"two": "changed"}), again)
+    reach, _ = narrowed(surveys({"two": "changed"}), again)
     assert reach.reasons["five"] == ("cannot be run without the tests before it",)
     assert [*reach.same] == ["one", "three", "four", "six"]
 
@@ -143,71 +136,50 @@ def test_cases_after_one_of_a_single_side_are_surveyed_alone(narrowed, side):
     first = surveys({})
     other = HEAD if side == BASE else BASE
     listings = {side: first.listings[side], other: first.listings[other].without(["three"])}
-    _, asked, _ = narrowed(replace(first, listings=Listings(listings[BASE], listings[HEAD])))
+    _, asked = narrowed(replace(first, listings=Listings(listings[BASE], listings[HEAD])))
     assert asked == [["four", "five", "six"]]
 
 
 def test_cases_beside_an_unmeasurable_one_are_surveyed_alone(narrowed):
-    _, asked, _ = narrowed(surveys({}, unmeasurable={"six": "is a coroutine"}))
+    _, asked = narrowed(surveys({}, unmeasurable={"six": "is a coroutine"}))
     assert asked == [["one", "two", "three", "four", "five"]]
 
 
 # ---- The quick look ------------------------------------------------------------------------------
 
 
-def launch(times_ns):
-    """Return a launch with times of base and head of each case."""
-    return build.launch(
-        cases={
-            case: [build.build(*map(build.side, of_sides))] for case, of_sides in times_ns.items()
-        }
-    )
-
-
-def slow(case, ratio=1.5):
+def looks(case, ratio):
     return {"look_ns": {case: (1000, round(1000 * ratio))}}
 
 
 def test_what_takes_as_long_is_left_out(narrowed):
-    reach, _, launched = narrowed(surveys({}, look_ns=dict.fromkeys(CASES, (1000, 1100))))
+    reach, asked = narrowed(surveys({}, look_ns=dict.fromkeys(CASES, (1000, 1100))))
     assert reach.is_empty
     assert reach.looks == pytest.approx(dict.fromkeys(CASES, 1.1))
-    assert launched == []
+    assert asked == []
 
 
-@pytest.mark.parametrize(("head_ns", "is_affected"), [(1500, True), (1000, False), (600, False)])
-def test_another_time_is_measured_again(narrowed, head_ns, is_affected):
-    reach, _, launched = narrowed(
-        surveys({}, **slow("three")), launch=lambda _: launch({"three": (1000, head_ns)})
+@pytest.mark.parametrize(("second", "is_affected"), [(1.5, True), (1.0, False), (0.6, False)])
+def test_another_time_is_surveyed_again(narrowed, second, is_affected):
+    reach, asked = narrowed(
+        surveys({}, **looks("three", 1.5)), lambda _: surveys({}, **looks("three", second))
     )
-    assert launched == [["three"]]
+    assert asked == [["three"]]
     assert [*reach.reasons] == ["three"] * is_affected
-    assert ("three" in reach.same) is not is_affected
-
-
-def test_another_time_counts_if_the_launch_fails(narrowed):
-    reach, _, _ = narrowed(surveys({}, **slow("three")))
-    assert [*reach.reasons] == ["three"]
+    assert reach.looks == ({} if is_affected else {"three": second})
 
 
 def test_another_time_after_an_affected_case_is_repeated_with_that_case(narrowed):
-    reach, _, launched = narrowed(
-        surveys({"two": "changed"}, **slow("three")),
-        launch=lambda _: launch({"three": (1000, 1000)}),
-    )
-    assert launched == [["two", "three"]]
-    assert "three" not in reach.reasons
+    _, asked = narrowed(surveys({"two": "changed"}, **looks("three", 1.5)))
+    assert asked == [["three", "four", "five", "six"], ["two", "three"]]
 
 
-def test_another_time_after_a_test_of_one_side_counts_at_once(narrowed):
-    first = surveys({}, **slow("three"))
+def test_another_time_after_tests_of_one_side_is_repeated_with_these(narrowed):
+    first = surveys({}, unmeasurable={"six": "is a coroutine"}, **looks("three", 1.5))
     new = build.listings({"new": "new"}).head.cases
     head = replace(first.listings.head, cases={**new, **first.listings.head.cases})
-    reach, _, _ = narrowed(
-        replace(first, listings=Listings(first.listings.base, head)),
-        launch=lambda _: launch({"three": (1000, 1000)}),
-    )
-    assert [*reach.reasons] == ["three"]
+    _, asked = narrowed(replace(first, listings=Listings(first.listings.base, head)))
+    assert {*asked[-1]} == {"new", "three", "six"}
 
 
 def with_imports(first, importing_s):
@@ -218,33 +190,32 @@ def with_imports(first, importing_s):
     return replace(first, listings=Listings(base, head))
 
 
-@pytest.mark.parametrize(("head_ns", "is_affected"), [(2 * 10**9, True), (10**9, False)])
-def test_the_shortest_case_stands_for_a_longer_import(narrowed, head_ns, is_affected):
+@pytest.mark.parametrize(("second_s", "is_affected"), [(2.0, True), (1.0, False)])
+def test_the_shortest_case_stands_for_a_longer_import(narrowed, second_s, is_affected):
     first = surveys({}, seconds={case: 2.0 if case != "four" else 1.0 for case in CASES})
-    once = {side: {IMPORT: {ALL_CASES: ns}} for side, ns in ((BASE, 10**9), (HEAD, head_ns))}
-    reach, _, launched = narrowed(
-        with_imports(first, (1.0, 2.0)), launch=lambda _: build.launch(once=once)
+    reach, asked = narrowed(
+        with_imports(first, (1.0, 2.0)), lambda _: with_imports(surveys({}), (1.0, second_s))
     )
-    assert launched == [["four"]]
+    assert asked == [["four"]]
     assert [*reach.reasons] == ["four"] * is_affected
 
 
 def test_a_longer_import_needs_no_case_beside_affected_ones(narrowed):
-    reach, _, launched = narrowed(with_imports(surveys({"six": "changed"}), (1.0, 2.0)))
+    reach, asked = narrowed(with_imports(surveys({"six": "changed"}), (1.0, 2.0)))
     assert [*reach.reasons] == ["six"]
-    assert launched == []
+    assert asked == []
 
 
 # ---- What no case runs ---------------------------------------------------------------------------
 
 
 def test_functions_that_no_case_runs_are_uncovered(narrowed):
-    reach, _, _ = narrowed(surveys({}))
+    reach, _ = narrowed(surveys({}))
     assert reach.uncovered == ("a.py:changed",)
-    reach, _, _ = narrowed(surveys({"one": "changed"}))
+    reach, _ = narrowed(surveys({"one": "changed"}))
     assert reach.uncovered == ()
 
 
 def test_an_imported_file_is_used(narrowed):
-    reach, _, _ = narrowed(surveys({}))
+    reach, _ = narrowed(surveys({}))
     assert reach.unused == ()

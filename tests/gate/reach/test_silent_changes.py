@@ -1276,23 +1276,6 @@ quick = 1
 """,
         reached={SECOND},
     ),
-    "a module that an import tries": Change(
-        """
-## pkg/b.py
-try:
-    import pkg.fast
-    FAST = True
-except ImportError:
-    FAST = False
-def run():
-    bool(FAST)
-""",
-        """
-## pkg/fast.py
-X = 1
-""",
-        reached={SECOND},
-    ),
     "a name that a descriptor of another statement stores": edited(
         """
 ## pkg/b.py
