@@ -36,7 +36,6 @@ class ListedCase:
     params: Mapping[str, Any]
     # Peak memory of tensors in an iteration, bytes; None if it is not known.
     memory: int | None = None
-    failed: str = ""  # why it cannot be run
     note: str = ""  # what a reader of the report has to know
     uncompared: str = ""  # why its results cannot be compared between the sides
     parallel: bool = False  # a plain test that uses more than one core
@@ -68,6 +67,7 @@ class Listing:
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
     # Node id -> why the case cannot be measured as it is.
     unmeasurable: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)  # node id of a test that fails -> why
     resident: int = 0  # peak resident memory of the process, bytes
     growth_bytes: int = 0  # resident memory from the first case to the peak; 0 if unknown
     loading_s: float = 0.0  # CPU time of the process until it had collected its tests
@@ -84,6 +84,11 @@ class Listing:
     def parameters(self) -> dict[str, str]:
         """Node id -> hash of what the test is parametrized with."""
         return {node_id: case.parameters for node_id, case in self.cases.items()}
+
+    @property
+    def not_measured(self) -> dict[str, str]:
+        """Node id -> why the case cannot be measured: as it is, or because its test fails."""
+        return {**self.unmeasurable, **{test: f"fails: {why}" for test, why in self.failed.items()}}
 
     def without(self, node_ids: Collection[str]) -> Listing:
         """Return the listing of the other cases."""
@@ -136,13 +141,17 @@ class Listings:
     @functools.cached_property
     def unmeasurable(self) -> dict[str, str]:
         """Node id -> why the case cannot be measured, on a side or because ids have moved."""
-        node_ids = dict.fromkeys((*self.base.unmeasurable, *self.head.unmeasurable))
+        base = self.base.not_measured
+        head = self.head.not_measured
         return {
-            node_id: _said_of_sides(
-                self.base.unmeasurable.get(node_id, ""), self.head.unmeasurable.get(node_id, "")
-            )
-            for node_id in node_ids
+            node_id: _said_of_sides(base.get(node_id, ""), head.get(node_id, ""))
+            for node_id in dict.fromkeys((*base, *head))
         } | dict.fromkeys(sorted(moved(self.base.parameters, self.head.parameters)), REORDERED)
+
+    @property
+    def fails_in_head(self) -> dict[str, str]:
+        """Node id of a test that fails in the head alone -> why."""
+        return {test: why for test, why in self.head.failed.items() if test not in self.base.failed}
 
     @functools.cached_property
     def common(self) -> tuple[str, ...]:
@@ -189,7 +198,7 @@ class Listings:
     @property
     def are_all_new(self) -> bool:
         """Whether the base has no case, not even one that cannot be measured."""
-        return not self.base.cases and not self.base.unmeasurable
+        return not self.base.cases and not self.base.not_measured
 
     # ---- Facts of the measured cases -------------------------------------------------------------
 

@@ -285,7 +285,7 @@ def _check_cases(options: GateOptions, plan: Plan, sides: Listings) -> None:
     """Check that each side has a case, unless all of the head are new and may be."""
     has_only_new = sides.head.cases and not sides.base.left_out
     for side in (BASE, HEAD):
-        has_cases = sides[side].cases or sides[side].unmeasurable
+        has_cases = sides[side].cases or sides[side].not_measured
         may_be_empty = side == BASE and has_only_new and options.allow_missing
         if not has_cases and not plan.shard.tests and not may_be_empty:
             raise LaunchError(_no_cases(side, plan, sides))
@@ -319,8 +319,8 @@ def _no_cases(side: str, plan: Plan, sides: Listings) -> str:
             f"op_benchmark, or its mnistbench is too old for the gate{left_out}; choose another "
             "base, or other tests after --"
         )
-    if other_listing.unmeasurable:
-        reasons = "; ".join(reasons_with_cases(other_listing.unmeasurable))
+    if other_listing.not_measured:
+        reasons = "; ".join(reasons_with_cases(other_listing.not_measured))
         return f"no case can be measured: {reasons}"
     return (
         f"no case in {selection}{left_out}: select tests that use the fixture benchmark or "
@@ -341,10 +341,6 @@ def _check_common(plan: Plan, sides: Listings) -> None:
             "are not compared: if a file or a test was renamed, compare with a commit that has the "
             "new name"
         )
-    for node_id in sides.common:
-        for listing in (sides.base, sides.head):
-            if failed := listing.cases[node_id].failed:
-                raise LaunchError(failed)
 
 
 # ---- Which cases are affected --------------------------------------------------------------------

@@ -133,7 +133,7 @@ class Launches:
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
         self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
         self.torch = dict.fromkeys((BASE, HEAD), "2.15.0")
-        self.failed = {}  # of the head
+        self.failed = {BASE: {}, HEAD: {}}
         self.missing = {BASE: (), HEAD: ()}  # arguments of pytest
         self.left_out = {}  # of the base: case -> why
         self.loaded = {BASE: (), HEAD: ()}  # packages that the tests import
@@ -208,21 +208,21 @@ class Launches:
         return dict.fromkeys(cases, PROFILE)
 
     def listing(self, side):
-        failed = self.failed if side == HEAD else {}
         cases = {
             case: ListedCase(
                 case.rpartition("::")[2],
                 params,
-                failed=failed.get(case, ""),
                 seconds=self.seconds,
                 memory=None if case == SLOW else {BASE: 1_000, HEAD: 2_000}[side],
             )
             for case, params in self.cases[side].items()
+            if case not in self.failed[side]
         }
         return Listing(
             cases,
             self.packages[side],
             self.torch[side],
+            failed=self.failed[side],
             resident=500_000,
             loading_s=self.loading_cpu,
             left_out=self.left_out if side == BASE else {},
@@ -790,7 +790,6 @@ def test_cases_that_the_sides_do_not_share_are_said_and_not_measured(gate, launc
         BASE: {QUICK: PARAMS, SLOW: PARAMS, "t.py::gone": PARAMS},
         HEAD: {"t.py::new": PARAMS, SLOW: other_params, QUICK: PARAMS},
     }
-    launches.failed = {"t.py::new": "head: RuntimeError: boom"}  # does not matter there
     header = gate(launches=8).header
     assert (header.sides.only_base, header.sides.only_head, header.sides.changed) == (
         ("t.py::gone",),
@@ -1679,11 +1678,39 @@ def test_what_ends_the_survey_ends_the_gate_and_leaves_nothing(gate, launches, t
     assert launches.running == 0
 
 
-def test_a_case_that_fails_on_a_side_is_an_error_before_anything_is_measured(gate, launches):
-    launches.failed = {SLOW: "head: RuntimeError: boom"}
-    with pytest.raises(LaunchError, match=r"^head: RuntimeError: boom$"):
-        gate()
-    assert launches.started == []
+BOOM = "RuntimeError: boom"
+
+
+def test_a_test_that_fails_on_both_sides_is_left_out(gate, launches):
+    launches.failed = {BASE: {SLOW: BOOM}, HEAD: {SLOW: BOOM}}
+    recorded = gate(launches=8)
+    assert list(recorded.header.labels) == [QUICK]
+    assert recorded.unmeasurable == {SLOW: f"fails: {BOOM}"}
+    assert [reason.text for reason in conclude(recorded, JudgeOptions()).reasons] == [
+        f"not measured: {SLOW}: fails: {BOOM}; add --allow-missing to judge without it"
+    ]
+    assert conclude(recorded, JudgeOptions(allow_missing=True)).reasons == ()
+
+
+def test_a_test_that_fails_in_the_head_alone_is_a_reason_in_any_case(gate, launches):
+    launches.failed[HEAD] = {SLOW: BOOM}
+    verdict = conclude(gate(launches=8), JudgeOptions(allow_missing=True))
+    assert [reason.text for reason in verdict.reasons] == [
+        f"fails in the head alone: {SLOW}: {BOOM}"
+    ]
+
+
+def test_a_test_that_fails_in_the_base_alone_is_left_out(gate, launches):
+    launches.failed[BASE] = {SLOW: BOOM}
+    verdict = gate(launches=8)
+    assert verdict.unmeasurable == {SLOW: f"in the base: fails: {BOOM}"}
+
+
+def test_if_all_tests_fail_each_is_named(gate, launches):
+    launches.failed = {side: {SLOW: BOOM, QUICK: BOOM} for side in (BASE, HEAD)}
+    reason = f"no case can be measured: {SLOW}, {QUICK}: fails: {BOOM}"
+    with pytest.raises(LaunchError, match=f"^{re.escape(reason)}$"):
+        gate(launches=8)
 
 
 # ---- Storage that fails --------------------------------------------------------------------------

@@ -119,8 +119,7 @@ class Surveyor:
     def surveyed(self, files: Mapping[str, str]) -> Survey:
         """Write and survey a project that has no fault."""
         survey = self.survey(self.write(files))
-        failures = {case.failed for case in survey.surveyed.listing.cases.values()} - {""}
-        assert not failures
+        assert survey.surveyed.listing.failed == {}
         return survey
 
     def reached(self, base_files: Mapping[str, str], head_files: Mapping[str, str]) -> Reach:
@@ -149,9 +148,8 @@ class Surveyor:
 
         first = survey_both()
         for name in folders:
-            for node_id, case in first.listings[name].cases.items():
-                if case.failed:
-                    raise SurveyError(f"{node_id}: {case.failed}")
+            for node_id, why in first.listings[name].failed.items():
+                raise SurveyError(f"{node_id}: {why}")
         code = ComparedCode(sides, first.imports, first.followed, differing)
         return Narrowing(first.listings, code, (), survey_both, lambda _: None).reach()
 

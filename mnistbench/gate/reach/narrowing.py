@@ -91,7 +91,7 @@ class Narrowing:
         left_out = {*self._left_out()}
         late = set[str]()
         for listing in (self._sides.base, self._sides.head):
-            is_late = bool(listing.unmeasurable)
+            is_late = bool(listing.not_measured)
             for case in listing.cases:
                 is_late |= case not in left_out
                 if is_late:
@@ -122,7 +122,7 @@ class Narrowing:
         reasons = affected(code, surveys.listings, self._of_all)
         for case in cases:
             of_sides = [surveys.listings[side].cases.get(case) for side in (BASE, HEAD)]
-            if any(listed is None or listed.failed for listed in of_sides):
+            if None in of_sides:
                 reasons[case] = (_NEEDS_OTHERS,)
         return reasons
 

@@ -14,7 +14,7 @@ from typing import Any
 from mnistbench.gate.messages import Job
 from mnistbench.gate.reproducers.script import VALUES
 from mnistbench.gate.sides.session import TakenCase, run_tests
-from mnistbench.gate.sides.side import Side
+from mnistbench.gate.sides.side import CaseError, Side
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 
 #: Most rows of a script: an operation is one row, a group of operations may be many. Those with the
@@ -54,12 +54,14 @@ def capture(job: Job, say: Callable[..., None]) -> None:
             }
             _save(chosen, Path(job.values) / f"{script['script']}{VALUES[side.name]}")
 
-    run_tests(
+    failed = run_tests(
         side,
         job.arguments,
         lambda node_ids: [node_id for node_id in node_ids if node_id in cases],
         take,
     )
+    if failed:
+        raise CaseError(side.name, *next(iter(failed.items())))
     say(captured=captured)
 
 

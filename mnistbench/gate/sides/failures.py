@@ -17,6 +17,8 @@ from typing import NoReturn
 
 import pytest
 
+from mnistbench.core.errors import first_line
+
 #: Packages whose frames say nothing about an error of a project: they call its hooks.
 _CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "importlib")
 
@@ -68,6 +70,14 @@ def of_exception(error: BaseException, tree: Path) -> str:
         functions[0] if functions else "",
     )
     return _without(tree, f"{place}, {hook}: {named}" if hook else f"{place}: {named}")
+
+
+def of_call(error: Exception, tree: Path) -> str:
+    """Return what a call raised, with the innermost line of the side's tree."""
+    frames = _of_project(traceback.extract_tb(error.__traceback__), tree)
+    named = f"{type(error).__name__}: {first_line(error)}"
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return _without(tree, f"{named}{place}")
 
 
 def is_of_project(error: BaseException, tree: Path) -> bool:

@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.params import CALL
 from mnistbench.gate.sides import failures
@@ -59,6 +60,7 @@ _OPTIONS = {
     "benchmark_cprofile": None,
     "codspeed": False,
     "bench_tensorboard": "off",
+    "maxfail": 0,  # a survey finds all tests that fail
     "numprocesses": 0,  # processes of pytest-xdist cannot be measured
     "no_cov": True,  # coverage takes time
     # pytest-randomly draws one for each process, and seeds generators by it and by the test's id.
@@ -113,8 +115,10 @@ def run_tests(
     arguments: Sequence[str],
     order: Callable[[list[str]], list[str]],
     take: Callable[[TakenCase], None],
-) -> None:
+) -> dict[str, str]:
     """Run the tests that use ``op_benchmark`` or ``benchmark``, once in this process.
+
+    Return the node ids of those that fail, with the reason of each.
 
     Args:
         side: whose tests run.
@@ -123,19 +127,20 @@ def run_tests(
         take: called inside the fixture of each test.
 
     Raises:
-        SideError: a file cannot be imported, a test fails, or pytest refuses the arguments.
+        SideError: files cannot be imported, or pytest refuses the arguments.
         MnistbenchError: ``order`` or ``take`` raises it.
     """
     session = _Session(side, order, take)
     failure = _run_pytest(side, arguments, session, *side.plugins)
     if session.failures:
-        raise SideError(f"{side.name}: {session.failures[0]}")
+        raise SideError(f"{side.name}: {units.and_more(session.failures, 1)}")
     if session.raised:
         raise session.raised
     if session.stopped_by:
         raise SideError(f"{side.name}: {failures.of_exception(session.stopped_by, side.tree)}")
-    if failure:
+    if failure and not session.failed:
         raise SideError(f"{side.name}: {failure}")
+    return session.failed
 
 
 def paths_among(side: Side, arguments: list[str]) -> list[str] | None:
@@ -242,7 +247,8 @@ class _Session:
         self.side = side
         self.order = order
         self.take = take
-        self.failures: list[str] = []
+        self.failures: list[str] = []  # files that cannot be collected
+        self.failed: dict[str, str] = {}  # node id of a test -> why
         self.raised: MnistbenchError | None = None  # by one of the functions
         self.stopped_by: BaseException | None = None  # what a hook raised, or pytest.exit
         self._requested = Requested(side.directory)
@@ -424,6 +430,7 @@ class _Session:
     def _take(self, item: pytest.Item, case: TakenCase) -> None:
         self.side.end_count()
         self._taken.add(case.node_id)
+        self.side.running = case.node_id
         self.side.say(at=f"{case.node_id}, its calls")
         try:
             self.take(case)
@@ -476,7 +483,7 @@ class _Session:
         """Store why a test failed outside of the fixture, or why it is left out."""
         node_id = self.side.case_id(report.nodeid)
         if report.failed:
-            self.failures.append(f"{node_id} fails: {failures.of_report(report, self.side.tree)}")
+            self.failed.setdefault(node_id, failures.of_report(report, self.side.tree))
         elif report.skipped:
             expected = getattr(report, "wasxfail", None)
             reason = (

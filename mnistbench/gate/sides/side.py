@@ -28,9 +28,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mnistbench.core.errors import MnistbenchError, first_line
+from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import ended_children_s, gc_paused
 from mnistbench.gate.messages import Job
+from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.stray import Imports, Outside, outside_modules, paths_of, with_copies
 from mnistbench.gate.words import ALL_CASES, IMPORT
 from mnistbench.measuring.timing import Clock
@@ -46,6 +47,21 @@ class SideError(MnistbenchError):
     """The code of a side cannot be measured; the message names the side and the reason."""
 
 
+class CaseError(SideError):
+    """Code of the side raised an exception while a case was run."""
+
+    def __init__(self, side: str, node_id: str, why: str) -> None:
+        """Prepare.
+
+        Args:
+            side: BASE or HEAD.
+            node_id: of the case.
+            why: the exception, with its place in the tree.
+        """
+        super().__init__(f"{side}: {node_id} fails: {why}")
+        self.why = why
+
+
 @dataclass
 class Side:
     """One tree, whose tests run in this process."""
@@ -56,6 +72,7 @@ class Side:
     # Folder with mnistbench and pytest-benchmark, for a side whose environment does not have them.
     fallback: str
     threads: int = 0  # of all its cases; 0: each case has its own number
+    running: str = ""  # node id of the case that was taken last
     # Node id of a test that was not taken -> why.
     left_out: dict[str, str] = field(default_factory=dict)
     # Node id of a collected test -> hash of its parameters.
@@ -200,14 +217,17 @@ class Side:
 
     @contextmanager
     def errors_named(self) -> Iterator[None]:
-        """Turn an exception of the body, which runs code of the side, into a SideError."""
+        """Turn an exception of the body, which runs code of the side, into a CaseError."""
         try:
             yield
         except MnistbenchError:  # of the gate: the side has a class of its own with this name
             raise
         except Exception as error:  # the side's code may raise anything
             traceback.print_exc()  # the log of the launch
-            raise SideError(f"{self.name}: {type(error).__name__}: {first_line(error)}") from error
+            why = failures.of_call(error, self.tree)
+            if self.running:
+                raise CaseError(self.name, self.running, why) from error
+            raise SideError(f"{self.name}: {why}") from error
 
 
 def _spent_ns() -> int:

@@ -32,7 +32,7 @@ from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.outliving import Watch
 from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests
-from mnistbench.gate.sides.side import WORKLOAD_CASE, Side, SideError
+from mnistbench.gate.sides.side import WORKLOAD_CASE, CaseError, Side, SideError
 from mnistbench.gate.sides.steps import SideRun, rehearse
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, OLDEST_TORCH
 from mnistbench.measuring.calls import close_unrun, only_created
@@ -91,7 +91,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     side.count_imports()
     follower.begin()
     try:
-        run_tests(side, arguments, selected, surveyed.take)
+        failed = run_tests(side, arguments, selected, surveyed.take)
     except SideError as error:
         refuse_old_torch(side.name)
         if outside := side.outside():
@@ -100,6 +100,8 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
                 f"{error}; it imports {name} from {outside[name].path}, not from its own copy"
             ) from error
         raise
+    if failed := surveyed.failed | failed:
+        refuse_old_torch(side.name)
     for node_id, case in surveyed.cases.items():
         case.sources = follower.sources[node_id]
         case.parameters = side.parameters[node_id]
@@ -107,8 +109,9 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         cases={
             node_id: case
             for node_id, case in surveyed.cases.items()
-            if node_id not in side.left_out
+            if node_id not in side.left_out and node_id not in failed
         },
+        failed=failed,
         packages=installed,
         torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
         threads=side.threads,
@@ -219,6 +222,7 @@ class _Survey:
         self._watch = Watch()
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
+        self.failed: dict[str, str] = {}  # node id of a case whose later calls fail -> why
         self.cpu: dict[str, str] = {}
         self.loading_s = 0.0  # CPU time until the tests were collected
         self.importing_ns = 0  # of it that of the import of the project's modules
@@ -228,10 +232,7 @@ class _Survey:
         self._imported_bytes: int | None = None
 
     def take(self, case: TakenCase) -> None:
-        """Build and run a case, and store a failure.
-
-        It does not matter for a case that the other side does not have.
-        """
+        """Build and run a case, and store a failure."""
         refuse_old_torch(self._side.name)
         if not case.is_selected(self._phases):
             return
@@ -248,8 +249,9 @@ class _Survey:
             else:
                 self._measure_memory(side_case, listed)
             self._find_paths(side_case, listed)
-        except SideError as error:
-            listed.failed = str(error)
+        except CaseError as error:
+            self.failed[case.node_id] = error.why
+            del self.cases[case.node_id]
 
     def growth_bytes(self) -> int:
         """Return by how many bytes the process grew while its cases ran; 0 if that is unknown."""

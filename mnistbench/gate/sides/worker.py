@@ -40,7 +40,7 @@ from mnistbench.gate.listing import unstable
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
 from mnistbench.gate.reproducers.side_calls import capture
 from mnistbench.gate.sides.session import TakenCase, run_tests
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.side import CaseError, Side, SideError
 from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
@@ -131,7 +131,9 @@ class _Launch:
         """
         if self._job.imports_torch:
             self._side.import_torch()
-        run_tests(self._side, self._job.arguments, self._in_random_order, self._take)
+        failed = run_tests(self._side, self._job.arguments, self._in_random_order, self._take)
+        if failed:  # in the survey it passed
+            raise CaseError(self._side.name, *next(iter(failed.items())))
         self.turns.agree("")
         if self._start is None:
             raise SideError(self._why_nothing_is_measured())

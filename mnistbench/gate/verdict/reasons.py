@@ -83,7 +83,11 @@ def measurement_reasons(
                     "add --allow-missing if this is intended"
                 ),
             )
-    for text in [] if options.allow_missing else reasons_with_cases(unmeasurable):
+    fails_in_head = header.sides.fails_in_head
+    for text in reasons_with_cases(fails_in_head):
+        yield Reason(MISSING, f"fails in the head alone: {text}")
+    others = {case: why for case, why in unmeasurable.items() if case not in fails_in_head}
+    for text in [] if options.allow_missing else reasons_with_cases(others):
         yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
     for case in unmeasured:
         yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")

@@ -406,7 +406,8 @@ for tree in sorted(path for path in folder.iterdir() if (path / "test_a.py").is_
     if not child:
         said = ""
         try:
-            run_tests(Side("base", tree, tree, home), [], list, lambda case: None)
+            failed = run_tests(Side("base", tree, tree, home), [], list, lambda case: None)
+            said = "".join(f"base: {test} fails: {why}" for test, why in failed.items())
         except SideError as error:
             said = str(error)
         (folder / f"{tree.name}.json").write_text(json.dumps(said))

@@ -401,7 +401,7 @@ def test_results_and_arguments_are_read_without_code_of_the_user(suite):
         assert {
             name.removeprefix("test_"): listed.uncompared for name, listed in cases.items()
         } == {**expected, "query": "returns test_results.Query"}
-        assert not any(listed.note or listed.failed for listed in cases.values())
+        assert not any(listed.note for listed in cases.values())
 
 
 LAZY = """
@@ -1088,13 +1088,12 @@ def test_raising(benchmark):
 """
 
 
-def test_a_test_that_fails_ends_the_gate_with_its_error(plan, tmp_path):
+def test_a_test_that_fails_is_named_with_its_error(plan, tmp_path):
     (tmp_path / HEAD / "test_own.py").write_text(RAISING)
-    with pytest.raises(LaunchError) as raised:
-        surveyed(plan, tmp_path)
-    assert str(raised.value) == (
-        "head: test_own.py::test_raising fails: ZeroDivisionError: division by zero (test_own.py:3)"
-    )
+    _, listings = surveyed(plan, tmp_path)
+    assert listings.fails_in_head == {
+        "test_own.py::test_raising": "ZeroDivisionError: division by zero (test_own.py:3)"
+    }
 
 
 FAILING = """
@@ -1173,12 +1172,29 @@ def test_served(benchmark, server):
 STOPS_NOT = "head: test_own.py::test_served fails: RuntimeError: it does not stop (test_own.py:12)"
 
 
-def test_a_teardown_that_fails_ends_the_survey_with_its_error(plan, tmp_path):
+RARE = """
+def test_rare(benchmark):
+    calls = iter(range(200))
+    benchmark(lambda: next(calls))
+"""
+
+
+def test_a_test_that_fails_in_a_later_call_is_named(plan, tmp_path):
+    for side in (BASE, HEAD):
+        (tmp_path / side / "test_own.py").write_text(RARE)
+    assert re.match(
+        r"(base|head): test_own\.py::test_rare fails: StopIteration: no message "
+        r"\(test_own\.py:4\); it passed before: ",
+        why_launch_fails(plan, tmp_path),
+    )
+
+
+def test_a_teardown_that_fails_is_a_failure_of_its_test(plan, tmp_path):
     for side, most in ((BASE, 9), (HEAD, 0)):
         (tmp_path / side / "test_own.py").write_text(TEARDOWN.format(most=most))
-    with pytest.raises(LaunchError) as raised:
-        surveyed(plan, tmp_path)
-    assert str(raised.value) == STOPS_NOT
+    _, listings = surveyed(plan, tmp_path)
+    [(test, why)] = listings.fails_in_head.items()
+    assert f"head: {test} fails: {why}" == STOPS_NOT
 
 
 def test_a_teardown_that_fails_after_the_last_case_ends_the_launch_with_its_error(plan, tmp_path):

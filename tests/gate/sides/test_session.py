@@ -208,7 +208,9 @@ def error(tree, *arguments):
     one = side(tree)
     taken = []
     try:
-        run_tests(one, [*arguments], lambda node_ids: node_ids, taken.append)
+        failed = run_tests(one, [*arguments], lambda node_ids: node_ids, taken.append)
+        if failed:
+            return "; ".join(f"{tree}: {test} fails: {why}" for test, why in failed.items())
     except SideError as error:
         return str(error)
     return len(taken)

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from mnistbench.gate.sides.side import Side, SideError
+from mnistbench.gate.sides.side import CaseError, Side, SideError
 
 
 @pytest.fixture
@@ -32,6 +32,10 @@ def test_what_a_sides_code_raises_is_one_line_with_its_name(side, error, message
     with pytest.raises(SideError) as raised, side.errors_named():
         raise error
     assert str(raised.value) == message
+    side.running = "t.py::t"
+    with pytest.raises(CaseError) as raised, side.errors_named():
+        raise error
+    assert str(raised.value) == message.replace("base:", "base: t.py::t fails:")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

@@ -541,7 +541,5 @@ def test_an_installed_project_that_both_sides_import_is_refused_with_what_helps(
 
 
 def test_a_test_that_fails_on_installed_code_says_so(look):
-    with pytest.raises(
-        LaunchError, match=r"^base: .* fails: .*; it imports pkgown from .*, not from its own copy$"
-    ):
+    with pytest.raises(LaunchError, match=r"^both sides import pkgown from "):
         look("lib", "wheel", LEAST="1000000")

@@ -317,9 +317,11 @@ def test_a_plain_test_has_the_threads_that_its_body_sets(folder):
     assert threads == {"step[tiny-b4-cpu]": 1, "conv": 1, "threads": 2, "others": 1}
 
 
-def test_a_case_that_fails_is_kept_with_its_reason(folder):
-    [case] = listing(folder, "a case that fails").cases.values()
-    assert (case.failed, case.memory) == ("head: NameError: name 'boom' is not defined", None)
+def test_a_case_that_fails_is_none_and_has_a_reason(folder):
+    failing = listing(folder, "a case that fails")
+    assert failing.cases == {}
+    [why] = failing.failed.values()
+    assert why.startswith("NameError: name 'boom' is not defined (")
 
 
 def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
