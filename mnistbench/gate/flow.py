@@ -52,7 +52,12 @@ from mnistbench.gate.statistics.raw_samples import (
 )
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import is_settled
-from mnistbench.gate.verdict.findings import least_fresh, looks
+from mnistbench.gate.verdict.findings import (
+    LEAST_FRESH_OF_IMPROVEMENT,
+    LaunchFinding,
+    least_fresh,
+    looks,
+)
 from mnistbench.gate.verdict.verdict import Verdict, conclude, names_of_cases
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.acceptance import check_cases
@@ -264,10 +269,10 @@ class _Gate:
             return End(cut_short)
         if self._plans_launches:
             self._make_more_launches(stage)
-        flagged = self._flagged_cases(self._verdict(), cases)
-        if not flagged:
+        findings = self._verdict().decision.findings
+        if not findings:
             return End()
-        end = self._measure_again(flagged)
+        end = self._measure_again(findings, cases)
         verdict = self._verdict()
         path = self._rounds.measured.path
         scripts = self._options.reproducers or path.with_name(path.name.removesuffix(ENDING))
@@ -300,46 +305,54 @@ class _Gate:
     def _quantities(self) -> Sequence[Quantity]:
         return quantities(self._rounds.measured.launches)
 
-    def _flagged_cases(self, verdict: Verdict, cases: Sequence[str]) -> Sequence[str]:
+    def _flagged_cases(
+        self, findings: Sequence[LaunchFinding], cases: Sequence[str]
+    ) -> Sequence[str]:
         """Return the cases to measure again: of a cost of the process, those that it comes from."""
-        findings = verdict.decision.findings
-        if not findings:
-            return []
         kinds_of_process = {
             finding.quantity.kind for finding in findings if finding.quantity.case == ALL_CASES
         }
         # Its memory is measured with the first case, other costs of the process come from all.
         if kinds_of_process - {MEMORY}:
             return cases
-        flagged = {verdict.header.node_id(finding.quantity.case) for finding in findings}
+        node_id = self._rounds.measured.header.node_id
+        flagged = {node_id(finding.quantity.case) for finding in findings}
         return [case for case in cases if case in flagged] or cases[:FEW_CASES]
 
-    def _measure_again(self, flagged: Sequence[str]) -> End:
+    def _measure_again(self, findings: Sequence[LaunchFinding], cases: Sequence[str]) -> End:
         """Measure flagged cases in fresh launches until a look settles the gate.
 
-        If the budget allows for enough of them.
+        If the budget allows for enough of them: at least for the cases that are slower. Without
+        these the gate is settled, whatever fresh launches show.
         """
         budget = self._rounds.budget
         shards = self._options.shard.of
         first_launches = sum(
             launch.stage == FIRST_STAGE for launch in self._rounds.measured.launches
         )
-        least = least_fresh(first_launches, self._options, shards)
-        round_s = self._rounds.expected_round_s(flagged)
-        needed_s = round_s * budget.rounds(least)
+        slower = [finding for finding in findings if finding.screened.change > 0]
+        least_of_faster = next(
+            look for look in looks(self._options, shards) if look >= LEAST_FRESH_OF_IMPROVEMENT
+        )
+        least = least_fresh(first_launches, self._options, shards) if slower else least_of_faster
+        flagged = self._flagged_cases(findings, cases)
+        if slower and budget.left_s < self._fresh_s(flagged, least_of_faster):
+            flagged = self._flagged_cases(slower, cases)
+        needed_s = self._fresh_s(flagged, least)
         if budget.left_s < needed_s:
             too_little = (
                 f"the budget leaves {budget.left_s:.0f} s, and {least} fresh launches take "
                 f"about {needed_s:.0f} s; increase --budget"
             )
             self._rounds.progress.say(too_little)
-            return End(too_little)
+            return End(too_little if slower else "")
         self._rounds.progress.say(
             f"measuring {units.counted(len(flagged), 'case')} again, in fresh launches"
         )
         end = End()
+        round_s = self._rounds.expected_round_s(flagged)
         stage = Stage(FRESH_STAGE, 0, least, flagged, budget.deadline, first_round_s=round_s)
-        first_look = budget.first_look(first_launches, round_s)
+        first_look = max(least, budget.first_look(first_launches, round_s))
         looks_left = [look for look in looks(self._options, shards) if look >= first_look]
         for look in looks_left:
             end = End(self._rounds.run(replace(stage, launches=look)))
@@ -348,7 +361,12 @@ class _Gate:
             if is_last or is_settled(self._verdict().decision, self._options):
                 break
             self._rounds.progress.say(f"{look} fresh launches are not enough to decide")
-        return end
+        return end if slower else End()
+
+    def _fresh_s(self, flagged: Sequence[str], launches: int) -> float:
+        """Return the expected seconds of fresh launches with these cases."""
+        budget = self._rounds.budget
+        return self._rounds.expected_round_s(flagged) * budget.rounds(launches)
 
 
 @contextmanager

@@ -49,6 +49,7 @@ from mnistbench.gate.options import (
 )
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, least_launches
 from mnistbench.gate.report.blocks import report
+from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.reproducers import write
 from mnistbench.gate.sides.stray import Imports
@@ -59,7 +60,11 @@ from mnistbench.gate.surveying import Surveys, survey_in_processes
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.acceptance import Acceptance
-from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
+from mnistbench.judging.verdicts import (
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+)
 from mnistbench.showing.output import EXIT_REGRESSED, EXIT_UNJUDGED, render
 from mnistbench.showing.progress import Progress
 
@@ -1181,6 +1186,35 @@ def test_cheap_fresh_launches_are_made_before_the_first_look(gate, launches, bud
     measured = gate(launches=LAUNCHES, budget_s=budget_s)  # 10.6 s before the fresh launches
     assert stages_of(measured) == [1] * LAUNCHES + [2] * fresh
     assert launches.clock < (budget_s or math.inf)
+
+
+@pytest.mark.parametrize(("budget_s", "fresh"), [(300.0, 0), (380.0, 8)])
+def test_what_is_faster_passes_and_is_confirmed_only_by_enough_launches(
+    gate, launches, budget_s, fresh
+):
+    launches.factors[SLOW] = 0.7
+    measured = gate(launches=LAUNCHES, budget_s=budget_s)
+    assert stages_of(measured).count(2) == fresh
+    verdict = conclude(measured, JudgeOptions())
+    assert verdict.outcome == PASSED
+    [line, *_] = finding_lines(verdict)
+    if fresh:
+        assert line.startswith("improved: ")
+    else:
+        assert line.startswith("unconfirmed: ")
+        assert line.endswith("; 0 fresh launches are too few to call it improved")
+
+
+@pytest.mark.parametrize("budget_s", [680.0, 920.0])
+def test_a_budget_is_kept_for_what_is_slower(gate, launches, budget_s):
+    others = [f"bench/test_step.py::test_step[lenet5-b{size}-cpu]" for size in range(2, 7)]
+    launches.cases = {side: dict.fromkeys((SLOW, *others), PARAMS) for side in (BASE, HEAD)}
+    launches.factors = {SLOW: 1.3, **dict.fromkeys(others, 0.7)}
+    measured = gate(launches=LAUNCHES, budget_s=budget_s)
+    fresh = [launch for launch in measured.launches if launch.stage == 2]
+    assert fresh
+    assert all([*launch.cases] == [SLOW] for launch in fresh)
+    assert conclude(measured, JudgeOptions()).outcome == REGRESSED
 
 
 @pytest.fixture

@@ -2,5 +2,6 @@
 
 ``follower`` is the plug-in of pytest that says which test it was. ``calls`` reports the calls of
 functions, ``fetched`` the names that the code of the tree gets, and ``opened`` the files that are
-opened, by whatever program. ``callers`` finds the code that calls a function.
+opened, by whatever program. ``callers`` finds the code that calls a function, and ``outliving``
+what goes on after a call.
 """

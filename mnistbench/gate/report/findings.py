@@ -59,7 +59,7 @@ def finding_entries(verdict: Verdict) -> list[FindingEntry]:
         key=lambda finding: GRAVITY.index(finding.verdict),
     ):
         quantity = finding.quantity
-        if finding.verdict != UNCONFIRMED or not finding.confirmed:
+        if finding.verdict != UNCONFIRMED or not finding.could_be_confirmed:
             key = (
                 quantity.case,
                 quantity.kind,
@@ -85,6 +85,7 @@ def _entry(
     reasons = (
         exceeded,
         _confirmation(finding),
+        _too_few(finding),
         _beside_limit(finding, verdict),
         _difference_of_operation(finding, verdict),
         _less_work(finding, verdict),
@@ -127,6 +128,17 @@ def _confirmation(finding: LaunchFinding) -> str:
     if not 0 < finding.least < math.inf:
         return f"confirmed by {launches}"
     return f"confirmed by {launches}, which show {signed(finding.least)} or more"
+
+
+def _too_few(finding: LaunchFinding) -> str:
+    """Return that an improvement needs more fresh launches to be one."""
+    if finding.verdict != UNCONFIRMED or finding.screened.change > 0 or finding.could_be_confirmed:
+        return ""
+    launches = finding.confirmed.launches if finding.confirmed else 0
+    return (
+        f"{units.counted(launches, 'fresh launch is', 'fresh launches are')} too few to call it "
+        f"{IMPROVED}"
+    )
 
 
 def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:

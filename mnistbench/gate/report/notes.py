@@ -87,7 +87,7 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     unconfirmed = [
         finding.quantity
         for finding in verdict.shown.findings
-        if finding.verdict == UNCONFIRMED and finding.confirmed
+        if finding.verdict == UNCONFIRMED and finding.could_be_confirmed
     ]
     left_out |= verdict.unmeasurable
     yield from said_once(

@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mnistbench.core.machine import gc_paused
+from mnistbench.gate.following.outliving import Watch
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
-from mnistbench.gate.sides.outliving import Watch
 from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun, device_in_use
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, clocked, with_queue
 

@@ -26,11 +26,11 @@ from mnistbench.core.machine import (
     running_children,
 )
 from mnistbench.gate.following.follower import Follower
+from mnistbench.gate.following.outliving import Watch
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.messages import Job, Selected, Surveyed
 from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
-from mnistbench.gate.sides.outliving import Watch
 from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests
 from mnistbench.gate.sides.side import WORKLOAD_CASE, CaseError, Side, SideError
 from mnistbench.gate.sides.steps import SideRun, rehearse
@@ -400,7 +400,7 @@ _LEAST_NS = 1_000_000
 _MUCH_LESS = 1 / 3
 
 
-class _Pair(NamedTuple):
+class _NumberAndText(NamedTuple):
     number: int
     text: str
 
@@ -412,10 +412,10 @@ def _loop() -> None:
     """
     for _ in range(400):
         pass
-    pairs = dict[str, _Pair]()
+    pairs = dict[str, _NumberAndText]()
     for number in range(25):
         text = str(number)
-        pairs[text] = _Pair(number, text)
+        pairs[text] = _NumberAndText(number, text)
         if isinstance(text, str) and text in pairs:
             text.join(("x", "y")).partition(text)
 

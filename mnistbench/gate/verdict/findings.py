@@ -140,6 +140,12 @@ class LaunchFinding(Finding):
         return self.confirmed or self.screened
 
     @property
+    def could_be_confirmed(self) -> bool:
+        """Whether the fresh launches were enough to confirm it."""
+        least = LEAST_FRESH if self.screened.change > 0 else LEAST_FRESH_OF_IMPROVEMENT
+        return self.confirmed is not None and self.confirmed.launches >= least
+
+    @property
     def quantity_names(self) -> Collection[str]:
         """Its own, and those of its operations and their modules.
 

@@ -21,7 +21,7 @@ _WATCHED_S = 0.01
 _WORKING_NS = 500_000
 
 
-class _Use(NamedTuple):
+class _CoreTime(NamedTuple):
     """What a thread or a process has had of the cores."""
 
     cpu_ns: int = 0
@@ -41,7 +41,7 @@ class Watch:
         self._threads_before = frozenset[int]()
         self._processes_before = frozenset[int]()
         self._threads_at_return = frozenset[int]()
-        self._uses_before: dict[int, _Use] = {}
+        self._times_before: dict[int, _CoreTime] = {}
         self._busy_before = frozenset[int]()
         self._others_ns = 0
 
@@ -50,10 +50,12 @@ class Watch:
         self._threads_before = _threads()
         self._processes_before = running_children()
         earlier = self._threads_before | self._processes_before
-        uses = _uses(earlier)
-        had_turns = {number for number in earlier if uses[number] != self._uses_before.get(number)}
+        times = _core_times(earlier)
+        had_turns = {
+            number for number in earlier if times[number] != self._times_before.get(number)
+        }
         self._busy_before = _working(had_turns)
-        self._uses_before = _uses(earlier) if had_turns else uses
+        self._times_before = _core_times(earlier) if had_turns else times
 
     def note_return(self) -> None:
         """Note which threads there are when the call returns.
@@ -83,7 +85,9 @@ class Watch:
         if numbers:
             time.sleep(_FIRST_TURN_S)
         return frozenset(
-            number for number, use in _uses(numbers).items() if use != self._uses_before[number]
+            number
+            for number, times in _core_times(numbers).items()
+            if times != self._times_before[number]
         )
 
     def _working_threads(self, threads: Collection[int]) -> frozenset[int]:
@@ -95,8 +99,8 @@ class Watch:
             return frozenset()
         return frozenset(
             thread
-            for thread, use in _uses(threads).items()
-            if use.cpu_ns - self._uses_before[thread].cpu_ns >= _WORKING_NS
+            for thread, times in _core_times(threads).items()
+            if times.cpu_ns - self._times_before[thread].cpu_ns >= _WORKING_NS
         )
 
 
@@ -135,24 +139,24 @@ def _working(numbers: Collection[int]) -> frozenset[int]:
     """Return the threads and processes that use a core now; look for _WATCHED_S at them."""
     if not numbers:
         return frozenset()
-    before = _uses(numbers)
+    before = _core_times(numbers)
     time.sleep(_WATCHED_S)
     return frozenset(
         number
-        for number, use in _uses(numbers).items()
-        if use.cpu_ns - before[number].cpu_ns >= _WORKING_NS
+        for number, times in _core_times(numbers).items()
+        if times.cpu_ns - before[number].cpu_ns >= _WORKING_NS
     )
 
 
-def _uses(numbers: Collection[int]) -> dict[int, _Use]:
+def _core_times(numbers: Collection[int]) -> dict[int, _CoreTime]:
     """Return what each of some threads of this process, and processes, has used; 0 if unknown.
 
     Source: Documentation/scheduler/sched-stats.rst of Linux, "/proc/<pid>/schedstat".
     """
-    return {number: _use(number) for number in numbers}
+    return {number: _core_time(number) for number in numbers}
 
 
-def _use(number: int) -> _Use:
+def _core_time(number: int) -> _CoreTime:
     own = Path(f"/proc/self/task/{number}/schedstat")
     paths = [own] if own.exists() else Path(f"/proc/{number}/task").glob("*/schedstat")
     cpu_ns = turns = 0
@@ -161,4 +165,4 @@ def _use(number: int) -> _Use:
             fields = path.read_text().split()
             cpu_ns += int(fields[0])
             turns += int(fields[2])
-    return _Use(cpu_ns, turns)
+    return _CoreTime(cpu_ns, turns)

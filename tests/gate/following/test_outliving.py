@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mnistbench.gate.sides import outliving
+from mnistbench.gate.following import outliving
+from mnistbench.gate.following.outliving import Watch
 from mnistbench.gate.sides.case import PlainCase
-from mnistbench.gate.sides.outliving import Watch
 from mnistbench.measuring.calls import Call
 
 
