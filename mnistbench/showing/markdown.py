@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -179,14 +180,23 @@ def _literal(text: str) -> str:
     return printable(text).translate({**_DOCUMENT_SIGNS, **_HTML_SIGNS})
 
 
+def _code(code: str, *, in_table: bool) -> str:
+    """Return a code span, whose fence is longer than any run of backticks in it.
+
+    One space at both ends is not of the code. Source: CommonMark 0.31.2, section 6.1.
+    """
+    longest = max(map(len, re.findall("`+", code)), default=0)
+    fence = "`" * (longest + 1)
+    padding = " " if longest or (code[:1] == code[-1:] == " ") else ""
+    code = code.replace("|", "\\|") if in_table else code
+    return f"{fence}{padding}{code}{padding}{fence}"
+
+
 def _sentence(text: Text, entries: Mapping[Cited, int], *, in_table: bool = False) -> str:
     shown = []
     for piece in text:
         if isinstance(piece, Code):
-            code = printable(piece)
-            fence, padding = ("``", " ") if "`" in code else ("`", "")
-            code = code.replace("|", "\\|") if in_table else code
-            shown.append(f"{fence}{padding}{code}{padding}{fence}")
+            shown.append(_code(printable(piece), in_table=in_table))
         elif isinstance(piece, str):
             shown.append(_literal(piece))
         else:

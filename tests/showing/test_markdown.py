@@ -206,6 +206,23 @@ class Number(Cited):
         return self.value
 
 
+def code_of(span):
+    """Return the content of a code span and what follows it, by CommonMark 0.31.2, section 6.1."""
+    fence = re.match("`+", span)[0]
+    end = re.search(f"(?<!`){fence}(?!`)", span[len(fence) :])
+    content = span[len(fence) :][: end.start()]
+    if content[:1] == content[-1:] == " " and content.strip(" "):
+        content = content[1:-1]
+    return content, span[len(fence) + end.end() :]
+
+
+@given(st.text("`` a|<", min_size=1).filter(lambda code: code.strip(" ")))
+def test_code_is_a_span_whatever_is_in_it(code):
+    sections = (Section("one", "First", ([Text([Code(code), "end"])],)),)
+    lines = markdown_document(Document("A title", "en", "", sections)).splitlines()
+    assert code_of(lines[-1].removeprefix("- ")) == (code, "end")
+
+
 def test_a_document_has_numbered_sections_figures_and_sources():
     entries = replace(text_table("entries", ["n"], [["1"]]), anchors_from=1)
     parts = (

@@ -19,6 +19,7 @@ NAMES = {
     "lone surrogate": "a\ud800b",
     "markdown cell": "a | b | c",
     "markdown": "`code` **bold** _it_ ~~no~~ [x](http://evil.example) ![i](x) $x$ \\| \\`",
+    "backticks": "a``<img src=x onerror=a>``b",
     "html": "<script>alert(1)</script></details><img src=x onerror=a>&lt;b&gt;",
     "mention": "@octocat and @org/team",
     "reference": "#1 GH-2 org/repo#3 http://evil.example www.evil.example",
