@@ -97,6 +97,8 @@ def read(data: object, hint: Any, path: str = "") -> Any:
         return msgspec.convert(data, hint, dec_hook=_unpack)
     except (msgspec.ValidationError, MnistbenchError) as error:
         raise _field_error(error, path) from None
+    except UnicodeError:  # of msgspec's error, which has no place then
+        raise FieldError("has a text with half a surrogate pair, and a wrong value", path) from None
     except RecursionError:
         raise FieldError("is nested too deeply", path) from None
 

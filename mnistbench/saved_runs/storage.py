@@ -323,11 +323,14 @@ def _only_one(matching: list[Path], what: str) -> list[Path]:
 def has_key(path: Path) -> str:
     """Return the first of the keys that tell a trace from a saved run.
 
-    Empty if there is none, or the file cannot be read.
+    Empty if there is none, or the file cannot be read. Other things than files, such as pipes, are
+    not opened: they may never end.
 
     A large part of a file is read only if it is neither. Chrome's form of a trace is a list of
     events, and a key of an event counts as ``traceEvents``.
     """
+    if not path.is_file():
+        return ""
     try:
         with path.open("rb") as file:
             is_compressed = file.read(len(GZIP)) == GZIP

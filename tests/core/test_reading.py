@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
+from mnistbench.core import reading
 from mnistbench.core.errors import UsageError
 from mnistbench.core.reading import (
     FieldError,
@@ -182,3 +183,9 @@ def test_a_text_that_is_no_json_is_refused(text: str) -> None:
 
 def test_half_of_a_surrogate_pair_in_a_text_is_read() -> None:
     assert read_text('["\\ud800"]', tuple[str, ...]) == ("\ud800",)
+
+
+@pytest.mark.parametrize("value", ["a\ud800b", {"a": "\ud800"}])
+def test_half_of_a_surrogate_pair_in_a_wrong_value_is_an_error_of_the_file(value: object) -> None:
+    with pytest.raises(FieldError, match=r"^run: has a text with half a surrogate pair"):
+        reading.read(value, dict[str, int] if isinstance(value, dict) else int, "run")

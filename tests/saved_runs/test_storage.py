@@ -436,6 +436,17 @@ def test_folders_pipes_and_links_to_nothing_are_passed_over():
     assert runs.refused == [f"{file}: is not a file" for file in no_files]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_may_never_end_is_not_read_where_no_file_has_a_number(kind):
+    path = save("base.json")
+    endless = path.with_name("a.json")
+    if kind == "pipe":
+        os.mkfifo(endless)
+    else:
+        endless.symlink_to("/dev/zero")
+    assert [run.path for run in storage().all()] == [path]
+
+
 @pytest.fixture
 def forbid(monkeypatch):
     """Make a method of one path raise an error, since an administrator may read everything."""
