@@ -4,6 +4,8 @@ Any function of the package that works on a user's input may raise ``UsageError`
 one line for the user. A docstring says so only where a caller in the package catches it.
 """
 
+from mnistbench.core import units
+
 #: What messages advise where loops are not compiled.
 INSTALL_NUMBA = "pip install 'mnistbench[fast]'"
 
@@ -24,13 +26,17 @@ class RecordError(MnistbenchError):
     """A saved record cannot be read. The message names the file and the field."""
 
 
+#: Most characters of an error that is quoted.
+LONGEST_ERROR = 300
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, for a note of one line.
 
-    The error may be of a user's class.
+    The error may be of a user's class. A long line is cut.
     """
     try:
         message = str(error).strip()
     except Exception:  # noqa: BLE001  # of its own __str__
         message = ""
-    return (message or "no message").splitlines()[0]
+    return units.cut((message or "no message").splitlines()[0], LONGEST_ERROR)

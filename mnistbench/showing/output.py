@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.files import check_file, replace_file, why_not_writable
-from mnistbench.core.units import printable
+from mnistbench.core.units import cut, printable
 from mnistbench.showing.report import Report
 from mnistbench.showing.terminal import colours
 
@@ -39,13 +39,17 @@ BISECT_STOPS = 128
 #: shells return it.
 EXIT_STOPPED = 130
 
+#: Most characters of the line of an error.
+_LONGEST_LINE = 4_000
+
 #: Time in which rank 0 ends after an error, and the launcher ends the other ranks.
 _DELAY_S = 5.0
 
 
 def print_error(error: MnistbenchError | str) -> None:
-    """Print an error as one line."""
-    print(f"mnistbench: {printable(str(error))}", file=sys.stderr, flush=True)
+    """Print an error as one line, which is cut where it has names of any length."""
+    line = cut(printable(str(error)), _LONGEST_LINE)
+    print(f"mnistbench: {line}", file=sys.stderr, flush=True)
 
 
 def leave_error_to_rank_0(environ: Mapping[str, str]) -> None:

@@ -25,6 +25,9 @@ from mnistbench.showing.text import Code, Text
 
 _Row = TypeVar("_Row")
 
+#: Most characters of a cell.
+_LONGEST_CELL = 300
+
 
 @dataclass(frozen=True)
 class Column(Generic[_Row]):
@@ -41,8 +44,8 @@ class Column(Generic[_Row]):
         return self.shown is not None
 
     def cell(self, row: _Row) -> str:
-        """Return the text of a cell, without marks."""
-        return self._shown(self.value(row))
+        """Return the text of a cell, without marks. A long one is cut: all rows have its width."""
+        return units.cut(self._shown(self.value(row)), _LONGEST_CELL)
 
     def text(self, row: _Row) -> Text:
         """Return the text of a cell."""

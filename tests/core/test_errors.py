@@ -1,11 +1,11 @@
-"""The message of an error of any class in one line."""
+"""What a message quotes of another error."""
 
 import pytest
 
-from mnistbench.core.errors import first_line
+from mnistbench.core.errors import LONGEST_ERROR, first_line
 
 
-class BrokenError(Exception):
+class UnreadableError(Exception):
     def __str__(self):
         raise ValueError
 
@@ -13,11 +13,12 @@ class BrokenError(Exception):
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (ValueError("boom"), "boom"),
-        (ValueError("\n  boom\nmore"), "boom"),
+        (ValueError("a\nb"), "a"),
         (ValueError(), "no message"),
-        (BrokenError("boom"), "no message"),
+        (UnreadableError(), "no message"),
+        (ValueError("x" * 10_000_000), "x" * (LONGEST_ERROR - 3) + "..."),
     ],
+    ids=["lines", "none", "unreadable", "long"],
 )
-def test_the_first_line_of_a_message(error, line):
+def test_the_first_line_is_quoted_and_short(error, line):
     assert first_line(error) == line

@@ -218,3 +218,15 @@ def test_a_directory_with_other_contents_is_refused_unless_they_may_be_replaced(
         UsageError, match=r"^--write: .*thesis\.tex is not a directory; name another directory$"
     ):
         check_directory(tmp_path / "thesis.tex" / "below", "--write")
+
+
+def test_an_error_that_quotes_a_long_text_is_one_short_line(capsys):
+    print_error(UsageError("x" * 10_000_000))
+    assert len(capsys.readouterr().err) < 5_000
+
+
+@pytest.mark.parametrize("format_name", ["terminal", "markdown"])
+def test_a_long_name_does_not_widen_all_rows(format_name):
+    table = text_table("names", ["name", "n"], [["x" * 1_000_000, "1"], ["y", "2"]])
+    text = render(Report("names", (Block("", tables=(table,)),)), format_name)
+    assert max(map(len, text.splitlines())) < 400

@@ -17,7 +17,8 @@ from typing import NoReturn
 
 import pytest
 
-from mnistbench.core.errors import first_line
+from mnistbench.core import units
+from mnistbench.core.errors import LONGEST_ERROR, first_line
 
 #: Packages whose frames say nothing about an error of a project: they call its hooks.
 _CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "importlib")
@@ -110,7 +111,8 @@ def error_of(text: str) -> str:
     ]
     is_traceback = "Traceback (most recent call last):" in lines
     unmarked = lines[-1:] if is_traceback else lines
-    return (named or marked or unmarked or [""])[0].removeprefix("_pytest.outcomes.")
+    error = (named or marked or unmarked or [""])[0].removeprefix("_pytest.outcomes.")
+    return units.cut(error, LONGEST_ERROR)
 
 
 def _placed_error(text: str, tree: Path, *, is_import: bool) -> str:
