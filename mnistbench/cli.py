@@ -212,7 +212,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return BISECT_STOPS if bisecting and code == EXIT_UNJUDGED else code
 
 
+def _open_standard_streams() -> None:
+    """Open those that the caller has closed (``>&-``), for which Python has None.
+
+    Else a file that is opened later has their number, and receives what a child writes.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115
+            setattr(sys, name, stream)
+
+
 def _main(words: list[str]) -> int:
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # The terminal's encoding may lack a character of a table.

@@ -20,6 +20,7 @@ from mnistbench.cli import COMMANDS
 from mnistbench.core.options import options_of
 from mnistbench.gate.commands import gate
 from mnistbench.measuring import env_command as env
+from mnistbench.showing.output import EXIT_UNJUDGED
 
 
 @pytest.mark.versions
@@ -42,6 +43,17 @@ def test_version_and_environment_in_a_process():
         "allocator",
     ]
     assert "accelerator" in fields
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_caller_may_close_the_standard_streams(closed):
+    command = f'exec "{sys.executable}" -m mnistbench compare nowhere nothing {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_UNJUDGED
+    assert done.stdout == ""
+    has_error = "2>&-" not in closed
+    assert done.stderr.startswith("mnistbench: ") if has_error else done.stderr == ""
+    assert "Traceback" not in done.stderr
 
 
 def test_command_without_a_subcommand_prints_its_help(capsys):
