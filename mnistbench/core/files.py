@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,12 +14,18 @@ from pathlib import Path
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file completely or not at all: write a temporary file and rename it.
 
+    Its content is on the disk before it has its name, so that a power cut leaves no other.
+
     Raises:
         OSError: the file, which the error names, cannot be written; a previous file is unchanged.
     """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    # A name that nobody can guess: a link that lies there would be followed.
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        scratch.write_bytes(content)
+        with scratch.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
         scratch.replace(path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error

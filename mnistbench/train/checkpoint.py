@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import pickle
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from torch import nn
 
 from mnistbench.core.errors import RecordError, UsageError, first_line
 from mnistbench.core.files import replace_file
-from mnistbench.core.reading import member
+from mnistbench.core.reading import Nanoseconds, Positive, member
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
 from mnistbench.workloads.adadelta import Optimizer
 
@@ -58,9 +60,19 @@ class Checkpoint:
         replace_file(directory / CHECKPOINT, stream.getvalue())
 
     def restore(self, model: nn.Module, optimizer: Optimizer) -> torch.Generator:
-        """Give model and optimizer their state, and return the generator of the samples' order."""
-        model.load_state_dict(self.model)
-        optimizer.load_state_dict(self.optimizer)
+        """Give model and optimizer their state, and return the generator of the samples' order.
+
+        Raises:
+            UsageError: it is the state of others.
+        """
+        try:
+            model.load_state_dict(self.model)
+            optimizer.load_state_dict(self.optimizer)
+        except (RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(
+                f"--resume: {CHECKPOINT} has the state of another model or optimizer "
+                f"({first_line(error)[:120]}); train anew"
+            ) from None
         generator = torch.Generator()
         generator.set_state(self.order)
         return generator
@@ -70,6 +82,7 @@ def load(directory: Path) -> Checkpoint:
     """Read the checkpoint of a run's directory."""
     path = directory / CHECKPOINT
     try:
+        _check_sums(path)
         values = torch.load(path, map_location="cpu", weights_only=True)
         schema = values.pop("schema")
         if schema != SCHEMA:
@@ -81,6 +94,9 @@ def load(directory: Path) -> Checkpoint:
         settings = Settings(**member(records, "settings", Mapping[str, Any]))
         epochs = member(records, "epochs", tuple[EpochResult, ...])
         points = member(records, "points", tuple[Point, ...])
+        member(values, "steps", Positive)
+        member(values, "wall_ns", Nanoseconds)
+        torch.Generator().set_state(values["order"])
         return Checkpoint(settings=settings, epochs=epochs, points=points, **values)
     except FileNotFoundError:
         raise UsageError(
@@ -98,10 +114,24 @@ def load(directory: Path) -> Checkpoint:
         ValueError,
         AttributeError,
         RecordError,
+        zipfile.BadZipFile,
+        zlib.error,
     ) as error:
         raise UsageError(
             f"--resume: {path} is damaged or no checkpoint ({first_line(error)[:120]}); train anew"
         ) from None
+
+
+def _check_sums(path: Path) -> None:
+    """Compare the checksums of a file of torch, which writes them and does not compare them.
+
+    Raises:
+        RecordError: a part of the file is another one.
+        zipfile.BadZipFile: it is no such file.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if damaged := archive.testzip():
+            raise RecordError(f"the checksum of {damaged} is another one")
 
 
 def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:

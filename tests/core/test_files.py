@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -31,17 +32,27 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
     path = tmp_path / "weights.pt"
     path.write_bytes(b"old")
 
-    def full(self: Path, content: bytes) -> int:
-        with self.open("wb") as stream:
-            stream.write(content[:1])
+    def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left") as error:
         replace_file(path, b"new")
     assert error.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_temporary_file_is_one_that_was_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"old")
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "guessed")
+    (tmp_path / ".weights.pt.guessed").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        replace_file(tmp_path / "weights.pt", b"new")
+    assert victim.read_bytes() == b"old"
 
 
 def test_a_lock_is_held_by_one_process_or_shared_by_several(tmp_path: Path) -> None:

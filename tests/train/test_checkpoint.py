@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tensorboard.summary.writer import event_file_writer
 from torch import nn
 from torch_builders import scalars_in, tiny_model, tiny_workload, whole_tiny_set
@@ -160,10 +164,10 @@ def test_a_checkpoint_is_written_whole_or_not_at_all(
     run(dataclasses.replace(SETTINGS, epochs=1), tmp_path, None, WORKLOAD)
     before = (tmp_path / CHECKPOINT).read_bytes()
 
-    def full(self: Path, content: bytes) -> int:
+    def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))
     assert (tmp_path / CHECKPOINT).read_bytes() == before
@@ -186,6 +190,64 @@ def test_a_damaged_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None
         match=r"^--resume: .*checkpoint.pt is damaged or no checkpoint \(.*\); train anew$",
     ):
         load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run with a checkpoint."""
+    directory = tmp_path_factory.mktemp("saved")
+    run(dataclasses.replace(SETTINGS, epochs=1), directory, None, WORKLOAD)
+    return directory
+
+
+@given(st.data())
+def test_a_checkpoint_with_another_bit_or_a_lost_block_is_refused_or_the_same(
+    saved: Path, data: st.DataObject
+) -> None:
+    expected = load(saved)
+    content = bytearray((saved / CHECKPOINT).read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content[at] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        content[at : at + 512] = bytes(len(content[at : at + 512]))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, CHECKPOINT).write_bytes(content)
+        try:
+            read = load(Path(folder))
+        except UsageError as error:
+            assert "is damaged or no checkpoint" in str(error)  # noqa: PT017
+            return
+    assert read.model.keys() == expected.model.keys()
+    assert all(torch.equal(read.model[name], expected.model[name]) for name in expected.model)
+    assert torch.equal(read.order, expected.order)
+    assert (read.steps, read.points, read.epochs) == (
+        expected.steps,
+        expected.points,
+        expected.epochs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("steps", "x"), ("wall_ns", -1), ("order", torch.zeros(3)), ("order", "x")],
+)
+def test_a_checkpoint_with_wrong_values_is_refused(
+    saved: Path, tmp_path: Path, name: str, value: object
+) -> None:
+    values = torch.load(saved / CHECKPOINT, weights_only=True)
+    torch.save({**values, name: value}, tmp_path / CHECKPOINT)
+    with pytest.raises(UsageError, match="is damaged or no checkpoint"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model", "optimizer"])
+def test_a_checkpoint_with_the_state_of_others_is_refused(
+    saved: Path, tmp_path: Path, name: str
+) -> None:
+    checkpoint = dataclasses.replace(load(saved), **{name: {}})
+    with pytest.raises(UsageError, match="has the state of another model or optimizer"):
+        run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=checkpoint)
 
 
 @pytest.mark.versions
