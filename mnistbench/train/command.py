@@ -25,7 +25,7 @@ from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_STOPPED, print_error
 from mnistbench.train.recipe import RECIPES, with_recipe
 from mnistbench.train.report import TrainingProgress, ending, title
-from mnistbench.train.result import AUTO, CHECKPOINT, Settings
+from mnistbench.train.result import AUTO, CHECKPOINT, RESULT, Settings
 
 if TYPE_CHECKING:
     from mnistbench.train.checkpoint import Checkpoint
@@ -210,7 +210,10 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
             f"--epochs: {after.epochs} cannot continue {directory}, which has {kept}; leave "
             "--epochs out"
         )
-    if after.epochs <= len(checkpoint.epochs):
+    reached_epochs = len(checkpoint.epochs)
+    # A run that was killed after its last epoch has no result yet.
+    has_result = (directory / RESULT).is_file()
+    if after.epochs < reached_epochs or (after.epochs == reached_epochs and has_result):
         reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
         raise UsageError(f"--resume: {directory} has {reached} already; give more with --epochs")
     return after

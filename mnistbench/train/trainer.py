@@ -68,6 +68,9 @@ class Trainer:
         self._step = Step(ranks.model(self._model), workload.loss, self._optimizer, self._autocast)
         #: Predicted and true classes of the last test on this rank, by batch.
         self.tested: list[tuple[Tensor, Tensor]] = []
+        # The run ended after its last epoch, before it had written its results.
+        if checkpoint and len(checkpoint.epochs) == settings.epochs_to_train:
+            self.test()
 
     def _continue_from(self, checkpoint: Checkpoint) -> None:
         self._order = checkpoint.restore(self._plain_model, self._optimizer)
@@ -108,7 +111,7 @@ class Trainer:
             yield point
             since = time.perf_counter_ns()  # the time of writing does not count as training
         self._steps = points[-1].step
-        test = None if self._is_stopped() else self._test()
+        test = None if self._is_stopped() else self.test()
         is_complete = not self._is_stopped()  # an incomplete test does not count
         result = EpochResult.of(points)
         if test and is_complete:
@@ -165,7 +168,8 @@ class Trainer:
         ):
             yield window, rate(window.step)
 
-    def _test(self) -> Window:
+    def test(self) -> Window:
+        """Test the model as it is, and keep what it predicts in ``tested``."""
         whole = self._whole
         order = whole.order(whole.test, self._settings.test_batch_size)
         self.tested = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
 import os
 import tempfile
@@ -145,6 +146,20 @@ def test_a_finished_run_is_trained_longer(tmp_path: Path) -> None:
     assert reached(run(SETTINGS, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))) == reached(
         expected
     )
+
+
+def test_a_run_that_was_killed_after_its_last_epoch_gets_its_files(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, save_model=True)
+    expected = run(settings, tmp_path, None, WORKLOAD)
+    files = {name: (tmp_path / name).read_bytes() for name in (METRICS, WEIGHTS)}
+    for name in (*files, RESULT):
+        (tmp_path / name).unlink()
+    result = run(settings, tmp_path, None, WORKLOAD, checkpoint=load(tmp_path))
+    assert (result.outcome, reached(result)) == (DONE, reached(expected))
+    assert json.loads((tmp_path / RESULT).read_text())["outcome"] == DONE
+    assert (tmp_path / METRICS).read_bytes() == files[METRICS]
+    weights = (torch.load(tmp_path / WEIGHTS), torch.load(io.BytesIO(files[WEIGHTS])))
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
 
 
 def test_other_ranks_than_before_draw_other_dropout_masks(tmp_path: Path) -> None:
