@@ -115,6 +115,16 @@ class Reach:
     # Files with the project's dependencies that differ, which the gate does not install.
     dependencies: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Check that each measured case has a reason.
+
+        Raises:
+            ValueError: one has none.
+        """
+        for case, reasons in self.reasons.items():
+            if not reasons:
+                raise ValueError(f"the case {case!r} has no reason")
+
     @property
     def is_empty(self) -> bool:
         """Whether all cases run the same code on both sides, so that none is measured."""

@@ -132,6 +132,23 @@ class CaseProfile:
     others: tuple[OtherChange, ...] = ()  # the most probable cause first
     why_not: str = ""  # why nothing is known
 
+    def __post_init__(self) -> None:
+        """Check positions and times, which a file may have of any size.
+
+        Raises:
+            ValueError: names the path or the operation.
+        """
+        known = range(len(self.functions))
+        for position, path in enumerate(self.paths):
+            has_parent = 0 <= path.parent < position or (path.parent == -1 and not position)
+            sizes = (path.base_calls, path.head_calls, path.base_self_ns, path.head_self_ns)
+            if not has_parent or path.function not in known or min(sizes) < 0:
+                raise ValueError(f"paths[{position}] has a position or a time that is none")
+        for position, called in enumerate(self.operations):
+            is_known = called.function is None or called.function in known
+            if not is_known or min(called.base_ns, called.head_ns) < 0:
+                raise ValueError(f"operations[{position}] has a position or a time that is none")
+
 
 # ---- Times of paths ------------------------------------------------------------------------------
 

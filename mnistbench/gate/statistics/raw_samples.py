@@ -276,6 +276,15 @@ class GateHeader:
     shard: Shard = WHOLE
     reach: Reach = field(default_factory=Reach)
 
+    def __post_init__(self) -> None:
+        """Check that each shard has a test.
+
+        Raises:
+            ValueError: there are more shards than tests.
+        """
+        if self.shard.of > max(1, len(self.shard.tests)):
+            raise ValueError(f"shard {self.shard} is one of more parts than there are tests")
+
     @property
     def labels(self) -> Mapping[str, str]:
         """Node id -> label of the case, for the cases that are measured."""
