@@ -4,8 +4,6 @@ Any function of the package that works on a user's input may raise ``UsageError`
 one line for the user. A docstring says so only where a caller in the package catches it.
 """
 
-from mnistbench.core import units
-
 #: What messages advise where loops are not compiled.
 INSTALL_NUMBA = "pip install 'mnistbench[fast]'"
 
@@ -39,4 +37,6 @@ def first_line(error: BaseException) -> str:
         message = str(error).strip()
     except Exception:  # noqa: BLE001  # of its own __str__
         message = ""
-    return units.cut((message or "no message").splitlines()[0], LONGEST_ERROR)
+    from mnistbench.core.units import cut  # here: importing the plug-in loads few modules
+
+    return cut((message or "no message").splitlines()[0], LONGEST_ERROR)

@@ -182,6 +182,7 @@ def launching(
     cores: Sequence[int] = (),
     *,
     collects_paths: bool = False,
+    in_order: bool = False,
 ) -> Iterator[Launching]:
     """Start a launch and kill its processes at the end of the body.
 
@@ -192,6 +193,7 @@ def launching(
         log: for the output of the processes.
         cores: to use; empty if the system does not let a process choose.
         collects_paths: in place of times, the call paths of the cases.
+        in_order: measure the cases in the order of ``only``, not in a random one.
     """
     order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
     with ExitStack() as running:
@@ -220,6 +222,7 @@ def launching(
                     added=plan.added if side == HEAD else 0.0,
                     touched_bytes=plan.touched_bytes,
                     collects_paths=collects_paths,
+                    in_order=in_order,
                 )
             )
         yield Launching(list(processes.values()), plan)

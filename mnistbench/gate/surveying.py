@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.errors import UsageError
-from mnistbench.core.machine import cpu_model, usable_cpus
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.machine import cpu_model, own_cores, usable_cpus
 from mnistbench.gate import trees
 from mnistbench.gate.launcher import (
     MIN_SILENCE_S,
@@ -23,6 +23,7 @@ from mnistbench.gate.launcher import (
     Plan,
     SideProcess,
     check_imports,
+    launching,
     own_hash_seed,
     shared_places,
     side_processes,
@@ -38,13 +39,13 @@ from mnistbench.gate.listing import (
     unstable,
     without_counterpart,
 )
-from mnistbench.gate.messages import COLLECT, SURVEY, Selected, Surveyed, Surveys
+from mnistbench.gate.messages import COLLECT, SURVEY, Efforts, Selected, Surveyed, Surveys
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.dependencies import differing_dependencies
 from mnistbench.gate.reach.narrowing import Narrowing
 from mnistbench.gate.sides import stray
-from mnistbench.gate.statistics.raw_samples import GateHeader, Shard
+from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, GateHeader, Launch, Shard
 from mnistbench.gate.words import BASE, HEAD
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
@@ -106,7 +107,10 @@ def survey_sides(
         def again(cases: Sequence[str]) -> Surveys:
             return survey_in_processes(plan, seed, "", log, cases)[1]
 
-        reached = Narrowing(sides, code, of_all, again, say).reach()
+        def launched(cases: Sequence[str]) -> Launch | None:
+            return _short_launch(plan, seed, log, cases)
+
+        reached = Narrowing(sides, code, of_all, again, launched, say).reach()
         sides = sides.without(reached.same.keys())
         if reached.same:
             measured = len(sides.common)
@@ -223,6 +227,21 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
             side: process.receive("collected", tests, plan.limit_s)
             for side, process in processes.items()
         }
+
+
+#: Efforts of a launch that only repeats a quick look.
+_SHORT = Efforts(0.1, 0.02)
+
+
+def _short_launch(plan: Plan, seed: int, log: Path, cases: Sequence[str]) -> Launch | None:
+    """Measure some cases for a short time, both sides in turn; None if that fails."""
+    short = replace(plan, efforts=_SHORT)
+    try:
+        with launching(short, seed, cases, log, own_cores(), in_order=True) as launch:
+            launch.ready()
+            return Launch.from_line(launch.measure().line(FIRST_STAGE))
+    except (LaunchError, RecordError):
+        return None
 
 
 # ---- Which cases there are -----------------------------------------------------------------------

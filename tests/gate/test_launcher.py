@@ -318,6 +318,7 @@ result_of_side({
             "added": 0.1 if side == HEAD else 0.0,
             "touched_bytes": 64 * 2**20,
             "collects_paths": False,
+            "in_order": False,
             "selects": False,
             "folder": "",
             "follows_code": True,

@@ -151,7 +151,9 @@ class Surveyor:
             for node_id, why in first.listings[name].failed.items():
                 raise SurveyError(f"{node_id}: {why}")
         code = ComparedCode(sides, first.imports, first.followed, differing)
-        return Narrowing(first.listings, code, (), survey_both, lambda _: None).reach()
+        return Narrowing(
+            first.listings, code, (), survey_both, lambda _: None, lambda _: None
+        ).reach()
 
     def trace(self, tree: Path) -> dict[str, list[str]] | str:
         """Return what each case of a tree runs, or why one fails."""

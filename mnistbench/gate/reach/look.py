@@ -1,7 +1,8 @@
 """The quick look: whether what runs the same code on both sides takes another time or memory.
 
 The survey times a few calls of each case on each side. That of one side may be disturbed, so what
-it shows counts only if another survey, in fresh processes, shows it again.
+it shows counts only if another survey, in fresh processes, shows it again, and a time only if a
+launch shows it, too, in which both sides take turns.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Sequence
 
 from mnistbench.core import units
 from mnistbench.gate.listing import Listings
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.statistics.raw_samples import Launch
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, WALL
 
 #: A case that takes so many times as long, or is so many times as fast, is measured, whatever runs.
 LOOK_RATIO = 1.3
@@ -76,6 +78,31 @@ def is_repeated(first: Listings, again: Listings, case: str) -> bool:
 def is_process_repeated(first: Listings, again: Listings) -> bool:
     """Whether a second survey shows a change of the processes that the first one has shown."""
     return _is_repeated(_process_changes(first), _process_changes(again))
+
+
+def is_confirmed(launch: Launch, first: Listings, case: str) -> bool:
+    """Whether a launch shows a change of a case, which a survey has shown.
+
+    Of memory, which nothing disturbs, or of a case that it does not measure, it needs to show none.
+    """
+    time, memory = _changes(first, case)
+    builds = launch.cases.get(case, ())
+    base_ns, head_ns = (
+        min((ns for build in builds for ns in build[side].times[WALL]), default=0)
+        for side in (BASE, HEAD)
+    )
+    if memory or not (base_ns and head_ns):
+        return True
+    return _change(base_ns, head_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS) == time
+
+
+def is_process_confirmed(launch: Launch, first: Listings) -> bool:
+    """Whether a launch shows a change of the import, too; of memory it needs to show none."""
+    time, memory = _process_changes(first)
+    base_s, head_s = (
+        launch.once.get(side, {}).get(IMPORT, {}).get(ALL_CASES, 0) / 1e9 for side in (BASE, HEAD)
+    )
+    return bool(memory) or _change(base_s, head_s, LOOK_RATIO, _MIN_IMPORT_S) == time
 
 
 def _is_repeated(first: Sequence[int], again: Sequence[int]) -> bool:

@@ -17,12 +17,15 @@ from mnistbench.gate.reach.cases import affected, uncovered, unused
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.dependencies import differing_dependencies
 from mnistbench.gate.reach.look import (
+    is_confirmed,
+    is_process_confirmed,
     is_process_repeated,
     is_repeated,
     look,
     look_ratio,
     process_look,
 )
+from mnistbench.gate.statistics.raw_samples import Launch
 from mnistbench.gate.words import BASE, HEAD
 
 #: Most surveys of the cases that are left out, without the affected ones.
@@ -41,6 +44,7 @@ class Narrowing:
         code: ComparedCode,
         of_all: Sequence[str],
         survey_again: Callable[[Sequence[str]], Surveys],
+        launch: Callable[[Sequence[str]], Launch | None],
         say: Callable[[str], None],
     ) -> None:
         """Prepare.
@@ -50,12 +54,14 @@ class Narrowing:
             code: of both sides, as this survey has seen it.
             of_all: what differs between the sides beside their trees, and counts for all cases.
             survey_again: surveys some cases alone, in new processes.
+            launch: measures some cases for a short time, in this order; None if that fails.
             say: shows what is done.
         """
         self._sides = sides
         self._code = code
         self._of_all = of_all
         self._survey_again = survey_again
+        self._launch = launch
         self._say = say
         self._reasons: dict[str, tuple[str, ...]] = {}
         self._second_looks: dict[str, float] = {}  # case that is left out -> its ratio
@@ -141,13 +147,31 @@ class Narrowing:
         shortest = min(left_out, key=lambda case: self._sides.head.cases[case].seconds)
         self._say(f"looking again at {units.counted(len(seen) or 1, 'case')}, in fresh processes")
         again = self._survey_again(self._not_same(seen) or [shortest]).listings
-        for case, what in seen.items():
-            if is_repeated(self._sides, again, case):
-                self._reasons[case] = (what,)
-            else:
-                self._second_looks[case] = look_ratio(again, case)
-        if process and not self._reasons and is_process_repeated(self._sides, again):
+        repeated = {
+            case: what for case, what in seen.items() if is_repeated(self._sides, again, case)
+        }
+        process = process if is_process_repeated(self._sides, again) else ""
+        self._second_looks |= {case: look_ratio(again, case) for case in seen.keys() - repeated}
+        if not (repeated or process):
+            return
+        measured = [
+            case for case in self._sides.common if case in repeated or case in self._reasons
+        ]
+        launch = self._launch(measured or [shortest])
+        self._reasons |= {
+            case: (what,)
+            for case, what in repeated.items()
+            if launch is None or self._has_others or is_confirmed(launch, self._sides, case)
+        }
+        is_process = launch is None or is_process_confirmed(launch, self._sides)
+        if process and not self._reasons and is_process:
             self._reasons[shortest] = (process,)
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether there are tests that a launch does not run, and that may leave something."""
+        sides = self._sides
+        return bool(sides.only_base or sides.only_head or sides.unmeasurable)
 
     def _not_same(self, seen: Collection[str]) -> list[str]:
         """Return these cases, and all tests that may leave something else for them."""

@@ -131,7 +131,7 @@ class _Launch:
         """
         if self._job.imports_torch:
             self._side.import_torch()
-        failed = run_tests(self._side, self._job.arguments, self._in_random_order, self._take)
+        failed = run_tests(self._side, self._job.arguments, self._ordered, self._take)
         if failed:  # in the survey it passed
             raise CaseError(self._side.name, *next(iter(failed.items())))
         self.turns.agree("")
@@ -147,15 +147,20 @@ class _Launch:
         )
         self._say(result=asdict(result))
 
-    def _in_random_order(self, node_ids: list[str]) -> list[str]:
-        """Return the tests of the job that both sides have, in an order that both draw."""
+    def _ordered(self, node_ids: list[str]) -> list[str]:
+        """Return the tests of the job that both sides have, in an order that both draw.
+
+        Or in that of the job.
+        """
         wanted = node_ids if self._job.only is None else self._job.only
         known = {node_id: self._side.parameters[node_id] for node_id in node_ids}
         own, other_unstable = self.turns.exchange(unstable(wanted, self._job.parameters, known))
         self._unmeasurable = {**other_unstable, **own}
         own_tests, other_tests = self.turns.exchange(node_ids)
-        common = sorted({*own_tests}.intersection(other_tests, wanted) - self._unmeasurable.keys())
-        return self._coin.sample(common, len(common))
+        common = {*own_tests}.intersection(other_tests, wanted) - self._unmeasurable.keys()
+        if self._job.in_order:
+            return [node_id for node_id in wanted if node_id in common]
+        return self._coin.sample(sorted(common), len(common))
 
     def _why_nothing_is_measured(self) -> str:
         for node_id, why in self._unmeasurable.items():

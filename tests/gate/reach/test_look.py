@@ -10,12 +10,15 @@ from gate_builders import CASE
 
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.reach.look import (
+    is_confirmed,
+    is_process_confirmed,
     is_process_repeated,
     is_repeated,
     look,
     look_ratio,
     process_look,
 )
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT
 
 MIB = 2**20
 
@@ -125,3 +128,28 @@ def test_a_case_that_a_second_survey_cannot_run_counts():
 def test_a_second_survey_repeats_an_import(base, head, is_seen):
     first = processes({"importing_s": 1.0}, {"importing_s": 2.0})
     assert is_process_repeated(first, processes(base, head)) is is_seen
+
+
+@pytest.mark.parametrize(
+    ("launch_ns", "is_seen"),
+    [((1000, 2000), True), ((2000, 1000), False), ((1000, 1100), False)],
+)
+def test_a_launch_confirms_a_time(launch_ns, is_seen):
+    launch = build.launch(build.build(*map(build.side, launch_ns)))
+    assert is_confirmed(launch, sides(look_ns=(1000, 1500)), CASE) is is_seen
+
+
+def test_a_launch_needs_to_show_no_size_and_no_case_that_it_does_not_measure():
+    same = build.launch(build.build(build.side(1000), build.side(1000)))
+    assert is_confirmed(same, sides(peak_bytes=(MIB, 40 * MIB)), CASE)
+    assert is_confirmed(build.launch(cases={}), sides(look_ns=(1000, 1500)), CASE)
+
+
+@pytest.mark.parametrize(("head_s", "is_seen"), [(2, True), (1, False)])
+def test_a_launch_confirms_an_import(head_s, is_seen):
+    once = {side: {IMPORT: {ALL_CASES: s * 10**9}} for side, s in ((BASE, 1), (HEAD, head_s))}
+    launch = build.launch(once=once)
+    longer = processes({"importing_s": 1.0}, {"importing_s": 2.0})
+    larger = processes({"loaded_bytes": 100 * MIB}, {"loaded_bytes": 140 * MIB})
+    assert is_process_confirmed(launch, longer) is is_seen
+    assert is_process_confirmed(launch, larger)
