@@ -332,6 +332,13 @@ def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_
         (("base",), None, "base: Expected `str`, got `null`"),
         (("seed",), -1, "seed: Expected `int` >= 0"),
         (("sides", "head"), ..., "sides.head: is missing"),
+        (("shard",), {"number": 1, "of": 10**9}, "file: shard 1/1000000000 is one of more parts"),
+        (
+            ("shard",),
+            {"number": 1, "of": 2, "tests": ["t.py::t"]},
+            "file: shard 1/2 is one of more parts than there are tests",
+        ),
+        (("reach",), {"reasons": {CASE: []}}, "reach: the case '"),
         (
             ("sides", "head", "cases", CASE, "label"),
             None,
