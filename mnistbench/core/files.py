@@ -19,7 +19,7 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file, which the error names, cannot be written; a previous file is unchanged.
     """
-    # A name that nobody can guess: a link that lies there would be followed.
+    # Nobody can guess the name and make a link of it, which would be followed.
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with scratch.open("xb") as stream:

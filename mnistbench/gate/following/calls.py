@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -28,18 +29,13 @@ class Mode(enum.Enum):
     FRAMES = enum.auto()  # at the call
 
 
+@dataclass(eq=False)
 class NoCalls:
     """No calls, where nobody asks which code runs; the classes below report some."""
 
-    def __init__(
-        self,
-        is_wanted: Callable[[CodeType], bool],
-        note: Callable[[CodeType, FrameType | None], bool],
-        prefix: str,
-    ) -> None:
-        self._is_wanted = is_wanted
-        self._note = note
-        self._prefix = prefix  # of the paths of files of the tree
+    _is_wanted: Callable[[CodeType], bool]
+    _note: Callable[[CodeType, FrameType | None], bool]
+    _prefix: str  # of the paths of files of the tree
 
     def start(self) -> None:
         """Begin to report."""
@@ -105,6 +101,7 @@ class Monitoring(NoCalls):
 _START_THREAD = _thread.start_new_thread
 
 
+@dataclass(eq=False)
 class Profiling(NoCalls):
     """Calls that profilers get, before Python 3.12. They are set only where they are needed.
 
@@ -112,13 +109,8 @@ class Profiling(NoCalls):
     a third of a function of Python, which has to look at each call to find those of an import.
     """
 
-    def __init__(
-        self,
-        is_wanted: Callable[[CodeType], bool],
-        note: Callable[[CodeType, FrameType | None], bool],
-        prefix: str,
-    ) -> None:
-        super().__init__(is_wanted, note, prefix)
+    def __post_init__(self) -> None:
+        """Prepare the profilers."""
         self._mode = Mode.OFF
         self._counting = cProfile.Profile()
         # Line and file of code whose calls do not count any more.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mnistbench.core import units
 from mnistbench.core.machine import running_children
 
-#: Time in which a thread that has got work from a call comes to its first turn, in seconds.
+#: Time in which a thread that a call has given work gets a core, in seconds.
 _FIRST_TURN_S = 0.001
 #: Time for which threads and processes that may work are watched, in seconds.
 _WATCHED_S = 0.01
@@ -22,18 +22,18 @@ _WORKING_NS = 500_000
 
 
 class _CoreTime(NamedTuple):
-    """What a thread or a process has had of the cores."""
+    """How much a thread or a process has run."""
 
     cpu_ns: int = 0
-    turns: int = 0  # one that waits has no more of them
+    turns: int = 0  # how often it got a core; constant while it waits
 
 
 class Watch:
     """Finds what goes on after each of several calls, so that its work is not timed.
 
     Threads and processes that a call has started and not waited for, and earlier ones that work
-    after it, as those of a pool do. Those that worked before the call are not of it. While no
-    earlier one has had a turn, nothing waits for them.
+    after it, as those of a pool do. Those that worked before the call are not of it. If no earlier
+    one got a core, the watch does not wait.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Watch:
         )
 
     def _with_turns(self, numbers: frozenset[int]) -> frozenset[int]:
-        """Return the threads and processes that had a turn since the call began."""
+        """Return the threads and processes that got a core since the call began."""
         if numbers:
             time.sleep(_FIRST_TURN_S)
         return frozenset(

@@ -86,14 +86,23 @@ def is_confirmed(launch: Launch, first: Listings, case: str) -> bool:
     Of memory, which nothing disturbs, or of a case that it does not measure, it needs to show none.
     """
     time, memory = _changes(first, case)
-    builds = launch.cases.get(case, ())
-    base_ns, head_ns = (
-        min((ns for build in builds for ns in build[side].times[WALL]), default=0)
-        for side in (BASE, HEAD)
-    )
-    if memory or not (base_ns and head_ns):
+    if memory or not launch_ratio(launch, case):
         return True
+    base_ns = _shortest_ns(launch, case, BASE)
+    head_ns = _shortest_ns(launch, case, HEAD)
     return _change(base_ns, head_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS) == time
+
+
+def launch_ratio(launch: Launch, case: str) -> float:
+    """Return the time of the head / that of the base in a launch; 0 if one is not known."""
+    base_ns = _shortest_ns(launch, case, BASE)
+    return _shortest_ns(launch, case, HEAD) / base_ns if base_ns else 0.0
+
+
+def _shortest_ns(launch: Launch, case: str, side: str) -> float:
+    """Return the shortest wall time of a case on a side, in nanoseconds; 0 if it is not known."""
+    builds = launch.cases.get(case, ())
+    return min((ns for build in builds for ns in build[side].times[WALL]), default=0.0)
 
 
 def is_process_confirmed(launch: Launch, first: Listings) -> bool:

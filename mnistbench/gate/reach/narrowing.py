@@ -21,6 +21,7 @@ from mnistbench.gate.reach.look import (
     is_process_confirmed,
     is_process_repeated,
     is_repeated,
+    launch_ratio,
     look,
     look_ratio,
     process_look,
@@ -64,7 +65,8 @@ class Narrowing:
         self._launch = launch
         self._say = say
         self._reasons: dict[str, tuple[str, ...]] = {}
-        self._second_looks: dict[str, float] = {}  # case that is left out -> its ratio
+        # Case that is left out although a look differed -> the ratio of the last look.
+        self._second_looks: dict[str, float] = {}
 
     def reach(self) -> Reach:
         """Return the affected cases, and what is known of the others."""
@@ -163,6 +165,9 @@ class Narrowing:
             for case, what in repeated.items()
             if launch is None or self._has_others or is_confirmed(launch, self._sides, case)
         }
+        if launch is not None:
+            refuted = repeated.keys() - self._reasons
+            self._second_looks |= {case: launch_ratio(launch, case) for case in refuted}
         is_process = launch is None or is_process_confirmed(launch, self._sides)
         if process and not self._reasons and is_process:
             self._reasons[shortest] = (process,)

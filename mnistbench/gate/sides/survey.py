@@ -1,4 +1,4 @@
-"""Survey one side: its cases, the memory of each and the code that it runs. Nothing is timed."""
+"""Survey one side: its cases, the code that each runs, its memory, and a quick look at its time."""
 
 from __future__ import annotations
 
@@ -271,8 +271,10 @@ class _Survey:
             before = case.arguments()
             first = case.result()
             first_ns = case.took_ns
-            with self._follower.paused():
-                first_look = _Look.of(first_ns)
+            if case.once:  # later calls may find its work done
+                with self._follower.paused():
+                    listed.look_loops = _Look.of(first_ns).in_loops
+                listed.look_ns = first_ns
             if why := only_created(first):
                 close_unrun(first)
                 return why
@@ -280,19 +282,17 @@ class _Survey:
             # A call that is made once counts with what it costs to follow it, as the first one.
             with contextlib.nullcontext() if case.once else self._follower.paused():
                 self._peak_bytes = self.peak_bytes()
-                before_bytes = reset_peak_resident()
+                before_bytes = 0 if case.once else reset_peak_resident()
                 second, listed.parallel = _with_parallelism(
                     functools.partial(case.result, self._watch)
                 )
-                if before_bytes and not case.once:
+                if before_bytes:
                     listed.peak_bytes = max(0, peak_resident_bytes() - before_bytes)
             listed.outlives = case.outlives
             listed.seconds = 2 * case.took_ns / 1e9  # the first call may load or compile
             first_print = fingerprint(first)
             second_print = fingerprint(second)
-            if case.once:  # later calls may find its work done
-                listed.look_ns, listed.look_loops = first_ns, first_look.in_loops
-            else:
+            if not case.once:
                 self._look(case, listed)
         notes = (
             ["uses more than one core, so it is measured on all cores by wall time"]

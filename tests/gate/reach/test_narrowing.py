@@ -180,6 +180,7 @@ def test_a_repeated_time_counts_if_a_launch_in_turn_shows_it(narrowed, launch_ns
     )
     assert launched == [["two", "three"]]
     assert ("three" in reach.reasons) is is_affected
+    assert reach.looks == ({} if is_affected else {"three": 1.0})
 
 
 def test_another_time_after_an_affected_case_is_repeated_with_that_case(narrowed):

@@ -55,6 +55,12 @@ def test_a_pass_holds_for_the_cases_that_run_changed_code():
     )
 
 
+def test_a_case_that_a_look_shows_as_slower_is_none_of_those_that_are_not():
+    looks = {"bench.py::one": 1.02, "bench.py::two": 1.45}
+    sentence = last_line(judged(dataclasses.replace(SOME, looks=looks)))
+    assert "in a quick look none of 1 of them was slower" in sentence
+
+
 def test_without_cases_that_run_the_same_code_a_pass_holds_for_any_case():
     everything = dataclasses.replace(SOME, same={}, looks={}, uncovered=())
     assert "of any case" in last_line(judged(everything))
