@@ -504,12 +504,12 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     if not own_hash_seed(inherited):
         environ[HASH_SEED] = str(seed % 2**32)
     environ.setdefault(THREADS, "1")
-    # pytest keeps three temporary folders of a user and removes older ones.
-    environ["PYTEST_DEBUG_TEMPROOT"] = str(home.parent)
     if file := digits_file():
         environ[DIGITS_VARIABLE] = str(file)
-    # Set by a git hook, and by CodSpeed.
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV"):
+    # Set by a git hook, and by CodSpeed. pytest's temporary folders are in those of the side: it
+    # keeps three and removes older ones, at which two sides in one folder are in each other's way.
+    not_passed = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV")
+    for name in (*not_passed, "PYTEST_DEBUG_TEMPROOT"):
         environ.pop(name, None)
     return environ
 
