@@ -26,9 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
+from mnistbench.gate.iterations import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.options import LAUNCHES, JudgeOptions
 from mnistbench.gate.report.blocks import blocks
-from mnistbench.gate.sides.steps import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import (

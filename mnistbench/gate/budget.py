@@ -1,10 +1,10 @@
 """The time of a gate: what its launches take, how many there are, and how much each measures.
 
-An effort is a factor of the numbers of iterations in ``sides.steps``. All cases have the same one,
-which follows from the thresholds; with a budget it is smaller where the launches would not fit. A
-bound is the estimate plus a reach: the spread of a quantity over the launches, times a factor that
-depends on the numbers of quantities and launches. So the number of launches follows from the
-spread of the first ones.
+An effort is a factor of the numbers in ``gate.iterations``. All cases have the same one, which
+follows from the thresholds; with a budget it is smaller where the launches would not fit, and the
+slowest cases are left out where that is not enough. A bound is the estimate plus a reach: the
+spread of a quantity over the launches, times a factor that depends on the numbers of quantities and
+launches. So the number of launches follows from the spread of the first ones.
 
 It depends on the samples by the absolute differences of launches alone. These stay the same if the
 roles of a launch are exchanged, so the permutation test remains exact whatever is planned.
@@ -18,20 +18,20 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
+from mnistbench.core.machine import own_cores
+from mnistbench.core.params import CALL
+from mnistbench.gate.iterations import BUILDS, calls_s
+from mnistbench.gate.launcher import Plan
+from mnistbench.gate.listing import ListedCase, Listings
 from mnistbench.gate.messages import Efforts, Spent
-from mnistbench.gate.options import (
-    FULL_CASE,
-    LAUNCHES,
-    LEAST_LAUNCHES,
-    MOST_SHARDS,
-    Thresholds,
-)
+from mnistbench.gate.options import FULL_CASE, LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE, Shard
+from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE
 from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
@@ -65,8 +65,15 @@ MOST_ROWS = 2_000
 
 #: Least time of a case in a launch with the smallest effort, in seconds.
 LEAST_CASE_S = 0.1
-#: Least time of a case in a launch with the smallest effort, as a multiple of that in the survey.
-CALLS = 4.0
+
+#: Time that the profile of a case takes at least, in seconds.
+_LEAST_PROFILE_S = 3.0
+#: Calls of each side in a profile, of which a profiler makes some take several times as long.
+_PROFILED_CALLS = 12
+
+#: A budget that is said to be enough is so many times as long as what is expected, because the
+#: speed of a machine changes.
+_SPARE = 1.25
 
 #: Share of the budget that is reserved for fresh launches, with up to FEW_CASES cases.
 FRESH_SHARE = 0.4
@@ -93,51 +100,67 @@ def first_efforts(limits: Thresholds) -> Efforts:
 
 
 @dataclass(frozen=True)
-class LeastGate:
-    """The smallest gate that can be judged: LEAST_LAUNCHES with the smallest effort.
+class SurveyedCase:
+    """What the survey has found out about the time of a case, in seconds."""
+
+    call_s: float  # a call on each side, both together
+    build_s: float = 0.0  # what each build takes on both sides besides
+    builds: int = 1  # of a launch with the effort 1
+    in_blocks: bool = False  # CPU time is measured in blocks, too
+    has_operations: bool = False
+
+    def launch_s(self, efforts: Efforts) -> float:
+        """Return how long a launch takes for the case."""
+        calls_of_build_s = calls_s(
+            self.call_s / 2, efforts, in_blocks=self.in_blocks, is_profiled=self.has_operations
+        )
+        return max(LEAST_CASE_S, self.builds * (self.build_s + 2 * calls_of_build_s))
+
+
+@dataclass(frozen=True)
+class SurveyedTimes:
+    """What stands for the times of launches before there is one.
 
     The survey may be the first to read the files of a large package from a disk, to compile code or
-    to start an accelerator, which takes several times as long as in a launch. So launches are
-    estimated by what the survey has computed: no gate is refused that would fit.
+    to start an accelerator, which takes several times as long as in a launch. So a start counts
+    with what the survey has computed until it had collected the tests.
     """
 
-    survey_s: float  # from the start of the gate to the end of the survey
-    loading_s: float  # CPU time of the side that is loaded faster
-    case_seconds: tuple[float, ...]  # of each case in the survey, on the faster side
-    at_once: int  # launches at the same time
-    shard: Shard
+    start_s: float = 0.0
+    cases: Mapping[str, SurveyedCase] = field(default_factory=dict)  # by node id
 
-    def seconds(self, case_seconds: Sequence[float] | None = None) -> float:
-        """Return how long it takes with these cases, by default with all."""
-        kept = self.case_seconds if case_seconds is None else case_seconds
-        survey_s = max(0.0, self.survey_s - sum(self.case_seconds)) + sum(kept)
-        return survey_s + math.ceil(LEAST_LAUNCHES / self.at_once) * self.launch_s(kept)
+    @classmethod
+    def of(cls, plan: Plan, sides: Listings) -> Self:
+        """Return the times of the cases that are to be measured."""
+        listings = (sides.base, sides.head)
+        return cls(
+            start_s=max(listing.loading_s for listing in listings),
+            cases={
+                case: _surveyed_case(
+                    [listing.cases[case] for listing in listings],
+                    has_one_thread=sides.threads_of(case) == {1} and case not in plan.parallel,
+                    has_torch=len(plan.with_torch) == len(listings),
+                )
+                for case in sides.common
+            },
+        )
 
-    def launch_s(self, case_seconds: Sequence[float]) -> float:
-        """Return how long a launch of these cases takes at least."""
-        cases_s = sum(max(LEAST_CASE_S, CALLS * seconds) for seconds in case_seconds)
-        return self.loading_s + cases_s
 
-    def advice(self, budget_s: float) -> str:
-        """Return what makes the cases fit into a budget that is too small: only what helps."""
-        increase = f"give --budget {math.ceil(self.seconds())}s"
-        shards = self._shards(budget_s)
-        ways = [increase, f"use --shard 1/{shards}"] if shards else [increase]
-        if len(self.case_seconds) > 1 and self.seconds([min(self.case_seconds)]) <= budget_s:
-            ways.append("select fewer tests with -k")
-        return " or ".join(ways) if len(ways) < 3 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
-
-    def _shards(self, budget_s: float) -> int:
-        """Return the fewest shards of which each fits, also the one with the longest cases.
-
-        0 if no number helps.
-        """
-        longest_first = sorted(self.case_seconds, reverse=True)
-        tests = len(self.shard.tests) or len(longest_first)
-        for shards in range(self.shard.of + 1, min(tests, MOST_SHARDS) + 1):
-            if self.seconds(longest_first[: math.ceil(tests / shards)]) <= budget_s:
-                return shards
-        return 0
+def _surveyed_case(
+    of_sides: Sequence[ListedCase], *, has_one_thread: bool, has_torch: bool
+) -> SurveyedCase:
+    is_plain = all(listed.params.get("phase") == CALL for listed in of_sides)
+    is_on_cpu = all(listed.params["device"] == "cpu" for listed in of_sides)
+    # The survey counts two calls of a plain test; it builds a case of a workload and calls it.
+    seconds = sum(listed.seconds for listed in of_sides)
+    looks_s = sum(listed.look_ns for listed in of_sides) / 1e9
+    return SurveyedCase(
+        call_s=looks_s or seconds / 2,
+        build_s=0.0 if is_plain else seconds,
+        builds=1 if is_plain else BUILDS,
+        in_blocks=has_one_thread and is_on_cpu and bool(own_cores()),
+        has_operations=has_torch,
+    )
 
 
 # ---- After the first launches --------------------------------------------------------------------
@@ -252,9 +275,10 @@ class Budget:
     now: Callable[[], float]  # reads the clock
     limits: Thresholds = field(default_factory=Thresholds)  # of the gate
     shards: int = 1  # number of machines that measure the gate
-    loading_s: float = 0.0  # of the survey
+    prepared_s: float = 0.0  # from the start of the gate to the first launch
+    survey_s: float = 0.0  # of these seconds those of the survey
     at_once: int = 1  # launches of a round
-    first_round_s: float = 0.0  # that the first round takes at least
+    surveyed: SurveyedTimes = field(default_factory=SurveyedTimes)
     # Stage -> seconds of each of its rounds.
     rounds_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     # Of each launch of the first stage, by case.
@@ -280,8 +304,8 @@ class Budget:
 
     def deadline_of_first_stage(self, cases: int) -> float:
         """Return when the launches of the first stage have to end: fresh ones need a share."""
-        share = max(LEAST_FRESH_SHARE, FRESH_SHARE * min(1.0, FEW_CASES / cases))
-        return self.now() + (1 - share) * self.left_s if math.isfinite(self.left_s) else math.inf
+        kept_share = 1 - _fresh_share(cases)
+        return self.now() + kept_share * self.left_s if math.isfinite(self.left_s) else math.inf
 
     def latest_start_of_a_saving_launch(self, launches: int, round_s: float) -> float:
         """Return until when another launch of the first stage may end to save fresh ones.
@@ -294,12 +318,13 @@ class Budget:
             return 0.0
         return self.deadline - round_s * self.rounds(fewest)
 
-    def first_look(self, launches: int, round_s: float) -> int:
+    def first_look(self, launches: int, round_s: float, kept_s: float = 0.0) -> int:
         """Return how many fresh launches are made before they are judged for the first time.
 
         The fewest that can confirm a slowdown after ``launches`` of the first stage, or more if
         they are cheap. Four confirm a slowdown and say little about its size: of a true +10 % they
-        said +0.0 % to +31.4 %. All launches of a look are made whatever they show.
+        said +0.0 % to +31.4 %. All launches of a look are made whatever they show. What follows
+        them needs ``kept_s`` seconds.
 
         Which looks are left out may follow from anything that is known before the first fresh
         launch, also from what the first stage has found: each look has a level of its own, so fewer
@@ -307,27 +332,43 @@ class Budget:
         """
         least = least_fresh(launches, self.limits, self.shards)
         cheap_s = max(CHEAP_FRESH_S, CHEAP_FRESH_SHARE * (self.now() - self.began))
-        allowed_s = min(cheap_s, self.left_s)
+        allowed_s = min(cheap_s, self.left_s - kept_s)
         return max(
             look
             for look in looks(self.limits, self.shards)
             if look == least or (look > least and self.rounds(look) * round_s <= allowed_s)
         )
 
-    def round_s(self, cases: Collection[str], efforts: Efforts) -> float:
-        """Return the expected seconds of a round of launches with these cases and efforts.
-
-        From those of the first stage so far.
-        """
-        starts_s = statistics.fmean(self.rounds_s[FIRST_STAGE]) - statistics.fmean(
+    @property
+    def start_s(self) -> float:
+        """Seconds of a round without those of its cases: processes, imports and fixtures."""
+        if not self.spent:
+            return self.surveyed.start_s
+        return statistics.fmean(self.rounds_s[FIRST_STAGE]) - statistics.fmean(
             sum(spent.seconds for spent in launch.values()) for launch in self.spent
         )
-        cases_s = 0.0
-        for case in cases:
-            launches = [launch[case] for launch in self.spent if case in launch]
-            if launches:
-                cases_s += statistics.fmean(_seconds_with(spent, efforts) for spent in launches)
-        return starts_s + cases_s
+
+    def case_s(self, case: str, efforts: Efforts) -> float:
+        """Return the expected seconds of a case in a launch with these efforts."""
+        launches = [launch[case] for launch in self.spent if case in launch]
+        if launches:
+            return statistics.fmean(_seconds_with(spent, efforts) for spent in launches)
+        surveyed = self.surveyed.cases.get(case)
+        return surveyed.launch_s(efforts) if surveyed else 0.0
+
+    def round_s(self, cases: Collection[str], efforts: Efforts) -> float:
+        """Return the expected seconds of a round of launches with these cases and efforts."""
+        return self.start_s + sum(self.case_s(case, efforts) for case in cases)
+
+    def profile_s(self, cases: Collection[str]) -> float:
+        """Return the expected seconds of a profile of these cases, for their likely causes."""
+        calls_of_cases_s = (
+            self.surveyed.cases[case].call_s if case in self.surveyed.cases else 0.0
+            for case in cases
+        )
+        return self.start_s + sum(
+            max(_LEAST_PROFILE_S, _PROFILED_CALLS * call_s) for call_s in calls_of_cases_s
+        )
 
     def efforts_that_fit(
         self, cases: Collection[str], efforts: Efforts, launches: int, deadline: float
@@ -336,26 +377,73 @@ class Budget:
 
         At most the given ones; smaller by the same factor if they would take too long.
         """
-        left_s = deadline - self.now()
         smaller = efforts
         factor = 1.0
-        while (
-            self.rounds(launches) * self.round_s(cases, smaller) > left_s and factor > LEAST_EFFORT
-        ):
+        while not self._fit(cases, smaller, launches, deadline) and factor > LEAST_EFFORT:
             factor *= _SHORTER
             smaller = Efforts(*(max(LEAST_EFFORT, factor * effort) for effort in efforts))
         return smaller
+
+    def cases_that_fit(
+        self, cases: Sequence[str], efforts: Efforts, launches: int, deadline: float
+    ) -> list[str]:
+        """Return the cases of which so many more launches fit into the budget; none if none do.
+
+        All cases if they fit. Otherwise the gate cannot pass anyway, so that the slowest are left
+        out until the others end before ``deadline``, which leaves them time for fresh launches; a
+        single case needs none.
+        """
+        if self._fit(cases, efforts, launches, self.deadline):
+            return list(cases)
+        kept = sorted(cases, key=lambda case: self.case_s(case, efforts))
+        while len(kept) > 1 and not self._fit(kept, efforts, launches, deadline):
+            kept.pop()
+        if not self._fit(kept, efforts, launches, self.deadline):
+            return []
+        return [case for case in cases if case in kept]
+
+    def _fit(
+        self, cases: Collection[str], efforts: Efforts, launches: int, deadline: float
+    ) -> bool:
+        """Whether so many more launches of these cases end in time."""
+        return self.now() + self.rounds(launches) * self.round_s(cases, efforts) <= deadline
+
+    def sufficient_s(
+        self, cases: Sequence[str], again: Collection[str], efforts: Efforts, launches: int
+    ) -> float:
+        """Return a budget that is enough to decide, in seconds.
+
+        Args:
+            cases: all of the gate.
+            again: those that fresh launches measure; if none is flagged, the slowest ones.
+            efforts: of a launch.
+            launches: of the first stage.
+        """
+        slowest = sorted(cases, key=lambda case: -self.case_s(case, efforts))
+        again = again or slowest[:FEW_CASES]
+        first_s = self.rounds(launches) * self.round_s(cases, efforts)
+        most_fresh = max(looks(self.limits, self.shards))
+        fresh_s = self.rounds(most_fresh) * self.round_s(again, efforts)
+        stages_s = max(
+            first_s + fresh_s + self.profile_s(again), first_s / (1 - _fresh_share(len(cases)))
+        )
+        return self.prepared_s + _SPARE * stages_s
 
     def parts_s(self) -> dict[str, float]:
         """Return what the time went to; launches at the same time count once."""
         launches_s = [sum(spent.seconds for spent in launch.values()) for launch in self.spent]
         cases_s = sum(launches_s) / self.at_once
         return {
-            "survey": round(self.loading_s, 3),
+            "survey": round(self.survey_s, 3),
             "starts and fixtures": round(sum(self.rounds_s[FIRST_STAGE]) - cases_s, 3),
             "cases": round(cases_s, 3),
             "fresh launches": round(sum(self.rounds_s[FRESH_STAGE]), 3),
         }
+
+
+def _fresh_share(cases: int) -> float:
+    """Return the share of the budget that is reserved for fresh launches."""
+    return max(LEAST_FRESH_SHARE, FRESH_SHARE * min(1.0, FEW_CASES / cases))
 
 
 def _seconds_with(spent: Spent, efforts: Efforts) -> float:

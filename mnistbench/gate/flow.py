@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import trees
 from mnistbench.gate.budget import (
     FEW_CASES,
+    LEAST_EFFORT,
     Budget,
-    LeastGate,
+    SurveyedTimes,
     are_enough,
     first_efforts,
     planned_launches,
@@ -32,7 +32,8 @@ from mnistbench.gate.causes.profiles import profiles_of
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.launcher import LaunchError, Plan, stage_home
 from mnistbench.gate.listing import Listings
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions
+from mnistbench.gate.messages import Efforts
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, budget_text
 from mnistbench.gate.qualification import PREFIX, least_launches, measure_to_qualify, newest
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reproducers.write import reproducers_of
@@ -55,6 +56,7 @@ from mnistbench.gate.verdict.decision import is_settled
 from mnistbench.gate.verdict.findings import (
     LEAST_FRESH_OF_IMPROVEMENT,
     LaunchFinding,
+    by_size,
     least_fresh,
     looks,
 )
@@ -64,6 +66,9 @@ from mnistbench.judging.acceptance import check_cases
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.showing.output import check_directory
 from mnistbench.showing.progress import Progress
+
+#: Most cases for whose likely causes fresh launches leave time.
+MOST_CAUSES = 3
 
 
 def measure(options: GateOptions, progress: Progress, seed: int | None = None) -> Verdict:
@@ -110,8 +115,9 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
             log = folder / "log"
             plan = _plan(options, pythons, here, folder)
             surveyed = monotonic()
-            plan, code, header = survey_sides(options, plan, here, seed, log, progress.say)
-            budget.loading_s = monotonic() - surveyed
+            plan, code, header = survey_sides(options, plan, here, seed, log, progress)
+            budget.survey_s = monotonic() - surveyed
+            budget.prepared_s = monotonic() - budget.began
             if not options.qualify:
                 files = options.storage / "gate"
                 qualified = newest(files, header.machine, header.sides.common)
@@ -169,9 +175,7 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
 
 
 def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listings) -> Plan:
-    """Choose how much a launch measures; check that the fewest launches fit into the budget.
-
-    By the time of each case's calls in the survey.
+    """Choose how much a launch measures; check that launches of some case fit into the budget.
 
     Raises:
         LaunchError: they do not.
@@ -179,25 +183,22 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listi
     if not sides.common:
         return plan
     budget.at_once = launches_at_once(plan, sides)
-    listings = (sides.base, sides.head)
-    least = LeastGate(
-        survey_s=budget.now() - budget.began,
-        loading_s=min(listing.loading_s for listing in listings),
-        case_seconds=tuple(
-            min(listing.cases[case].seconds for listing in listings) for case in sides.common
-        ),
-        at_once=budget.at_once,
-        shard=plan.shard,
-    )
-    budget.first_round_s = least.launch_s(least.case_seconds)
-    budget_s = options.budget_s
-    if budget_s and least.seconds() > budget_s and not options.qualify:
+    budget.surveyed = SurveyedTimes.of(plan, sides)
+    efforts = first_efforts(options)
+    cases = sides.common
+    least = Efforts(LEAST_EFFORT, LEAST_EFFORT)
+    deadline = budget.deadline_of_first_stage(len(cases))
+    fitting = budget.cases_that_fit(cases, least, LEAST_LAUNCHES, deadline)
+    if options.budget_s and not fitting and not options.qualify:
+        quickest_s = min(budget.round_s([case], least) for case in cases)
+        least_s = budget.prepared_s + budget.rounds(LEAST_LAUNCHES) * quickest_s
+        sufficient_s = budget.sufficient_s(cases, (), efforts, LAUNCHES)
         raise LaunchError(
-            f"{units.counted(len(sides.common), 'case does', 'cases do')} not fit into --budget "
-            f"{budget_s:g}s: {LEAST_LAUNCHES} launches, the fewest that can be judged, take "
-            f"at least {least.seconds():.0f} s; {least.advice(budget_s)}"
+            f"no case fits into --budget {options.budget_s:g}s: {LEAST_LAUNCHES} launches, the "
+            f"fewest that can be judged, of the quickest take about {least_s:.0f} s; "
+            f"--budget {budget_text(sufficient_s)} is enough for all cases"
         )
-    return replace(plan, efforts=first_efforts(options))
+    return replace(plan, efforts=efforts)
 
 
 @dataclass
@@ -232,7 +233,13 @@ class _Gate:
                 raise
             end = End(str(error), broken_off=True)
         elapsed_s = round(monotonic() - self._rounds.budget.began, 3)
-        end = replace(end, elapsed_s=elapsed_s, parts_s=self._rounds.budget.parts_s())
+        end = replace(
+            end,
+            elapsed_s=elapsed_s,
+            parts_s=self._rounds.budget.parts_s(),
+            left_out=self._rounds.measured.end.left_out,
+            sufficient_s=0.0 if end.broken_off else self._sufficient_s(),
+        )
         try:
             append(self._rounds.measured.path, end.line())
         except NotSavedError as error:  # what was measured is reported nevertheless
@@ -262,8 +269,8 @@ class _Gate:
             LEAST_LAUNCHES,
             cases,
             self._rounds.budget.deadline_of_first_stage(len(cases)),
-            first_round_s=self._rounds.budget.first_round_s,
             likely=self._options.launches,
+            leaves_out=True,
         )
         if cut_short := self._rounds.run(stage):
             return End(cut_short)
@@ -305,10 +312,28 @@ class _Gate:
     def _quantities(self) -> Sequence[Quantity]:
         return quantities(self._rounds.measured.launches)
 
+    def _sufficient_s(self) -> float:
+        """Return a budget that is enough to decide, in seconds; 0 if there is none."""
+        budget = self._rounds.budget
+        cases = self._rounds.measured.header.sides.common
+        if self._options.budget_s is None or self._options.qualify or not cases:
+            return 0.0
+        launches = self._options.launches
+        decided = len(self._rounds.measured.launches) >= LEAST_LAUNCHES
+        if decided and self._plans_launches:
+            launches = planned_launches(self._quantities(), self._options, self._options.shard.of)
+        findings = self._verdict().decision.findings if decided else ()
+        flagged = self._flagged_cases(findings, cases) if findings else ()
+        efforts = first_efforts(self._options)
+        return budget.sufficient_s(cases, flagged, efforts, max(launches, LAUNCHES))
+
     def _flagged_cases(
         self, findings: Sequence[LaunchFinding], cases: Sequence[str]
     ) -> Sequence[str]:
-        """Return the cases to measure again: of a cost of the process, those that it comes from."""
+        """Return the cases to measure again, those of the surest findings first.
+
+        Of a cost of the process, those that it comes from.
+        """
         kinds_of_process = {
             finding.quantity.kind for finding in findings if finding.quantity.case == ALL_CASES
         }
@@ -316,14 +341,16 @@ class _Gate:
         if kinds_of_process - {MEMORY}:
             return cases
         node_id = self._rounds.measured.header.node_id
-        flagged = {node_id(finding.quantity.case) for finding in findings}
-        return [case for case in cases if case in flagged] or cases[:FEW_CASES]
+        ranked = sorted(findings, key=lambda finding: (finding.screened.p, by_size(finding)))
+        flagged = dict.fromkeys(node_id(finding.quantity.case) for finding in ranked)
+        return [case for case in flagged if case in cases] or cases[:FEW_CASES]
 
     def _measure_again(self, findings: Sequence[LaunchFinding], cases: Sequence[str]) -> End:
         """Measure flagged cases in fresh launches until a look settles the gate.
 
-        If the budget allows for enough of them: at least for the cases that are slower. Without
-        these the gate is settled, whatever fresh launches show.
+        If the budget allows for enough of them: at least for some cases that are slower, and for
+        the profile of their functions. Without slower cases the gate is settled, whatever fresh
+        launches show.
         """
         budget = self._rounds.budget
         shards = self._options.shard.of
@@ -338,21 +365,25 @@ class _Gate:
         flagged = self._flagged_cases(findings, cases)
         if slower and budget.left_s < self._fresh_s(flagged, least_of_faster):
             flagged = self._flagged_cases(slower, cases)
-        needed_s = self._fresh_s(flagged, least)
-        if budget.left_s < needed_s:
+        fitting = self._affordable(flagged, least)
+        if not fitting:
+            needed_s = self._fresh_s(flagged[:1], least)
             too_little = (
                 f"the budget leaves {budget.left_s:.0f} s, and {least} fresh launches take "
                 f"about {needed_s:.0f} s; increase --budget"
             )
             self._rounds.progress.say(too_little)
             return End(too_little if slower else "")
+        of_all = f" of {len(flagged)}" if len(fitting) < len(flagged) else ""
         self._rounds.progress.say(
-            f"measuring {units.counted(len(flagged), 'case')} again, in fresh launches"
+            f"measuring {len(fitting)}{of_all} {'case' if len(flagged) == 1 else 'cases'} again, "
+            "in fresh launches"
         )
         end = End()
-        round_s = self._rounds.expected_round_s(flagged)
-        stage = Stage(FRESH_STAGE, 0, least, flagged, budget.deadline, first_round_s=round_s)
-        first_look = max(least, budget.first_look(first_launches, round_s))
+        round_s = self._rounds.expected_round_s(fitting)
+        profile_s = self._profile_s(fitting)
+        stage = Stage(FRESH_STAGE, 0, least, fitting, budget.deadline - profile_s)
+        first_look = max(least, budget.first_look(first_launches, round_s, profile_s))
         looks_left = [look for look in looks(self._options, shards) if look >= first_look]
         for look in looks_left:
             end = End(self._rounds.run(replace(stage, launches=look)))
@@ -363,10 +394,26 @@ class _Gate:
             self._rounds.progress.say(f"{look} fresh launches are not enough to decide")
         return end if slower else End()
 
+    def _affordable(self, flagged: Sequence[str], launches: int) -> Sequence[str]:
+        """Return the first of the flagged cases, of which so many fresh launches fit.
+
+        With the profile of their functions; of a single case without it, if there is no time.
+        """
+        left_s = self._rounds.budget.left_s
+        for number in range(len(flagged), 0, -1):
+            needed_s = self._fresh_s(flagged[:number], launches)
+            if needed_s + self._profile_s(flagged[:number]) <= left_s:
+                return flagged[:number]
+        return flagged[:1] if self._fresh_s(flagged[:1], launches) <= left_s else []
+
     def _fresh_s(self, flagged: Sequence[str], launches: int) -> float:
         """Return the expected seconds of fresh launches with these cases."""
         budget = self._rounds.budget
         return self._rounds.expected_round_s(flagged) * budget.rounds(launches)
+
+    def _profile_s(self, flagged: Sequence[str]) -> float:
+        """Return the seconds that are kept for the likely causes of the surest findings."""
+        return self._rounds.budget.profile_s(flagged[:MOST_CAUSES])
 
 
 @contextmanager

@@ -249,10 +249,10 @@ class Launching:
         }
         check_imports(self._plan, imports)
 
-    def measure(self, begins: Callable[[int], None] | None = None) -> LaunchResult:
+    def measure(self, begins: Callable[[int, int], None] | None = None) -> LaunchResult:
         """Measure the sides.
 
-        ``begins`` gets the number of each case, 1 for the first one.
+        ``begins`` gets the number of each case, 1 for the first one, and that of all.
 
         Raises:
             LaunchError: a side failed or was killed.
@@ -361,7 +361,8 @@ class SideProcess:
         self._is_loaded = False
         self._at = "loading"
         self._root = f"{plan.trees[side].root}{os.sep}"
-        self.begins: Callable[[int], None] | None = None
+        # Gets the number of each case that begins, 1 for the first one, and that of all.
+        self.begins: Callable[[int, int], None] | None = None
         environ = environment_of(plan, side, seed)
         _temporary(plan, side).mkdir(parents=True, exist_ok=True)
         try:
@@ -400,7 +401,7 @@ class SideProcess:
                 raise _PeerError(str(message["peer_error"]))
             self._at = message.get("at", self._at)
             if self.begins and "case" in message:
-                self.begins(message["case"])
+                self.begins(*message["case"])
             if key in message:
                 try:
                     return member(message, key, message_type)

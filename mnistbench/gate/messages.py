@@ -5,10 +5,10 @@ answers on its output with messages of one key, whose values are the other class
 
 =========== ======================================================================================
 ``SURVEY``  ``selected`` (if the job asks for it); of a shard ``collected`` with its tests, after
-            which the gate writes those to run; ``surveyed``
+            which the gate writes those to run; ``case`` as in a launch; ``surveyed``
 ``COLLECT`` ``collected`` with the hash of the parameters of each test
 ``LAUNCH``  ``ready`` when the side is loaded, after which the gate writes ``go``; ``case`` with the
-            number of each case before it is measured; ``result``
+            number of each case before it is measured, and that of all; ``result``
 ``CAPTURE`` ``captured``
 =========== ======================================================================================
 

@@ -7,6 +7,7 @@ also those of ``reproduce``.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -368,3 +369,8 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
                 "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
                 "--base-env NAME=VALUE"
             )
+
+
+def budget_text(seconds: float) -> str:
+    """Return a budget as ``--budget`` takes it, in whole ten seconds."""
+    return f"{10 * math.ceil(seconds / 10)}s"

@@ -94,9 +94,7 @@ def measure_to_qualify(cases: Sequence[str], options: GateOptions, rounds: Round
     budget = rounds.budget
     least = least_launches(options)
     launches = options.launches
-    same = Stage(
-        FIRST_STAGE, launches, least, cases, budget.deadline, first_round_s=budget.first_round_s
-    )
+    same = Stage(FIRST_STAGE, launches, least, cases, budget.deadline)
     if "launches" not in options.given_fields:
         rounds.run(replace(same, launches=budget.at_once))
         same_s = SAME_SHARE * (options.budget_s or QUALIFYING_S)
@@ -110,7 +108,7 @@ def measure_to_qualify(cases: Sequence[str], options: GateOptions, rounds: Round
         if cut_short := rounds.run(stage, added=added):
             return End(cut_short)
     rounds.progress.say("resampling gates")
-    gate_s = budget.loading_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
+    gate_s = budget.survey_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
     gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
     fresh_s = max(rounds.expected_round_s([case]) for case in cases)
     first_look = gate.first_look(LAUNCHES, fresh_s)

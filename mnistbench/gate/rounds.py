@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import available_bytes, own_cores
 from mnistbench.gate.budget import Budget
@@ -55,9 +56,8 @@ class Stage:
     cases: Sequence[str]  # node ids of the cases to measure
     # Time of the clock, in seconds, until when all but the fewest have to end.
     deadline: float
-    # Estimated seconds of the first round; those of later ones follow from the earlier ones.
-    first_round_s: float
     likely: int = 0  # launches that have to fit into a budget, if more than are wanted now
+    leaves_out: bool = False  # the slowest cases, if the fewest launches of all do not fit
 
 
 @dataclass
@@ -92,6 +92,8 @@ class Rounds:
         """
         self.plan = replace(self.plan, added=added)
         while (done := self._launches_of(stage)) < stage.launches:
+            if stage.number == FIRST_STAGE:
+                self._fit_into_budget(stage, done)
             round_s = self._next_round_s(stage)
             deadline = self._deadline(stage, done, round_s)
             if self.budget.now() + round_s > deadline:
@@ -100,24 +102,21 @@ class Rounds:
                 self.progress.say(used_up)
                 return used_up if done < stage.least else ""
             self._run_round(stage, done, round_s)
-            if stage.number == FIRST_STAGE:
-                self._fit_efforts(stage, deadline)
         return ""
 
     def expected_round_s(self, cases: Sequence[str]) -> float:
-        """Return the expected seconds of a round with these cases, after a first one."""
+        """Return the expected seconds of a round with these cases."""
         return self.budget.round_s(self._measurable(cases), self.plan.efforts)
 
     def _launches_of(self, stage: Stage) -> int:
         return sum(launch.stage == stage.number for launch in self.measured.launches)
 
     def _measurable(self, cases: Sequence[str]) -> list[str]:
-        return [case for case in cases if case not in self._unmeasurable]
+        left_out = {*self._unmeasurable, *self.measured.end.left_out}
+        return [case for case in cases if case not in left_out]
 
     def _next_round_s(self, stage: Stage) -> float:
-        if not self.budget.rounds_s[stage.number]:
-            return stage.first_round_s
-        if stage.number == FIRST_STAGE:
+        if stage.number == FIRST_STAGE or not self.budget.rounds_s[stage.number]:
             return self.expected_round_s(stage.cases)
         return self.budget.mean_round_s(stage.number)
 
@@ -130,12 +129,33 @@ class Rounds:
             return stage.deadline
         return max(stage.deadline, self.budget.latest_start_of_a_saving_launch(done, round_s))
 
-    def _fit_efforts(self, stage: Stage, deadline: float) -> None:
-        """Make later launches shorter if they would not end in time."""
-        launches = max(stage.launches, stage.likely) - self._launches_of(stage)
+    def _fit_into_budget(self, stage: Stage, done: int) -> None:
+        """Shorten the next launches if they would not end in time.
+
+        If that is not enough for the fewest, leave out the slowest cases.
+        """
         cases = self._measurable(stage.cases)
+        launches = max(stage.launches, stage.likely) - done
+        round_s = self.budget.round_s(cases, self._efforts)
+        deadline = self._deadline(stage, done, round_s)
         efforts = self.budget.efforts_that_fit(cases, self._efforts, launches, deadline)
+        if stage.leaves_out and done < stage.least:
+            missing = stage.least - done
+            kept = self.budget.cases_that_fit(cases, efforts, missing, stage.deadline)
+            if kept and len(kept) < len(cases):
+                self._leave_out([case for case in cases if case not in kept])
+                # Without the slowest cases the others may have longer launches.
+                efforts = self.budget.efforts_that_fit(
+                    kept, self._efforts, launches, stage.deadline
+                )
         self.plan = replace(self.plan, efforts=efforts)
+
+    def _leave_out(self, cases: Sequence[str]) -> None:
+        """Remember the cases that the budget does not allow to measure."""
+        end = self.measured.end
+        self.measured.end = replace(end, left_out=(*end.left_out, *cases))
+        names = [self.measured.header.name(case) for case in cases]
+        self.progress.say(f"the budget leaves no time for {units.and_so_on(names)}")
 
     def _run_round(self, stage: Stage, done: int, round_s: float) -> None:
         """Run launches at the same time, on different cores.
@@ -197,7 +217,7 @@ class Rounds:
         if stage.number == FIRST_STAGE:
             self.budget.spent.append(result.spent)
 
-    def _shown_cases(self, stage: Stage, done: int, round_s: float) -> Callable[[int], None]:
+    def _shown_cases(self, stage: Stage, done: int, round_s: float) -> Callable[[int, int], None]:
         """Show the round; return what shows which case it measures.
 
         Until a round has ended, the first tenth of the cases gives its time.
@@ -208,15 +228,13 @@ class Rounds:
         self.progress.step(text, left_s=round_s * rounds if is_known else None)
         began = self.budget.now()
 
-        def show_case(number: int) -> None:
-            share = (number - 1) / len(stage.cases)
+        def show_case(number: int, of: int) -> None:
+            share = (number - 1) / of
             left_s = None
             if is_known:
                 left_s = round_s * (rounds - share)
             elif share >= _KNOWN:
                 left_s = (self.budget.now() - began) / share * (rounds - share)
-            self.progress.step(
-                f"{text}, case {number} of {len(stage.cases)}", log="", left_s=left_s
-            )
+            self.progress.step(f"{text}, case {number} of {of}", log="", left_s=left_s)
 
         return show_case

@@ -47,6 +47,7 @@ from mnistbench.gate.reach.narrowing import Narrowing
 from mnistbench.gate.sides import stray
 from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, GateHeader, Launch, Shard
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.showing.progress import Progress
 
 #: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
 DEFAULT_FOLDER = "bench"
@@ -79,7 +80,7 @@ _ONE_HASH_SEED = (
 
 
 def survey_sides(
-    options: GateOptions, plan: Plan, here: Path, seed: int, log: Path, say: Callable[[str], None]
+    options: GateOptions, plan: Plan, here: Path, seed: int, log: Path, progress: Progress
 ) -> tuple[Plan, ComparedCode, GateHeader]:
     """Survey each side alone.
 
@@ -88,12 +89,17 @@ def survey_sides(
     Raises:
         LaunchError: a side cannot be loaded, or there is nothing to compare.
     """
+    say = progress.say
     say("loading both sides")
     # Before tests write files into the trees.
     differing = trees.all_differing(tuple(plan.trees.values()))
     has_default = (plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir()
     plan, surveys = survey_in_processes(
-        replace(plan, differing=differing), seed, DEFAULT_FOLDER if has_default else "", log
+        replace(plan, differing=differing),
+        seed,
+        DEFAULT_FOLDER if has_default else "",
+        log,
+        shows=_shown_tests(progress),
     )
     _check_shard(plan)
     sides = _without_unstable(plan, surveys.listings, seed, log, say)
@@ -105,7 +111,8 @@ def survey_sides(
         of_all = tuple(_differences_for_all(options, sides))
 
         def again(cases: Sequence[str]) -> Surveys:
-            return survey_in_processes(plan, seed, "", log, cases)[1]
+            shows = _shown_tests(progress)
+            return survey_in_processes(plan, seed, "", log, cases, shows=shows)[1]
 
         def launched(cases: Sequence[str]) -> Launch | None:
             return _short_launch(plan, seed, log, cases)
@@ -122,7 +129,13 @@ def survey_sides(
 
 
 def survey_in_processes(
-    plan: Plan, seed: int, folder: str, log: Path, only: Sequence[str] = ()
+    plan: Plan,
+    seed: int,
+    folder: str,
+    log: Path,
+    only: Sequence[str] = (),
+    *,
+    shows: Callable[[int, int], None] | None = None,
 ) -> tuple[Plan, Surveys]:
     """Load each side in a process of its own, both at the same time.
 
@@ -130,7 +143,8 @@ def survey_in_processes(
 
     The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
     is measured; if that is empty, the whole project. A survey of some cases alone (``only``) has
-    the plan that an earlier one has completed.
+    the plan that an earlier one has completed. ``shows`` gets the number of each test that begins
+    on a side, and that of all.
 
     Raises:
         LaunchError: a side cannot be loaded.
@@ -145,6 +159,7 @@ def survey_in_processes(
     with side_processes(plan, seed, log) as processes, _loading_of_both(processes):
         base = processes[BASE]
         head = processes[HEAD]
+        base.begins = head.begins = shows
         head.begin(plan.job(SURVEY, HEAD, seed, selects=is_first, folder=folder, **wanted))
         if is_first:
             selected = head.receive("selected", Selected)
@@ -198,6 +213,20 @@ def _loading_of_both(processes: Mapping[str, SideProcess]) -> Iterator[None]:
         if other_reason.removeprefix(f"{other_side}: ") == reason:
             raise LaunchError(f"both sides: {reason}") from None
         raise LaunchError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
+
+
+def _shown_tests(progress: Progress) -> Callable[[int, int], None]:
+    """Return what shows the number of a test that begins, of the side that is ahead."""
+    largest = 0
+
+    def show(number: int, of: int) -> None:
+        nonlocal largest
+        if number > largest:
+            text = f"surveying {units.counted(of, 'test')}" if number == 1 else ""
+            progress.step(f"surveying test {number} of {of}", log=text)
+            largest = number
+
+    return show
 
 
 def _completed(shard: Shard, processes: Sequence[SideProcess]) -> Shard:

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from mnistbench.gate.budget import (
+    LEAST_CASE_S,
     LEAST_EFFORT,
     MOST_LAUNCHES,
     MOST_LAUNCHES_BELOW_FULL,
     Budget,
-    LeastGate,
+    SurveyedCase,
+    SurveyedTimes,
     are_enough,
     first_efforts,
     planned_launches,
@@ -27,7 +29,7 @@ from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.statistics.raw_samples import WHOLE, Launch, Shard, SideSample
+from mnistbench.gate.statistics.raw_samples import Launch, SideSample
 from mnistbench.gate.verdict.decision import decide, is_settled
 from mnistbench.gate.verdict.findings import CONFIRMING, LOOKS
 from mnistbench.gate.words import BASE, HEAD, WALL
@@ -399,52 +401,81 @@ def test_more_fresh_launches_at_once_find_as_much_and_say_more_about_it():
 # ---- A budget that is too small ------------------------------------------------------------------
 
 
+LEAST = Efforts(LEAST_EFFORT, LEAST_EFFORT)
+
+
+def surveyed(call_seconds, start_s=1.0, budget_s=60.0, at_once=1):
+    """A budget before the first launch; each side calls each case for half of its seconds."""
+    cases = {
+        f"t{number}": SurveyedCase(call_s=call_s) for number, call_s in enumerate(call_seconds)
+    }
+    times = SurveyedTimes(start_s, cases)
+    return Budget(0.0, budget_s, lambda: 0.0, at_once=at_once, surveyed=times), list(cases)
+
+
 @pytest.mark.parametrize(
-    ("case_seconds", "budget_s", "advice"),
+    ("case", "efforts", "seconds"),
     [
-        ([0.1], 3.0, "give --budget 13s"),
-        ([0.1] * 4, 14.0, "give --budget 23s, use --shard 1/4, or select fewer tests with -k"),
-        ([0.1] * 4, 20.0, "give --budget 23s, use --shard 1/2, or select fewer tests with -k"),
-        ([0.1] * 4, 1.0, "give --budget 23s"),  # loading alone takes longer
-        # The shard of the long test never fits.
-        ([0.1, 10.0], 20.0, "give --budget 343s or select fewer tests with -k"),
+        # Two warm-up calls and one whose result is kept, and three pairs: six calls on each side.
+        (SurveyedCase(2.0), LEAST, 12.0),
+        (SurveyedCase(2.0), Efforts(1.0, 1.0), 18.0),
+        (SurveyedCase(2.0, in_blocks=True), LEAST, 18.0),
+        (SurveyedCase(2.0, has_operations=True), LEAST, 22.0),
+        (SurveyedCase(2.0, build_s=3.0, builds=2), LEAST, 30.0),
+        (SurveyedCase(2e-6), LEAST, LEAST_CASE_S),
     ],
 )
-def test_the_advice_for_a_budget_that_is_too_small_is_only_what_helps(
-    case_seconds, budget_s, advice
+def test_the_time_of_a_launch_follows_from_the_calls_of_the_survey(case, efforts, seconds):
+    assert case.launch_s(efforts) == pytest.approx(seconds)
+
+
+def test_times_of_launches_replace_those_of_the_survey():
+    budget, cases = surveyed([2.0])
+    assert budget.round_s(cases, LEAST) == pytest.approx(1.0 + 12.0)
+    budget.rounds_s[1].append(9.0)
+    budget.spent.append({"t0": Spent(4.0, LEAST, 2.0, 0.0)})
+    assert budget.round_s(cases, LEAST) == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize(
+    ("call_seconds", "budget_s", "kept"),
+    [
+        ([0.2, 0.1, 0.3], 60.0, "t0 t1 t2"),
+        ([0.2, 0.1, 5.0], 60.0, "t0 t1"),  # 30 s a launch
+        # 8 launches of both fit into 60 s, those of the other three not with time for fresh ones.
+        ([1.0, 0.2, 0.2, 1.2], 60.0, "t1 t2"),
+        ([0.9], 60.0, "t0"),  # 51 s: a single case needs no time for others
+        ([1.4], 60.0, ""),
+    ],
+)
+def test_the_slowest_cases_are_left_out_until_the_others_can_be_decided(
+    call_seconds, budget_s, kept
 ):
-    gate = LeastGate(
-        survey_s=1.0 + sum(case_seconds),
-        loading_s=1.0,
-        case_seconds=tuple(case_seconds),
-        at_once=1,
-        shard=WHOLE,
-    )
-    assert gate.advice(budget_s) == advice
-
-
-def test_a_shard_that_does_not_fit_is_divided_into_more_parts_than_before():
-    tests = tuple(f"t.py::t[{number}]" for number in range(8))
-    gate = LeastGate(1.4, 1.0, case_seconds=(0.1,) * 4, at_once=1, shard=Shard(2, 2, tests))
-    assert "--shard 1/4" in gate.advice(17.0)
+    budget, cases = surveyed(call_seconds, budget_s=budget_s)
+    deadline = 0.6 * budget_s
+    assert budget.cases_that_fit(cases, LEAST, LEAST_LAUNCHES, deadline) == kept.split()
 
 
 @given(
-    loading_s=st.floats(0.1, 100),
-    case_seconds=st.lists(st.floats(0.001, 10), min_size=1, max_size=30),
+    start_s=st.floats(0.1, 20),
+    call_seconds=st.lists(st.floats(0.001, 10), min_size=1, max_size=12),
     at_once=st.sampled_from([1, 2]),
-    share=st.floats(0.01, 0.99),
+    flagged=st.integers(0, 3),
 )
-def test_each_advised_number_of_shards_fits_into_the_budget(
-    loading_s, case_seconds, at_once, share
+def test_a_sufficient_budget_has_time_for_both_stages_and_the_cause(
+    start_s, call_seconds, at_once, flagged
 ):
-    survey_s = loading_s + sum(case_seconds)
-    gate = LeastGate(survey_s, loading_s, tuple(case_seconds), at_once, WHOLE)
-    budget_s = share * gate.seconds()
-    _, _, shards = gate.advice(budget_s).partition("--shard 1/")
-    if not shards:
-        return
-    number = int(shards.partition(",")[0].partition(" ")[0])
-    assert 2 <= number <= len(case_seconds)
-    largest = sorted(case_seconds)[-math.ceil(len(case_seconds) / number) :]
-    assert gate.seconds(largest) <= budget_s
+    budget, cases = surveyed(call_seconds, start_s, None, at_once)
+    again = cases[:flagged]
+    budget.prepared_s = 7.0
+    budget_s = budget.sufficient_s(cases, again, LEAST, LAUNCHES)
+    assert budget_s >= 7.0
+    began = 7.0
+    enough = replace(budget, budget_s=budget_s, now=lambda: began)
+    deadline = enough.deadline_of_first_stage(len(cases))
+    first_s = enough.rounds(LAUNCHES) * enough.round_s(cases, LEAST)
+    assert began + first_s <= deadline
+    fresh_s = enough.rounds(max(LOOKS)) * enough.round_s(again, LEAST)
+    assert began + first_s + fresh_s + enough.profile_s(again) <= enough.deadline
+    kept = enough.cases_that_fit(cases, LEAST, LEAST_LAUNCHES, deadline)
+    assert kept == cases

@@ -248,11 +248,11 @@ def test_a_launch_is_measured_when_told(start, plan):
 def test_the_cases_of_one_side_are_counted_while_a_launch_is_measured(start):
     seen = []
     with start(
-        "ready()\nwait_to_go()\nfor number in (1, 2, 3):\n    say(case=number)\nresult()"
+        "ready()\nwait_to_go()\nfor number in (1, 2, 3):\n    say(case=(number, 3))\nresult()"
     ) as launch:
         launch.ready()
-        launch.measure(seen.append)
-    assert seen == [1, 2, 3]
+        launch.measure(lambda *numbers: seen.append(numbers))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_sign_of_life_prolongs_the_patience(start, plan):

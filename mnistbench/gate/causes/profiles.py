@@ -34,8 +34,6 @@ from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 
 #: Most cases whose functions are profiled.
 MOST_PROFILED = 30
-#: Time that the profile of a case may take, in seconds.
-PROFILE_S = 3.0
 #: Why a case is not profiled.
 _NO_ROOM = "the budget leaves no time to profile it; increase --budget"
 
@@ -52,8 +50,9 @@ def profiles_of(verdict: Verdict, rounds: Rounds, code: ComparedCode) -> dict[st
     if not ranked:
         return {}
     rounds.progress.say("profiling the functions of what is slower or faster")
-    room_s = rounds.budget.left_s - rounds.budget.loading_s
-    most = int(max(0, min(MOST_PROFILED, room_s / PROFILE_S)))
+    most = min(MOST_PROFILED, len(ranked))
+    while most and rounds.budget.profile_s(ranked[:most]) > rounds.budget.left_s:
+        most -= 1
     at_most = f"{units.counted(most, 'case is', 'cases are')} profiled at most"
     too_many = CaseProfile(why_not=at_most if most == MOST_PROFILED else _NO_ROOM)
     profiles = dict.fromkeys(ranked[most:], too_many)
@@ -91,10 +90,7 @@ def _profiled(cases: Sequence[str], rounds: Rounds, code: ComparedCode) -> dict[
     why_not = "its test did not run again"
     profiles: dict[str, CaseProfile] = {}
     try:
-        if rounds.budget.loading_s > rounds.budget.left_s:
-            why_not = _NO_ROOM
-        else:
-            profiles = measure_profiles(rounds.plan, rounds.seed, cases, rounds.log, code)
+        profiles = measure_profiles(rounds.plan, rounds.seed, cases, rounds.log, code)
     except LaunchError as error:
         if len(cases) > 1:
             return {case: _profiled([case], rounds, code)[case] for case in cases}

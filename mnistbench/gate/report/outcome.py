@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
 from mnistbench.gate.listing import Reach
+from mnistbench.gate.options import budget_text
 from mnistbench.gate.reach.look import LOOK_RATIO
 from mnistbench.gate.report.selection import SEE_ALL, limited, without_echoes
 from mnistbench.gate.statistics.permutation import CONFIDENCE
@@ -22,7 +23,14 @@ from mnistbench.gate.verdict.reasons import (
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
-from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED
+from mnistbench.judging.verdicts import (
+    BUDGET,
+    IMPROVED,
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+)
 
 #: Most cases of which each has a line of its own.
 MOST_CASES = 10
@@ -103,6 +111,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
         yield dependencies_text(reach)
     if verdict.outcome == INCONCLUSIVE:
         yield from _reached(verdict)
+        yield from _sufficient_budget(verdict)
     if verdict.header.shard.of > 1 and not verdict.recorded.shards:
         yield (
             f"only shard {verdict.header.shard}, so judge the files of all shards with mnistbench "
@@ -121,6 +130,13 @@ def limitations(verdict: Verdict) -> Iterable[str]:
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"
         yield f"a slowdown of {limit} cannot be ruled out for {operations} {what}: {up_to}"
     yield from _other_work(verdict)
+
+
+def _sufficient_budget(verdict: Verdict) -> Iterable[str]:
+    """Yield which budget is enough, if the reason is that it was too small."""
+    sufficient_s = verdict.recorded.sufficient_s
+    if sufficient_s and any(reason.kind in (BUDGET, UNCONFIRMED) for reason in verdict.reasons):
+        yield f"--budget {budget_text(sufficient_s)} is enough"
 
 
 def _other_work(verdict: Verdict) -> Iterable[str]:

@@ -58,7 +58,7 @@ def reproducers_of(verdict: Verdict, rounds: Rounds, folder: Path) -> tuple[Repr
     def capture(
         wanted: Mapping[str, Sequence[Mapping[str, Any]]], values: Path
     ) -> dict[str, Mapping[str, Any]]:
-        if rounds.budget.loading_s > rounds.budget.left_s:
+        if rounds.budget.start_s > rounds.budget.left_s:
             raise LaunchError("the budget leaves no time for it; increase --budget")
         return capture_on_sides(rounds.plan, rounds.seed, wanted, values, rounds.log)
 

@@ -20,13 +20,10 @@ from typing import Any
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.gate.following.outliving import Watch
+from mnistbench.gate.iterations import SAMPLE_NS
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
 from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun, device_in_use
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, clocked, with_queue
-
-#: Shortest sample of a short function, in nanoseconds: its calls are repeated. Passing the turn to
-#: the other process takes some microseconds, after which the first calls are slower.
-SAMPLE_NS = 5_000_000
 
 #: Hash and number of what a case computes; the number is None if it is not finite.
 Outcome = tuple[str, float | None]

@@ -15,7 +15,6 @@ not import torch.
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -26,39 +25,18 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.machine import ended_children_s
+from mnistbench.gate.iterations import blocks_of, profiled_pairs, sample_ns, timed_pairs
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
-from mnistbench.gate.sides.case import SAMPLE_NS, SideCase
+from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
-from mnistbench.gate.words import FIRST, LEAST_PAIRS, SETUP
+from mnistbench.gate.words import FIRST, SETUP
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue
-
-#: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an
-#: iteration) are made. For cases whose pairs have the same variance, this minimizes the sum of the
-#: variances of the means (Neyman's allocation).
-TIMED_PAIRS = (5.0, 6, 64)
-PROFILED_PAIRS = (2.6, 5, 16)
-
-#: The same if CPU time is also measured while both sides run at once: pairs, which then only show
-#: how much longer the wall time is, and blocks of iterations.
-FEW_PAIRS = (1.5, 5, 12)
-BLOCKS = (3.5, 5, 16)
 
 #: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
 LONG_NS = 25_000_000
 #: Shorter calls are repeated for this time, in nanoseconds.
 ROUGH_NS = 1_000_000
-
-#: Length of a block, in nanoseconds of CPU time of a side: several times the few milliseconds for
-#: which the kernel lets one of two processes run.
-BLOCK_NS = 60_000_000
-#: The fewest blocks are shorter with a small effort, down to this, which is two such times, in
-#: nanoseconds.
-LEAST_BLOCK_NS = 6_000_000
-#: With less than this effort, samples of short functions are shorter, too.
-FULL_SAMPLES = 1 / 4
-#: Shortest samples of short functions, as a share of those with a large effort.
-LEAST_SAMPLE = 0.4
 
 
 @dataclass
@@ -269,8 +247,7 @@ class Lockstep:
             return call_ns
         if call_ns < LONG_NS:
             call_ns = self._short_call_ns()
-        sample_ns = SAMPLE_NS * max(LEAST_SAMPLE, min(1.0, effort / FULL_SAMPLES))
-        self._case.loops = max(1, round(sample_ns / call_ns))
+        self._case.loops = max(1, round(sample_ns(effort) / call_ns))
         return call_ns * self._case.loops
 
     def _short_call_ns(self) -> int:
@@ -309,8 +286,7 @@ class Lockstep:
         side_run = self._side_run
         have_one_thread = all(self._turns.exchange(side_run.has_one_thread))
         self.in_blocks = shares_core and have_one_thread
-        allocation = FEW_PAIRS if self.in_blocks else TIMED_PAIRS
-        pairs = number_of(iteration_ns, *allocation, effort=effort)
+        pairs = timed_pairs(iteration_ns, effort, in_blocks=self.in_blocks)
         began_with_children, ended_before_s = child_processes()
         for _ in self._turns.of(in_pairs(self._order, self._coin, pairs)):
             sample = side_run.run_case(counts_queue=have_one_thread)
@@ -326,24 +302,20 @@ class Lockstep:
         has_started_some = ended_after_s > ended_before_s
         if any(self._turns.exchange(began_with_children or has_children or has_started_some)):
             side_run.queued_ns.clear()  # a process of the case may have had the core
-        return pairs / number_of(iteration_ns, *allocation)
+        return pairs / timed_pairs(iteration_ns, 1.0, in_blocks=self.in_blocks)
 
     def time_blocks(self, iteration_ns: int, effort: float) -> float:
         """At once with the other side: measure the CPU time of blocks of iterations.
 
         Return the effort that their number and length amount to.
         """
-        full_size = max(1, round(BLOCK_NS / iteration_ns))
-        full_number = number_of(full_size * iteration_ns, *BLOCKS)
-        blocks = number_of(full_size * iteration_ns, *BLOCKS, effort=effort)
-        block_ns = max(LEAST_BLOCK_NS, BLOCK_NS * min(1.0, full_number * effort / blocks))
-        size = max(1, round(block_ns / iteration_ns))
+        blocks, size, full_iterations = blocks_of(iteration_ns, effort)
         firsts = islice(in_pairs(self._order, self._coin, blocks), blocks)
         for _ in self._turns.at_once(firsts):
             cpu_ns = sum(self._side_run.run_case().cpu_ns for _ in range(size))
             self._side_run.block_ns.append(cpu_ns // size)
         self._side_run.iterations += blocks * size
-        return blocks * size / (full_number * full_size)
+        return blocks * size / full_iterations
 
     def times(self) -> dict[str, Any]:
         """Return the samples so far as JSON columns."""
@@ -375,27 +347,13 @@ class Lockstep:
         """
         if not all(self._turns.exchange(self._has_operations)):
             return {}, 0.0
-        _, fewest, _ = PROFILED_PAIRS
-        pairs = max(fewest, number_of(iteration_ns, *PROFILED_PAIRS, effort=effort))
+        pairs = profiled_pairs(iteration_ns, effort)
         with self._side_run.side.errors_named():
             operations = self._case.operations(
                 partial(self._turns.of, self._order),
                 self._turns.of(in_pairs(self._order, self._coin, pairs)),
             )
-        return operations, pairs / number_of(iteration_ns, *PROFILED_PAIRS)
-
-
-def number_of(
-    duration_ns: int, factor: float, fewest: int, most: int, *, effort: float = 1.0
-) -> int:
-    """Return the number of pairs or blocks whose iterations take this time.
-
-    The same for all sides.
-    """
-    return max(
-        LEAST_PAIRS,
-        round(effort * max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))),
-    )
+        return operations, pairs / profiled_pairs(iteration_ns, 1.0)
 
 
 def child_processes() -> tuple[bool, float]:

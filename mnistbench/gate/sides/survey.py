@@ -76,17 +76,18 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     if job.selects:
         arguments, phases = selection(side, arguments, job.folder)
         say(selected=asdict(Selected(tuple(arguments), tuple(phases))))
-    surveyed = _Survey(side, phases, follower)
+    surveyed = _Survey(side, phases, follower, say)
 
     def selected(node_ids: list[str]) -> list[str]:
         surveyed.loading_s = Clock.cpu_ns() / 1e9
         surveyed.importing_ns = side.once[IMPORT].get(ALL_CASES, 0)
         kept = [node_id for node_id in node_ids if job.only is None or node_id in job.only]
-        if not job.is_shard:
-            return kept
-        say(collected=kept)
-        own = {*json.loads(lines.readline())}
-        return [node_id for node_id in kept if node_id in own]
+        if job.is_shard:
+            say(collected=kept)
+            own = {*json.loads(lines.readline())}
+            kept = [node_id for node_id in kept if node_id in own]
+        surveyed.number_of_tests = len(kept)
+        return kept
 
     side.count_imports()
     follower.begin()
@@ -215,8 +216,13 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
 
 
 class _Survey:
-    def __init__(self, side: Side, phases: Sequence[str], follower: Follower) -> None:
+    def __init__(
+        self, side: Side, phases: Sequence[str], follower: Follower, say: Callable[..., None]
+    ) -> None:
         self._side = side
+        self._say = say
+        self._begun = 0  # tests so far
+        self.number_of_tests = 0  # known when they are collected
         self._phases = phases
         self._follower = follower
         self._watch = Watch()
@@ -234,6 +240,8 @@ class _Survey:
     def take(self, case: TakenCase) -> None:
         """Build and run a case, and store a failure."""
         refuse_old_torch(self._side.name)
+        self._begun += 1
+        self._say(case=(self._begun, max(self._begun, self.number_of_tests)))
         if not case.is_selected(self._phases):
             return
         if self.loaded_bytes is None:

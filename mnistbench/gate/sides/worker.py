@@ -36,6 +36,7 @@ from mnistbench.core.machine import (
     touch_heap,
 )
 from mnistbench.gate.causes.side_paths import measure_paths
+from mnistbench.gate.iterations import BUILDS
 from mnistbench.gate.listing import unstable
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
 from mnistbench.gate.reproducers.side_calls import capture
@@ -46,11 +47,6 @@ from mnistbench.gate.sides.survey import collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
-
-#: Builds of each case of a workload in a launch with the effort 1. The second has the reverse order
-#: of the first, so that quantities of the order cancel. With half of the effort there is one, whose
-#: order is drawn. A plain test has one, because its fixtures have made all objects before.
-BUILDS = 2
 
 #: Seconds between two messages of a case that takes long.
 ALIVE_S = 10.0
@@ -118,6 +114,7 @@ class _Launch:
         # Node id of a case that this process cannot tell from others -> why.
         self._unmeasurable: dict[str, str] = {}
         self._spent: dict[str, Spent] = {}
+        self._number_of_cases = 0
         self._start: float | None = None
         self._said_s = _now_s()
         self._cores = [*job.cores]
@@ -158,6 +155,7 @@ class _Launch:
         self._unmeasurable = {**other_unstable, **own}
         own_tests, other_tests = self.turns.exchange(node_ids)
         common = {*own_tests}.intersection(other_tests, wanted) - self._unmeasurable.keys()
+        self._number_of_cases = len(common)
         if self._job.in_order:
             return [node_id for node_id in wanted if node_id in common]
         return self._coin.sample(sorted(common), len(common))
@@ -176,7 +174,7 @@ class _Launch:
         cores = self._coin.sample(self._cores, len(self._cores))
         if self._start is None:
             self._start = self._begin(case, cores)
-        self._say(case=len(self._cases) + 1)
+        self._say(case=(len(self._cases) + 1, self._number_of_cases))
         parallel = case.node_id in self._job.parallel
         _use_cores(
             cores,

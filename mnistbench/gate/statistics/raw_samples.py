@@ -351,6 +351,10 @@ class End:
     cut_short: str = ""  # why the run is incomplete; empty for a complete run
     broken_off: bool = False  # by an error or a user, not by a time limit
     elapsed_s: float = 0.0  # from start to finish, in seconds
+    # Node ids of cases that were left out, because the budget did not allow to measure them.
+    left_out: tuple[str, ...] = ()
+    # A budget that would have been enough, in seconds; 0 if there was none, or it does not matter.
+    sufficient_s: float = 0.0
     # What most of it went to -> seconds.
     parts_s: Mapping[str, float] = field(default_factory=dict)
     # Of the operations that were found slower.
@@ -364,6 +368,9 @@ class End:
         """Return the line of the file."""
         return {"end": asdict(self)}
 
+
+#: Why a case is left out for which the budget leaves no time.
+OUT_OF_BUDGET = "the budget leaves no time for it"
 
 #: The end of a complete run.
 COMPLETE = End()
@@ -387,6 +394,16 @@ class Recorded:
     shards: tuple[Recorded, ...] = ()
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """Node ids of the cases for which the budget left no time, of all shards."""
+        return tuple(case for part in self.shards or (self,) for case in part.end.left_out)
+
+    @property
+    def sufficient_s(self) -> float:
+        """A budget that is enough for each shard, in seconds; 0 if there was none."""
+        return max(part.end.sufficient_s for part in self.shards or (self,))
+
+    @property
     def seconds(self) -> float:
         """Duration of all launches."""
         return sum(launch.seconds for launch in self.launches)
@@ -395,10 +412,12 @@ class Recorded:
     def unmeasurable(self) -> dict[str, str]:
         """Node id -> why the case cannot be measured.
 
-        Of the surveys, and of cases that some launches did not find again.
+        Of the surveys, of cases that some launches did not find again, and of those for which the
+        budget left no time.
         """
         return {
             **self.header.sides.unmeasurable,
+            **dict.fromkeys(self.left_out, OUT_OF_BUDGET),
             **{case: why for launch in self.launches for case, why in launch.unmeasurable.items()},
         }
 

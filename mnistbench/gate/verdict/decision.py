@@ -172,9 +172,11 @@ def decide(
         shards=shards,
     )
     broken_off = _broken_off(decision, thresholds)
+    flagged_cases = {finding.quantity.case for finding in findings}
+    not_again = flagged_cases - {quantity.case for quantity in second} if second else set[str]()
     reasons = (
         *unusable_reasons(first),
-        *finding_reasons(findings, fresh, thresholds, accept, broken_off),
+        *finding_reasons(findings, fresh, thresholds, accept, broken_off, not_again),
         *(bound_reason(estimate, thresholds) for estimate in open_cases),
         *unbounded_reasons(unbounded, thresholds),
     )

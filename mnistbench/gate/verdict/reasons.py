@@ -11,7 +11,7 @@ from mnistbench.gate.options import LEAST_LAUNCHES, JudgeOptions, Thresholds
 from mnistbench.gate.statistics import shards
 from mnistbench.gate.statistics.permutation import LEAST_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.raw_samples import Recorded
+from mnistbench.gate.statistics.raw_samples import OUT_OF_BUDGET, Recorded
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.verdict.findings import LEAST_FRESH, SCREENING, LaunchFinding
 from mnistbench.gate.words import HEAD
@@ -83,12 +83,7 @@ def measurement_reasons(
                     "add --allow-missing if this is intended"
                 ),
             )
-    fails_in_head = header.sides.fails_in_head
-    for text in reasons_with_cases(fails_in_head):
-        yield Reason(MISSING, f"fails in the head alone: {text}")
-    others = {case: why for case, why in unmeasurable.items() if case not in fails_in_head}
-    for text in [] if options.allow_missing else reasons_with_cases(others):
-        yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
+    yield from _unmeasurable_reasons(header.sides.fails_in_head, unmeasurable, options)
     for case in unmeasured:
         yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
     for case in unprofiled:
@@ -96,6 +91,23 @@ def measurement_reasons(
             UNMEASURED,
             f"{case}: not profiled in every launch, so no operation is judged; measure again",
         )
+
+
+def _unmeasurable_reasons(
+    fails_in_head: Mapping[str, str], unmeasurable: Mapping[str, str], options: JudgeOptions
+) -> Iterable[Reason]:
+    """Yield which cases were not measured: those without time, failing ones, and others."""
+    out_of_budget = [case for case, why in unmeasurable.items() if why == OUT_OF_BUDGET]
+    if out_of_budget:
+        number = units.counted(len(out_of_budget), "case is", "cases are")
+        names = units.and_more(out_of_budget)
+        yield Reason(BUDGET, f"{number} left out, because the budget is too small: {names}")
+    for text in reasons_with_cases(fails_in_head):
+        yield Reason(MISSING, f"fails in the head alone: {text}")
+    explained = {*out_of_budget, *fails_in_head}
+    others = {case: why for case, why in unmeasurable.items() if case not in explained}
+    for text in [] if options.allow_missing else reasons_with_cases(others):
+        yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
 
 
 def _coverage_reasons(reach: Reach, options: JudgeOptions) -> Iterable[Reason]:
@@ -184,6 +196,7 @@ def finding_reasons(
     thresholds: Thresholds,
     accept: Sequence[Acceptance],
     broken_off: Collection[tuple[str, str, str]],
+    not_again: Collection[str],
 ) -> Iterable[Reason]:
     """Yield a reason for each slowdown that the fresh launches neither confirm nor rule out.
 
@@ -193,6 +206,7 @@ def finding_reasons(
         thresholds: the smallest changes that matter.
         accept: intended regressions. What they allow need not be confirmed.
         broken_off: keys of the findings that more fresh launches would have decided.
+        not_again: flagged cases that the fresh launches do not measure.
     """
     for finding in findings:
         if finding.screened.change < 0:
@@ -220,6 +234,9 @@ def finding_reasons(
                 "alone"
             )
             yield Reason(CONTRADICTION, text)
+        elif finding.verdict == UNCONFIRMED and finding.quantity.case in not_again:
+            text = f"{name} {differs}, and the budget left no time to measure it again"
+            yield Reason(UNCONFIRMED, f"{text}; {_MORE_BUDGET}")
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
             text = (
                 f"{name} {differs}, and fresh launches have no usable sample of it; measure again"

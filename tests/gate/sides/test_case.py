@@ -12,8 +12,9 @@ import pytest
 from gate_builders import both
 from pytest_benchmark.fixture import FixtureAlreadyUsed
 
+from mnistbench.gate.iterations import SAMPLE_NS
 from mnistbench.gate.sides import steps
-from mnistbench.gate.sides.case import SAMPLE_NS, PlainCase, SideCase, own_threads
+from mnistbench.gate.sides.case import PlainCase, SideCase, own_threads
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.measuring.calls import Call, intercept, refuse_weave

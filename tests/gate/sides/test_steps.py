@@ -16,6 +16,7 @@ from torch_builders import CLASSES, PIXELS, LossSpy, tiny_model, tiny_params, ti
 
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.events import from_profiler
+from mnistbench.gate import iterations
 from mnistbench.gate.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.sides import steps
 from mnistbench.gate.sides.case import SideCase
@@ -45,8 +46,8 @@ def _leaves_no_trace():
 @pytest.fixture(autouse=True)
 def _fixed_number_of_pairs(monkeypatch):
     """A busy machine runs fewer pairs."""
-    monkeypatch.setattr(steps, "TIMED_PAIRS", (5.0, 16, 16))
-    monkeypatch.setattr(steps, "PROFILED_PAIRS", (1.3, 8, 8))
+    monkeypatch.setattr(iterations, "TIMED_PAIRS", (5.0, 16, 16))
+    monkeypatch.setattr(iterations, "PROFILED_PAIRS", (1.3, 8, 8))
 
 
 class Alone:
@@ -112,7 +113,7 @@ class TestTurns:
         ("call_ns", "pairs"), [(1, 64), (10_000_000, 50), (40_000_000, 25), (1_000_000_000, 6)]
     )
     def test_a_call_of_four_times_the_length_has_half_the_pairs_within_limits(self, call_ns, pairs):
-        assert steps.number_of(call_ns, 5.0, 6, 64) == pairs
+        assert iterations.number_of(call_ns, 5.0, 6, 64) == pairs
 
 
 class TestSides:
@@ -148,7 +149,7 @@ class TestSides:
         assert measure(side_run())["outcome"] == expected
 
     def test_both_processes_draw_the_same_turns(self, monkeypatch):
-        monkeypatch.setattr(steps, "BLOCK_NS", 6_000_000)
+        monkeypatch.setattr(iterations, "BLOCK_NS", 6_000_000)
         base = Alone(BASE)
         head = Alone(HEAD)
         coins = coin(), coin()
@@ -198,9 +199,9 @@ class TestSides:
         A block with the effort 1 has ten of them.
         """
         clock = itertools.count(0, 6_000_000)
-        monkeypatch.setattr(steps, "FEW_PAIRS", (1.0, 6, 6))
-        monkeypatch.setattr(steps, "BLOCKS", (1.0, 8, 8))
-        monkeypatch.setattr(steps, "PROFILED_PAIRS", (1.0, 5, 8))
+        monkeypatch.setattr(iterations, "FEW_PAIRS", (1.0, 6, 6))
+        monkeypatch.setattr(iterations, "BLOCKS", (1.0, 8, 8))
+        monkeypatch.setattr(iterations, "PROFILED_PAIRS", (1.0, 5, 8))
         monkeypatch.setattr(steps.Lockstep, "warm_up", lambda _: 6_000_000)
         monkeypatch.setattr(Clock, "wall_ns", lambda: next(clock))
         build = measured_build(side_run(), efforts=Efforts(effort, effort), shares_core=True)
@@ -469,9 +470,9 @@ def clocks(monkeypatch):
 
 
 def test_cpu_time_is_measured_in_blocks_if_both_sides_share_a_core(clocks, monkeypatch):
-    monkeypatch.setattr(steps, "FEW_PAIRS", (1.0, 6, 6))
-    monkeypatch.setattr(steps, "BLOCKS", (1.0, 7, 7))
-    monkeypatch.setattr(steps, "BLOCK_NS", 3 * (clocks.cpu_ns + clocks.waits_ns))
+    monkeypatch.setattr(iterations, "FEW_PAIRS", (1.0, 6, 6))
+    monkeypatch.setattr(iterations, "BLOCKS", (1.0, 7, 7))
+    monkeypatch.setattr(iterations, "BLOCK_NS", 3 * (clocks.cpu_ns + clocks.waits_ns))
     columns = measure(SideRun(Side("head", Path(), Path(), ""), clocks), shares_core=True)
     assert columns["block_ns"] == pytest.approx([clocks.cpu_ns] * 7, rel=1e-3)
     assert columns["wall_ns"] == pytest.approx([clocks.cpu_ns + clocks.waits_ns] * 6, rel=1e-3)

@@ -75,8 +75,8 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
         launch.ready()
         (tmp_path / "iterations").unlink()
         numbers = []
-        result = launch.measure(numbers.append)
-    assert numbers == [1]
+        result = launch.measure(lambda *case_numbers: numbers.append(case_numbers))
+    assert numbers == [(1, 1)]
     iterations = noted_iterations(tmp_path)
     assert len(iterations) > 100
     # One at a time.
