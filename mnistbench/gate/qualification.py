@@ -44,7 +44,7 @@ from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.gate.words import ALL_CASES, CPU, WALL
 from mnistbench.judging.kinds import ITERATION, ONCE
-from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
+from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
 
@@ -191,13 +191,18 @@ class Pool:
 
 
 def is_found(result: Decision, hit: Quantity) -> bool:
-    """Whether a gate reports that this case, or this operation, regressed."""
-    regressed = [finding.quantity for finding in result.findings if finding.verdict == REGRESSED]
+    """Whether a gate reports that this case, or this operation, got slower."""
+    slower = [finding.quantity for finding in result.findings if finding.is_slower]
     return any(
-        (regressed_quantity.case, regressed_quantity.is_case) == (hit.case, hit.is_case)
-        and (hit.is_case or regressed_quantity.name == hit.name)
-        for regressed_quantity in regressed
+        (quantity.case, quantity.is_case) == (hit.case, hit.is_case)
+        and (hit.is_case or quantity.name == hit.name)
+        for quantity in slower
     )
+
+
+def _has_slower(result: Decision) -> bool:
+    """Whether a gate reports that anything got slower: of the same code it is a false alarm."""
+    return any(finding.is_slower for finding in result.findings)
 
 
 def interval(hits: int, trials: int) -> tuple[float, float]:
@@ -262,7 +267,7 @@ def qualify(
             )
         gates += [pool.gate(limits, first_look=first_look)[1] for _ in range(2)]
     windows = [
-        pool.gate(limits, first_look=first_look, start=start)[1].outcome
+        _has_slower(pool.gate(limits, first_look=first_look, start=start)[1])
         for start in range(pool.launches - least_launches(limits) + 1)
     ]
     logs = np.array([live_logs[hit.case] for hit in hits])
@@ -292,10 +297,12 @@ def qualify(
         "rules_out": statistics.median(gate.bound for gate in gates),
         "gate_seconds": gate_s,
         "gates": len(gates),
-        "regressed": sum(gate.outcome == REGRESSED for gate in gates),
-        "inconclusive": sum(gate.outcome == INCONCLUSIVE for gate in gates),
+        "regressed": sum(map(_has_slower, gates)),
+        "inconclusive": sum(
+            gate.outcome == INCONCLUSIVE and not _has_slower(gate) for gate in gates
+        ),
         "windows": len(windows),
-        "windows_regressed": windows.count(REGRESSED),
+        "windows_regressed": sum(windows),
         "other_programs": statistics.fmean(
             side.queued
             for launch in measured.launches

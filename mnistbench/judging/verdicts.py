@@ -12,6 +12,9 @@ PASSED = "passed"
 REGRESSED = "regressed"
 #: Outcome of a report, and verdict: neither shown nor ruled out.
 INCONCLUSIVE = "inconclusive"
+#: Verdict of a gate: it got slower; whether by less or by more than the limit is open. Kind of a
+#: reason: the same, and the estimate is not below the limit.
+SLOWER = "slower"
 #: Verdict: faster by the threshold or more.
 IMPROVED = "improved"
 #: Verdict: the change is below the threshold.
@@ -29,6 +32,7 @@ INCOMPARABLE = "incomparable"
 #: All verdicts of a quantity in the order in which reports name them.
 GRAVITY = (
     REGRESSED,
+    SLOWER,
     SUSPECT,
     INCONCLUSIVE,
     CONTRADICTED,

@@ -1078,7 +1078,7 @@ def test_one_test_is_not_divided(gate, launches, monkeypatch):
     changes, survey = sharded(launches, 2, 2)
 
     def of_one_test(*arguments, shows):
-        plan, listings = survey(*arguments)
+        plan, listings = survey(*arguments, shows=shows)
         return replace(plan, shard=replace(plan.shard, tests=plan.shard.tests[:1])), listings
 
     monkeypatch.setattr(surveying, "survey_in_processes", of_one_test)

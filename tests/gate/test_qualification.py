@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import forks
 import gate_builders
@@ -248,7 +249,9 @@ def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monke
     def alarming(self, limits, hit=None, change=0.0, **options):
         flagged, decision = gate(self, limits, hit, change, **options)
         alarm = hit is None and "start" not in options and next(numbers) % 3 == 0
-        return flagged, dataclasses.replace(decision, outcome=REGRESSED) if alarm else decision
+        finding = SimpleNamespace(is_slower=True, quantity=SimpleNamespace(is_case=False))
+        findings = (finding,) if alarm else decision.findings
+        return flagged, dataclasses.replace(decision, findings=findings)
 
     monkeypatch.setattr(Pool, "gate", alarming)
     slower = launches(**{CASE: Measured(operations={}, factor=1.05), SLOW: Measured(operations={})})

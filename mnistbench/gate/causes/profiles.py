@@ -30,7 +30,7 @@ from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.rounds import Rounds
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
-from mnistbench.judging.verdicts import IMPROVED, REGRESSED
+from mnistbench.judging.verdicts import IMPROVED
 
 #: Most cases whose functions are profiled.
 MOST_PROFILED = 30
@@ -75,7 +75,7 @@ def _changed_cases(verdict: Verdict) -> list[str]:
     changes: dict[str, float] = {}
     for finding in verdict.decision.findings:
         quantity = finding.quantity
-        is_found = finding.verdict in (REGRESSED, IMPROVED)
+        is_found = finding.is_slower or finding.verdict == IMPROVED
         if is_found and (quantity.is_case or quantity.is_operation):
             change = abs(finding.best.change) * (1.0 if quantity.is_case else quantity.share)
             node_id = verdict.header.node_id(quantity.case)

@@ -27,7 +27,7 @@ from mnistbench.gate.reach.differences import CHANGED
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.exact import BothCounts, Counts, arrow, operation_differences
-from mnistbench.judging.verdicts import IMPROVED, REGRESSED
+from mnistbench.judging.verdicts import IMPROVED
 
 #: Beginning of a line that names a cause.
 LIKELY = "likely cause: "
@@ -142,7 +142,7 @@ def _callers(profile: CaseProfile, finding: LaunchFinding) -> list[str]:
 
     Not those whose calls of it have changed the other way.
     """
-    sign = 1 if finding.verdict == REGRESSED else -1
+    sign = 1 if finding.is_slower else -1
     changes_ns: dict[int, int] = defaultdict(int)
     for called in profile.operations:
         if called.operation in finding.quantity.members and called.function is not None:
@@ -172,7 +172,7 @@ def named(thing: ProfiledFunction | OtherChange) -> str:
 def _profile(finding: LaunchFinding, verdict: Verdict) -> CaseProfile | None:
     quantity = finding.quantity
     is_of_iteration = quantity.is_case or quantity.is_operation
-    if not is_of_iteration or finding.verdict not in (REGRESSED, IMPROVED):
+    if not is_of_iteration or not (finding.is_slower or finding.verdict == IMPROVED):
         return None
     return verdict.end.profiles.get(verdict.header.node_id(quantity.case))
 

@@ -243,7 +243,11 @@ def judged(verdict: Verdict, regressions: Mapping[str, LaunchFinding]) -> tuple[
         verdict.header.name(node_id): SAME * math.log1p(finding.best.change)
         for node_id, finding in regressions.items()
     }
-    same_cases = [finding for finding in verdict.regressions if finding.quantity.case in least]
+    same_cases = [
+        finding
+        for finding in verdict.shown.findings
+        if finding.is_slower and not finding.accepted and finding.quantity.case in least
+    ]
     if any(
         math.log1p(finding.best.change) >= least[finding.quantity.case] for finding in same_cases
     ) or (verdict.outcome == REGRESSED and not regressions):

@@ -82,6 +82,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "seconds": verdict.recorded.seconds,
         "elapsed_seconds": verdict.end.elapsed_s,
         "parts_seconds": verdict.end.parts_s,
+        "sufficient_seconds": verdict.recorded.sufficient_s or None,
         "level_of_first_stage": SCREENING,
         "level_of_product": product(decision.shards),
         "looks": looks(options, decision.shards),

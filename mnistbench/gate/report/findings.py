@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
@@ -76,7 +76,7 @@ def _entry(
 ) -> FindingEntry:
     """Return the entry of a finding; ``by_other_clocks`` are of the same case."""
     accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
-    is_fresh = finding.confirmed and finding.verdict != REGRESSED
+    is_fresh = finding.confirmed and not finding.is_slower
     exceeded = (
         f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
         if finding.exceeded_limit is not None
@@ -87,6 +87,7 @@ def _entry(
         _confirmation(finding),
         _too_few(finding),
         _beside_limit(finding, verdict),
+        _by_one_clock(finding, by_other_clocks, verdict),
         _difference_of_operation(finding, verdict),
         _less_work(finding, verdict),
     )
@@ -106,11 +107,11 @@ def _entry(
 
 
 def _shown_estimate(finding: LaunchFinding, verdict: Verdict) -> Estimate:
-    """Return the estimate of a line: for a regression that of all launches.
+    """Return the estimate of a line: of what got slower that of all launches.
 
     Others are of the fresh launches, which did not choose the quantity.
     """
-    if finding.verdict != REGRESSED:
+    if not finding.is_slower:
         return finding.best
     decision = verdict.shown
     estimates = (*decision.cases, *decision.operations, *decision.once)
@@ -121,8 +122,8 @@ def _shown_estimate(finding: LaunchFinding, verdict: Verdict) -> Estimate:
 
 
 def _confirmation(finding: LaunchFinding) -> str:
-    """Return which launches confirmed a regression, and the slowdown that they show alone."""
-    if finding.verdict != REGRESSED or not finding.confirmed:
+    """Return which launches confirmed a slowdown, and how large it is in them alone."""
+    if not finding.is_slower or not finding.confirmed:
         return ""
     launches = units.counted(finding.confirmed.launches, "fresh launch", "fresh launches")
     if not 0 < finding.least < math.inf:
@@ -142,16 +143,34 @@ def _too_few(finding: LaunchFinding) -> str:
 
 
 def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
-    """Return whether a regression is larger than the limit, or only may be."""
-    if finding.verdict != REGRESSED:
+    """Return whether a slowdown is larger than the limit, or may be smaller."""
+    if not finding.is_slower:
         return ""
-    least = verdict.options.of(finding.quantity)
-    limit = f"the limit of {units.percent(least)}"
-    return (
-        f"more than {limit}"
-        if finding.least >= least
-        else f"a slowdown of {limit} cannot be ruled out"
-    )
+    limit = f"the limit of {units.percent(verdict.options.of(finding.quantity))}"
+    return f"more than {limit}" if finding.verdict == REGRESSED else f"less or more than {limit}"
+
+
+def _by_one_clock(
+    finding: LaunchFinding, by_other_clocks: Sequence[LaunchFinding], verdict: Verdict
+) -> str:
+    """Return what the other clock of a case shows, if only one shows that it got slower."""
+    quantity = finding.quantity
+    if not finding.is_slower or not quantity.is_case or by_other_clocks:
+        return ""
+    others = [
+        estimate
+        for estimate in verdict.shown.cases
+        if (estimate.quantity.case, estimate.quantity.kind) == (quantity.case, quantity.kind)
+        and estimate.quantity.clock != quantity.clock
+    ]
+    if not others:
+        return ""
+    texts = [
+        f"{estimate.quantity.title} {signed(estimate.change)} ({signed(estimate.low)} to "
+        f"{signed(estimate.high)})"
+        for estimate in others
+    ]
+    return f"{', '.join(texts)} varies too much to show it"
 
 
 def _less_work(finding: LaunchFinding, verdict: Verdict) -> str:
@@ -186,9 +205,9 @@ def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
 
 
 def _more_work(finding: LaunchFinding, verdict: Verdict) -> str:
-    """Return the exact difference that probably caused the regression of a case."""
+    """Return the exact difference that probably caused the slowdown of a case."""
     quantity = finding.quantity
-    if finding.verdict != REGRESSED or not quantity.is_case:
+    if not finding.is_slower or not quantity.is_case:
         return ""
     sentences = verdict.exact_differences.get(quantity.case, ())
     return next((sentence for sentence in sentences if _is_more(sentence)), "")
@@ -197,7 +216,7 @@ def _more_work(finding: LaunchFinding, verdict: Verdict) -> str:
 def _difference_of_operation(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return more or other work of an operation that got slower."""
     quantity = finding.quantity
-    if finding.verdict != REGRESSED or quantity.is_case:
+    if not finding.is_slower or quantity.is_case:
         return ""
     name = f"{quantity.name}: "
     sentences = verdict.exact_differences.get(quantity.case, ())
@@ -222,7 +241,7 @@ def _gone_elsewhere(finding: LaunchFinding, verdict: Verdict) -> str:
     stays one.
     """
     quantity = finding.quantity
-    if finding.verdict != REGRESSED or not quantity.replaced or quantity.how_replaced != "new":
+    if not finding.is_slower or not quantity.replaced or quantity.how_replaced != "new":
         return ""
     replacements = [
         estimate.quantity

@@ -199,9 +199,7 @@ def _reached(verdict: Verdict) -> Iterable[str]:
 
 def bounds_of_once(verdict: Verdict) -> Iterable[str]:
     """Yield the largest bounds of what occurs once, without regressions."""
-    regressed = {
-        finding.quantity.key for finding in verdict.shown.findings if finding.verdict == REGRESSED
-    }
+    regressed = {finding.quantity.key for finding in verdict.shown.findings if finding.is_slower}
     bounded = (
         estimate
         for estimate in verdict.shown.once

@@ -26,7 +26,6 @@ from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OUTSIDE_KIND
-from mnistbench.judging.verdicts import REGRESSED
 
 #: Rows of each side, and a folder for values -> what :func:`capture_on_sides` returns.
 Capture = Callable[
@@ -70,7 +69,7 @@ def slower_operations(decision: Decision) -> list[LaunchFinding]:
     return [
         finding
         for finding in decision.findings
-        if finding.verdict == REGRESSED and finding.quantity.is_operation
+        if finding.is_slower and finding.quantity.is_operation
     ]
 
 

@@ -41,6 +41,7 @@ from mnistbench.judging.verdicts import (
     INCONCLUSIVE,
     PASSED,
     REGRESSED,
+    SLOWER,
     UNCONFIRMED,
     Reason,
 )
@@ -69,7 +70,7 @@ class Decision:
 
     @property
     def bound(self) -> float:
-        """Largest upper bound of the medians of all clocks and cases, without regressed cases.
+        """Largest upper bound of the medians of all clocks and cases, without slower cases.
 
         Infinite if there is none.
         """
@@ -81,13 +82,11 @@ class Decision:
         return self._bound(MEAN)
 
     def _bound(self, kind: str) -> float:
-        regressed = {
-            finding.quantity.case for finding in self.findings if _is_case_regression(finding)
-        }
+        slower = {finding.quantity.case for finding in self.findings if _is_slower_case(finding)}
         bounds = [
             case.high
             for case in self.cases
-            if case.quantity.kind == kind and case.quantity.case not in regressed
+            if case.quantity.kind == kind and case.quantity.case not in slower
         ]
         return max(bounds, default=math.inf)
 
@@ -156,8 +155,9 @@ def decide(
     cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
     operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
     unbounded = _unbounded(operations, findings, thresholds)
-    regressions = [finding for finding in findings if finding.verdict == REGRESSED]
-    open_cases = _open_estimates(cases, thresholds, regressions)
+    slower = [finding for finding in findings if finding.is_slower]
+    regressions = [finding for finding in slower if finding.verdict == REGRESSED]
+    open_cases = _open_estimates(cases, thresholds, slower)
     decision = Decision(
         REGRESSED if regressions else INCONCLUSIVE,
         cases=cases,
@@ -214,8 +214,9 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     The flagged quantities of each case are three groups: its time, that of its operations, and what
     occurs once. At the first look a slowdown of each group is confirmed, because an operation
     explains why a case is slower, or all of them are ruled out. Later looks settle a gate that has
-    regressed, or in which no slowdown is open. A regression that is accepted is settled, but it
-    settles no other slowdown.
+    regressed, or in which no slowdown is open. A slowdown is open, too, if more launches may show
+    whether it is above or below the limit. One that is accepted is settled, but it settles no other
+    slowdown.
     """
     ruled_out = {
         finding.quantity.key: _is_ruled_out(finding, decision, thresholds)
@@ -233,6 +234,7 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
         )
     return any(finding.fails for finding in decision.findings) or not any(
         finding.verdict == INCONCLUSIVE
+        or (finding.verdict == SLOWER and not finding.accepted)
         or (
             _is_unconfirmed(finding)
             and finding.quantity.is_case
@@ -278,25 +280,25 @@ def _is_unconfirmed(finding: LaunchFinding) -> bool:
     return finding.verdict == UNCONFIRMED and finding.screened.change > 0
 
 
-def _is_case_regression(finding: LaunchFinding) -> bool:
-    """Whether it is a regression of the time of a whole case."""
-    return finding.verdict == REGRESSED and finding.quantity.is_case
+def _is_slower_case(finding: LaunchFinding) -> bool:
+    """Whether the time of a whole case got slower."""
+    return finding.is_slower and finding.quantity.is_case
 
 
 def _open_estimates(
     cases: Iterable[Estimate],
     thresholds: Thresholds,
-    regressions: Sequence[LaunchFinding],
+    slower: Sequence[LaunchFinding],
 ) -> list[Estimate]:
     """Return the median or mean of each case that has too large an upper bound.
 
     By the clock of the largest.
 
-    A regression that fails the gate settles its case. One that is accepted settles the medians of
-    its case, or the means.
+    A slowdown that does not let the gate pass settles its case. One that is accepted settles the
+    medians of its case, or the means.
     """
-    failed = {finding.quantity.case for finding in regressions if finding.fails}
-    settled = {(finding.quantity.case, finding.quantity.kind) for finding in regressions}
+    failed = {finding.quantity.case for finding in slower if not finding.accepted}
+    settled = {(finding.quantity.case, finding.quantity.kind) for finding in slower}
     worst: dict[tuple[str, str], Estimate] = {}
     for estimate in cases:
         key = (estimate.quantity.case, estimate.quantity.kind)
@@ -316,7 +318,7 @@ def _unbounded(
     reported = {
         finding.quantity.key
         for finding in findings
-        if finding.verdict in (REGRESSED, INCONCLUSIVE, CONTRADICTED)
+        if finding.verdict in (REGRESSED, SLOWER, INCONCLUSIVE, CONTRADICTED)
     }
     unbounded = [
         estimate

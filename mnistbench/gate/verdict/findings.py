@@ -25,7 +25,7 @@ from mnistbench.gate.verdict.estimates import (
     kinds_of,
     matrix,
 )
-from mnistbench.gate.words import BUSY
+from mnistbench.gate.words import BUSY, CPU, WALL
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.findings import Finding, with_acceptance
 from mnistbench.judging.kinds import ITERATION, OTHER
@@ -34,6 +34,7 @@ from mnistbench.judging.verdicts import (
     IMPROVED,
     INCONCLUSIVE,
     REGRESSED,
+    SLOWER,
     UNCONFIRMED,
     WITHIN,
 )
@@ -118,9 +119,11 @@ LIMIT_OF_NEW = 10.0
 class LaunchFinding(Finding):
     """A quantity that the first stage flagged, with the verdict of the rule of launches.
 
-    The verdict is REGRESSED; IMPROVED; WITHIN: significant, but bounded below the threshold;
-    CONTRADICTED: its whole case did not get slower; UNCONFIRMED: not significant in fresh launches;
-    INCONCLUSIVE: not significant there, and not bounded below the threshold.
+    The verdict is REGRESSED: the lower bound of all launches reaches the threshold; SLOWER:
+    confirmed, and the threshold is within the bounds; IMPROVED; WITHIN: significant, but bounded
+    below the threshold; CONTRADICTED: its whole case, or the wall time, did not get slower;
+    UNCONFIRMED: not significant in fresh launches; INCONCLUSIVE: not significant there, and not
+    bounded below the threshold.
     """
 
     screened: Estimate  # of the first stage
@@ -138,6 +141,16 @@ class LaunchFinding(Finding):
     def best(self) -> Estimate:
         """The estimate to report: that of the fresh launches, which has no selection bias."""
         return self.confirmed or self.screened
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it is confirmed that it got slower, by whatever share."""
+        return self.verdict in (REGRESSED, SLOWER)
+
+    @property
+    def may_be_accepted(self) -> bool:
+        """Whether an ``--accept`` applies."""
+        return self.is_slower
 
     @property
     def could_be_confirmed(self) -> bool:
@@ -279,11 +292,19 @@ def _verdict(
         return WITHIN
     if screened.change < 0:
         return IMPROVED
-    return (
-        CONTRADICTED
-        if screened.quantity.is_operation and _contradicted(fresh, pooled)
-        else REGRESSED
+    quantity = screened.quantity
+    [of_all] = [estimate for estimate in pooled if estimate.quantity.key == quantity.key]
+    is_contradicted = (quantity.is_operation and _contradicted(fresh, pooled)) or (
+        quantity.is_case and _contradicted_by_wall_time(of_all, pooled)
     )
+    limit = thresholds.of(quantity)
+    if is_contradicted:
+        return CONTRADICTED
+    if of_all.high < limit:
+        return WITHIN
+    # The first stage chose the quantity, so the bounds of all launches are a little too high; the
+    # estimate of the fresh ones is not.
+    return REGRESSED if of_all.low >= limit and fresh.change >= limit else SLOWER
 
 
 def is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
@@ -323,3 +344,18 @@ def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
     if BUSY in bounds:
         return added - saved > bounds[BUSY]
     return bool(bounds) and added - saved > max(bounds.values())
+
+
+def _contradicted_by_wall_time(case: Estimate, pooled: Sequence[Estimate]) -> bool:
+    """Whether the CPU time of a case grew by more than its wall time can have grown.
+
+    The wall time of a thread contains its CPU time. The reverse is a case that waits.
+    """
+    quantity = case.quantity
+    return quantity.clock == CPU and any(
+        estimate.high * estimate.quantity.base_ns < case.low * quantity.base_ns
+        for estimate in pooled
+        if estimate.quantity.is_case
+        and (estimate.quantity.case, estimate.quantity.kind) == (quantity.case, quantity.kind)
+        and estimate.quantity.clock == WALL
+    )

@@ -27,6 +27,7 @@ from mnistbench.judging.verdicts import (
     INCONCLUSIVE,
     MISSING,
     NOISE,
+    SLOWER,
     UNCONFIRMED,
     UNMEASURED,
     Reason,
@@ -220,6 +221,9 @@ def finding_reasons(
             for acceptance in accept
         )
         is_cut = finding.quantity.key in broken_off and not is_allowed
+        if finding.verdict == SLOWER and not finding.accepted:
+            yield _slower_reason(finding, name, shown, thresholds)
+            continue
         if finding.verdict == INCONCLUSIVE or is_cut:
             limit = units.percent(thresholds.of(finding.quantity))
             up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
@@ -229,9 +233,10 @@ def finding_reasons(
                 f"a slowdown of {limit}{up_to}; {_MORE_BUDGET if is_cut else 'measure again'}",
             )
         elif finding.verdict == CONTRADICTED:
-            text = (
-                f"{name} {differs}, more than the time of its case shows; profile this operation "
-                "alone"
+            text = f"{name} {differs}, more than " + (
+                "its wall time shows; measure again on a machine that runs nothing else"
+                if finding.quantity.is_case
+                else "the time of its case shows; profile this operation alone"
             )
             yield Reason(CONTRADICTION, text)
         elif finding.verdict == UNCONFIRMED and finding.quantity.case in not_again:
@@ -247,6 +252,24 @@ def finding_reasons(
             advice = "increase --budget" if is_allowed else _MORE_BUDGET
             text = f"{name} {differs}, and {too_few} too few to confirm it; {advice}"
             yield Reason(BUDGET if is_allowed else UNCONFIRMED, text)
+
+
+def _slower_reason(
+    finding: LaunchFinding, name: str, shown: Estimate, thresholds: Thresholds
+) -> Reason:
+    """Return why it is open whether a slowdown is a regression.
+
+    Few slowdowns that are 1.25 times as large as the limit have an estimate below it (rates in
+    docs/gate-statistics.md), so ``--inconclusive ok`` excuses these.
+    """
+    limit = thresholds.of(finding.quantity)
+    is_below = finding.best.change < limit
+    change = "new" if shown.change == math.inf else f"slower by {units.percent(shown.change)}"
+    return Reason(
+        NOISE if is_below else SLOWER,
+        f"{name} is {change}, which may be less or more than the limit of {units.percent(limit)}; "
+        "measure again with more --launches, or allow it with --accept",
+    )
 
 
 def bound_reason(estimate: Estimate, thresholds: Thresholds) -> Reason:

@@ -29,7 +29,7 @@ GATE = textwrap.dedent("""
             side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()
         }
 
-    def survey(plan, seed, folder, log):
+    def survey(plan, seed, folder, log, *, shows):
         if "broken" in speeds(plan).values():
             raise LaunchError("head: speed.txt cannot be measured")
         imports = {side: Imports(str(tree.root)) for side, tree in plan.trees.items()}

@@ -545,9 +545,9 @@ def test_no_more_facts_are_shown_than_a_reader_takes():
 # ---- likely causes -------------------------------------------------------------------------------
 
 
-def found_line(case, what, **changes):
+def found_line(case, what, word="regressed", **changes):
     """What is said of one finding."""
-    return found_lines(case, what, **changes)[0]
+    return found_lines(case, what, word, **changes)[0]
 
 
 def found_cause(case, what, **changes):
@@ -556,10 +556,10 @@ def found_cause(case, what, **changes):
     return line.removeprefix("likely cause: ") if line.startswith("likely cause: ") else ""
 
 
-def found_lines(case, what, **changes):
+def found_lines(case, what, word="regressed", **changes):
     """The line of a finding and the next one."""
     lines = rendered(concluded(case, 8, **changes), "terminal", 3).splitlines()
-    [number] = [n for n, line in enumerate(lines) if line.startswith(f"regressed: {what} (")]
+    [number] = [n for n, line in enumerate(lines) if line.startswith(f"{word}: {what} (")]
     return lines[number : number + 2]
 
 
@@ -893,9 +893,9 @@ def test_without_an_exact_difference_no_cause_is_named():
 
 def test_a_regression_shows_its_confirmed_change_beside_the_limit():
     verdict = concluded(Measured(factor=1.02, spread=0.012), 8)
-    [finding] = [one for one in verdict.regressions if one.quantity.title == "wall time"]
+    [finding] = [one for one in verdict.shown.findings if one.quantity.title == "wall time"]
     assert finding.confirmed.low < finding.least < verdict.options.case < finding.best.change
-    line = found_line(Measured(factor=1.02, spread=0.012), "wall time")
+    line = found_line(Measured(factor=1.02, spread=0.012), "wall time", word="slower")
     estimate = next(
         estimate
         for estimate in verdict.shown.cases
@@ -907,7 +907,9 @@ def test_a_regression_shows_its_confirmed_change_beside_the_limit():
         f"; confirmed by 8 fresh launches, which show {100 * finding.least:+.1f} % or more; "
         in line
     )
-    assert line.endswith("; a slowdown of the limit of 2.0 % cannot be ruled out")
+    assert line.endswith("; less or more than the limit of 2.0 %")
+    assert last_line(verdict).startswith("inconclusive: ")
+    assert "which may be less or more than the limit of 2.0 %; measure" in last_line(verdict)
 
 
 # ---- names that are anybody's --------------------------------------------------------------------

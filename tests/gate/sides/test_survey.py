@@ -328,7 +328,7 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
     rehearsed = []
     side_case = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda", has_operations=False)
     side = Side("head", Path(), Path(), "")
-    surveyed = survey._Survey(side, [], Follower(side.tree, side.case_id))
+    surveyed = survey._Survey(side, [], Follower(side.tree, side.case_id), lambda **_: None)
     monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
     monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(surveyed.cases)))
     monkeypatch.setattr(survey.gc, "freeze", lambda: None)

@@ -36,8 +36,10 @@ from mnistbench.judging.verdicts import (
     CONTRADICTED,
     IMPROVED,
     INCONCLUSIVE,
+    NOISE,
     PASSED,
     REGRESSED,
+    SLOWER,
     UNCONFIRMED,
     WITHIN,
 )
@@ -256,7 +258,7 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
     [
         (operation(0.1), fresh(operation, 0.1), REGRESSED, REGRESSED),
         # 5 % cannot be excluded.
-        (operation(0.1), fresh(operation, 0.04, spread=0.03), REGRESSED, REGRESSED),
+        (operation(0.1), fresh(operation, 0.04, spread=0.03), SLOWER, INCONCLUSIVE),
         (operation(0.1), fresh(operation, 0.03), WITHIN, PASSED),
         (operation(-0.1), fresh(operation, -0.03), WITHIN, PASSED),
         (call(0.03), fresh(call, 0.03), REGRESSED, REGRESSED),
@@ -282,7 +284,68 @@ def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, o
     share = {"share": 0.005} if first.kind == "operation" else {}
     changed, again = (dataclasses.replace(candidate, **share) for candidate in (first, second))
     result = decision_of([changed], among(again, count=10, seed=5))
-    assert (*result[:2], bool(result[2])) == (outcome, [verdict], verdict == INCONCLUSIVE)
+    has_reason = verdict in (INCONCLUSIVE, SLOWER)
+    assert (*result[:2], bool(result[2])) == (outcome, [verdict], has_reason)
+
+
+@pytest.mark.parametrize(
+    ("change", "fresh_change", "verdict", "kind"),
+    [
+        (0.02, 0.018, SLOWER, NOISE),
+        (0.02, 0.021, SLOWER, SLOWER),
+        (0.06, 0.05, REGRESSED, None),
+        # The bounds of all launches exceed the limit because of those that chose the case.
+        (0.05, 0.018, SLOWER, NOISE),
+    ],
+)
+def test_a_regression_exceeds_the_limit_by_the_bound_of_all_launches(
+    change, fresh_change, verdict, kind
+):
+    again = among(fresh(call, fresh_change, spread=0.006), count=10, seed=5)
+    result = decided(among(call(change, spread=0.006)), again)
+    [finding] = [finding for finding in result.findings if finding.quantity.is_case]
+    assert finding.verdict == verdict
+    assert finding.fails is (verdict == REGRESSED)
+    assert [reason.kind for reason in result.reasons] == [kind] * (kind is not None)
+    assert all("less or more than the limit of 2.0 %" in reason.text for reason in result.reasons)
+    assert not result.open_cases
+    [of_all] = [
+        estimate for estimate in result.cases if estimate.quantity.key == finding.quantity.key
+    ]
+    if verdict == REGRESSED:
+        assert LIMITS.case <= of_all.low
+    else:
+        assert not is_settled(dataclasses.replace(result, fresh=8), LIMITS)
+
+
+def test_a_slower_case_that_is_accepted_is_settled_and_passes():
+    again = among(fresh(call, 0.021, spread=0.006), count=10, seed=5)
+    first = among(call(0.02, spread=0.006))
+    accept = [Acceptance.parse("case:wall:5%")]
+    result = decide(first, again, LIMITS, SEED, accept, {"case": ("case",)})
+    assert [(finding.verdict, finding.accepted) for finding in result.findings] == [(SLOWER, True)]
+    assert result.outcome == PASSED
+    assert is_settled(result, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("wall", "verdict"),
+    [
+        (call(0.0), CONTRADICTED),  # 3 % of the CPU time are more than the wall time has grown
+        (call(0.0, spread=0.05), REGRESSED),  # it varies too much
+        (call(0.015, base_ns=8e6, head_ns=8.12e6), REGRESSED),  # it waits half of the time
+    ],
+)
+def test_cpu_time_cannot_grow_by_more_than_the_wall_time_that_contains_it(wall, verdict):
+    def cpu(**changes):
+        return call(0.03, name="cpu", clock="cpu", **changes)
+
+    same_wall = dataclasses.replace(wall, logs=wall.logs[:10])
+    again = among(cpu(count=10, seed=99), same_wall, count=10)
+    result = decided(among(cpu(), wall), again)
+    [finding] = [finding for finding in result.findings if finding.quantity.clock == "cpu"]
+    assert finding.verdict == verdict
+    assert ("more than its wall time shows" in str(result.reasons)) is (verdict == CONTRADICTED)
 
 
 def test_what_occurs_once_may_have_any_bound_and_changes_no_other_one():
