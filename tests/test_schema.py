@@ -620,6 +620,7 @@ def test_the_unit_of_a_number_is_stated(name):
                 verdicts.UNMEASURED,
                 verdicts.MISSING,
                 verdicts.BROKEN,
+                verdicts.SLOWER,
                 verdicts.UNCONFIRMED,
             },
         ),
@@ -628,6 +629,7 @@ def test_the_unit_of_a_number_is_stated(name):
             "properties/findings/items/properties/verdict/enum",
             {
                 verdicts.REGRESSED,
+                verdicts.SLOWER,
                 verdicts.IMPROVED,
                 verdicts.UNCONFIRMED,
                 verdicts.CONTRADICTED,

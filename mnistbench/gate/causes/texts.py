@@ -88,6 +88,22 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     return f"no function explains half of the change; the largest part: {_described(first, change)}"
 
 
+def cause_name(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return what probably made a case or an operation slower or faster; empty if unknown."""
+    profile = _profile(finding, verdict)
+    if profile is None or profile.why_not:
+        return ""
+    if finding.quantity.is_operation:
+        return next(iter(_callers(profile, finding)), "")
+    explained = causes_of(finding, verdict)
+    if explained is None or not explained.functions:
+        return ""
+    if explained.spent:
+        suspects = [named(cause.profiled) for cause in explained.suspects]
+        return suspects[0] if len(suspects) == 1 else ""
+    return named(explained.functions[0].profiled) if explained.are_enough else ""
+
+
 def _suspected(explained: Causes, spent: Cause, change: str) -> str:
     """Return what may have made an unchanged function slower or faster."""
     part = units.duration(spent.change_ns, signed=True)

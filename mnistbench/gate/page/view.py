@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mnistbench.core import units
+from mnistbench.gate.causes.texts import LIKELY
 from mnistbench.gate.page.forest import ForestPlot, six_digits, tone
 from mnistbench.gate.page.icicles import Icicles
 from mnistbench.gate.page.operations import OperationTables
@@ -82,7 +83,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "plots": {
             plot.name: plot for plot in (findings, cases, once, tables.plot) if plot.estimates
         },
-        "findings": [_finding_view(entry, findings, ids) for entry in entries],
+        "findings": _finding_groups(entries, findings, ids),
         "not_decided": not_decided(verdict),
         "case_threshold": units.percent(limits.case),
         "clocks": [*clocks.values()],
@@ -154,13 +155,43 @@ def _estimate_view(estimate: Estimate, plot: ForestPlot, verdict: str) -> dict[s
     }
 
 
+def _finding_groups(
+    entries: Iterable[FindingEntry], plot: ForestPlot, ids: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the findings by their cause, those without a known one in a group of their own.
+
+    Of a cause the times of cases come first; its other findings are folded.
+    """
+    of_causes: dict[str, list[FindingEntry]] = {}
+    for entry in entries:
+        of_causes.setdefault(entry.cause_name, []).append(entry)
+    groups = []
+    for cause, of_cause in of_causes.items():
+        shown = [entry for entry in of_cause if not cause or entry.finding.quantity.is_case]
+        folded = [entry for entry in of_cause if entry not in shown] if shown else []
+        cases = {entry.finding.quantity.case for entry in of_cause}
+        found = units.counted(len(of_cause), "finding")
+        groups.append(
+            {
+                "cause": cause,
+                "size": f"{found} in {units.counted(len(cases), 'case')}",
+                "rows": [_finding_view(entry, plot, ids) for entry in shown or of_cause],
+                "folded": [_finding_view(entry, plot, ids) for entry in folded],
+            }
+        )
+    return groups
+
+
 def _finding_view(entry: FindingEntry, plot: ForestPlot, ids: Mapping[str, str]) -> dict[str, Any]:
     quantity = entry.finding.quantity
     return {
         "title": quantity.title,
         "case": quantity.case,
         "case_id": ids.get(quantity.case, "once"),
-        "cause": entry.cause,
+        # The heading of its group has the name.
+        "cause": entry.cause.removeprefix(f"{LIKELY}{entry.cause_name}: ")
+        if entry.cause_name
+        else entry.cause,
         "lines": [*filter(None, (entry.launches, *entry.clocks, *entry.reasons, entry.advice))],
         **_estimate_view(entry.estimate, plot, entry.verdict),
     }

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core import units
-from mnistbench.gate.causes.texts import LIKELY, cause_text
+from mnistbench.gate.causes.texts import LIKELY, cause_name, cause_text
 from mnistbench.gate.report.selection import limited, verdicts_of_quantities, without_echoes
 from mnistbench.gate.report.texts import change_text, signed
 from mnistbench.gate.verdict.estimates import Estimate
@@ -29,6 +29,7 @@ class FindingEntry:
     clocks: tuple[str, ...]  # changes of the case by other clocks
     reasons: tuple[str, ...]  # for the verdict
     cause: str  # what probably caused it, or why that is not known; empty if there is nothing
+    cause_name: str  # the function or other change that probably caused it; empty if not known
     advice: str  # what to do if it is intended; empty if there is nothing to say
 
     @property
@@ -102,6 +103,7 @@ def _entry(
         ),
         reasons=tuple(filter(None, reasons)),
         cause=_cause(finding, verdict),
+        cause_name=cause_name(finding, verdict),
         advice=_gone_elsewhere(finding, verdict),
     )
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
+from mnistbench.gate.causes.texts import cause_name
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import budget_text
 from mnistbench.gate.reach.look import LOOK_RATIO
@@ -48,10 +49,7 @@ def outcome_text(verdict: Verdict) -> str:
     """Return the outcome and what it rests on."""
     decision = verdict.shown
     if verdict.outcome == REGRESSED:
-        regressions = without_echoes(verdict.regressions)
-        titles = [f"{finding.quantity.title} ({finding.quantity.case})" for finding in regressions]
-        first_titles = units.and_so_on(titles)
-        return f"{REGRESSED}: {len(regressions)} confirmed by fresh launches: {first_titles}"
+        return _regressed_text(verdict)
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED and verdict.measured_nothing:
@@ -76,6 +74,21 @@ def outcome_text(verdict: Verdict) -> str:
         )
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
+
+
+def _regressed_text(verdict: Verdict) -> str:
+    """Return how many regressions there are, in how many cases, their causes and the largest."""
+    regressions = without_echoes(verdict.regressions)
+    titles = [f"{finding.quantity.title} ({finding.quantity.case})" for finding in regressions]
+    cases = {finding.quantity.case for finding in regressions}
+    where = f" in {len(cases)} cases" if len(cases) > 1 else ""
+    names = [cause_name(finding, verdict) for finding in regressions]
+    causes = dict.fromkeys(filter(None, names))
+    likely = f", likely cause {units.and_so_on(list(causes))}" if causes else ""
+    return (
+        f"{REGRESSED}: {len(regressions)} confirmed by fresh launches{where}{likely}: "
+        f"{units.and_so_on(titles)}"
+    )
 
 
 def _measured_cases(verdict: Verdict) -> str:

@@ -307,7 +307,7 @@ def slower(factor, **changes):
             1.2,
             ("--inconclusive", "ok"),
             EXIT_REGRESSED,
-            r"regressed: \d confirmed by fresh launches: .*",
+            r"regressed: \d confirmed by fresh launches(, likely cause .+)?: .*",
         ),
         (
             1.2,

@@ -11,11 +11,17 @@ from hostile_builders import NAMES, is_clean
 from html_tree import check_one_file, check_references, data_of, read, skeleton
 
 from mnistbench.core import units
-from mnistbench.gate.causes.case_profile import CaseProfile
+from mnistbench.gate.causes.case_profile import (
+    CalledBy,
+    CallPath,
+    CaseProfile,
+    ProfiledFunction,
+)
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.page.operations import NAMED
 from mnistbench.gate.page.view import FEW_CASES, NOT_DECIDED, OPEN_LINES, gate_page
+from mnistbench.gate.reach.differences import CHANGED
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.statistics.raw_samples import End, Reproducer
 from mnistbench.gate.verdict.verdict import conclude
@@ -108,6 +114,33 @@ def test_a_finding_has_its_cause_and_a_link_to_its_case(scenes):
     link = table.all("a")[0]
     [case] = [row for row in root.all("tr", class_="case") if LABEL in row.text]
     assert link.attributes["href"] == f"#{case.attributes['id']}"
+
+
+def test_findings_of_one_change_have_one_heading_and_its_operations_are_folded():
+    changed = ProfiledFunction(
+        "pkg/model.py:forward", CHANGED, differs_itself=True, is_of_tree=True
+    )
+    paths = (CallPath(-1, 0, 1.0, 1.0, 0, 0), CallPath(0, 1, 1.0, 1.0, 100_000, 900_000))
+    called = (CalledBy(MM, 1, 100_000, 900_000),)
+    profile = CaseProfile((ProfiledFunction("the case"), changed), paths, called)
+    cases = {CASE: slower(), OTHER_CASE: slower()}
+    verdict = concluded(cases, 8, end=End(profiles={CASE: profile, OTHER_CASE: profile}))
+    root = page_of(verdict)
+    [heading] = root.all("h4", class_="group")
+    assert " ".join(heading.text.split()) == (
+        "Likely cause: pkg/model.py:forward (changed) 4 findings in 2 cases"
+    )
+    shown, folded, *_ = root.all("table", class_="findings")
+    assert all(row["what"].startswith("wall time step ") for row in cells_of(shown))
+    assert len(cells_of(shown)) == len(cells_of(folded)) == 2
+    assert "+800 us of +800 us in a profiled iteration" in cells_of(shown)[0]["what"]
+    assert "likely cause" not in cells_of(shown)[0]["what"]
+    assert "aten::mm" in cells_of(folded)[0]["what"]
+    [outcome] = root.all("h2")
+    assert outcome.text.startswith(
+        "regressed: 6 confirmed by fresh launches in 2 cases, likely cause pkg/model.py:forward "
+        "(changed): "
+    )
 
 
 def test_a_finding_without_a_known_cause_has_no_line_for_it():

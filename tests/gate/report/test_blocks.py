@@ -263,7 +263,7 @@ def test_improvements_are_counted_in_the_last_line():
 def test_of_many_regressions_three_are_named():
     cases = {CASE: slower(), OTHER_CASE: slower()}
     sentence = last_line(concluded(cases, 8))
-    assert sentence.startswith("regressed: 6 confirmed by fresh launches: ")
+    assert sentence.startswith("regressed: 6 confirmed by fresh launches in 2 cases: ")
     assert sentence.endswith(", ...")
     assert sentence.count(" (step ") == 3
 
