@@ -32,6 +32,7 @@ from mnistbench.gate.copies.repositories import (
     NoRepositoryError,
     check_out,
     git,
+    is_behind_link,
     own_files,
 )
 
@@ -400,8 +401,10 @@ def head_of(here: Path) -> tuple[str, bool]:
 
 
 def _inside(copy: Path, top: Path, here: Path) -> Path:
-    directory = copy / here.resolve().relative_to(top.resolve())
-    if not directory.is_dir():
+    name = here.resolve().relative_to(top.resolve())
+    directory = copy / name
+    is_link = directory.is_symlink() or is_behind_link(copy, str(name))
+    if is_link or not directory.is_dir():
         raise UsageError(
             f"{directory.relative_to(copy)} is not a folder of {top} at that revision; start "
             "where both have one"

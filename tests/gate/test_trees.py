@@ -284,7 +284,12 @@ def test_a_link_to_the_project_is_followed(repository, into, tmp_path):
     assert of_working_tree(tmp_path / "link", into / "head").directory == into / "head/package"
 
 
-def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into):
+@pytest.mark.parametrize("base_has", ["nothing", "a link"])
+def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into, tmp_path, base_has):
+    if base_has == "a link":  # the side would run there, and write its caches
+        (repository.path / "later").symlink_to(tmp_path)
+        repository.commit()
+        (repository.path / "later").unlink()
     repository.write("later/test_later.py")
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path / "later", "HEAD", into / "base")
@@ -332,6 +337,31 @@ def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
     built.write("package/_version.py", "built")
     base = of_revision(built.path, "HEAD", into / "base")
     assert (base.root / "package/_version.py").read_text() == "committed"
+
+
+@pytest.mark.parametrize("is_link", ["package", "_version.py"])
+def test_a_generated_file_is_not_written_where_a_link_of_the_revision_leads(
+    built, into, tmp_path, is_link
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    if is_link == "package":  # a folder on the way
+        (built.path / "module").symlink_to(outside)
+    else:  # the file itself; a link to nothing does not exist
+        built.write("module/__init__.py")
+        built.write(".gitignore", "*.so\n")
+        (built.path / "module/_version.py").symlink_to(outside / "new.py")
+    built.commit()
+    built.git("rm", "-r", "--quiet", "module")
+    built.write(".gitignore", "_version.py\n")
+    built.write("module/__init__.py")
+    built.commit()
+    built.write("module/_version.py", "built")
+    base = of_revision(built.path, "HEAD~1", into / "base")
+    head = of_working_tree(built.path, into / "head")
+    assert list(outside.iterdir()) == []
+    assert "module/_version.py" not in base.generated
+    assert "module/_version.py" in head.generated
 
 
 # ---- A folder that is no repository --------------------------------------------------------------

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.copies.repositories import listed
+from mnistbench.gate.copies.repositories import is_behind_link, listed
 
 _COMPILED = ("*.so", "*.pyd", "*.dylib")
 
@@ -162,7 +162,8 @@ def add_generated(repositories: Mapping[str, Path], into: Path) -> tuple[str, ..
             if (
                 Path(name).parent in packages
                 and target.parent.is_dir()
-                and not target.exists()
+                and not is_behind_link(into, f"{prefix}{name}")
+                and not os.path.lexists(target)
                 and (top / name).is_file()
             ):
                 shutil.copy2(top / name, target)

@@ -81,6 +81,14 @@ def listed(top: Path, *arguments: str, environ: Mapping[str, str] | None = None)
     return [name for name in names if name]
 
 
+def is_behind_link(tree: Path, name: str) -> bool:
+    """Return whether a folder on the way to a file of a tree is a link, which may lead out of it.
+
+    Nothing is to be written or removed there.
+    """
+    return any((tree / folder).is_symlink() for folder in Path(name).parents[:-1])
+
+
 # ---- A working tree ------------------------------------------------------------------------------
 
 
@@ -107,7 +115,7 @@ def _add_own_files(found: OwnFiles, top: Path, prefix: str) -> None:
     submodules = _submodules(top)
     for name in listed(top, *_OWN_FILES):
         path = top / name
-        if any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
+        if is_behind_link(top, name):
             continue  # a file of a folder that is a link now
         if path.is_symlink() or path.is_file():  # else removed and not committed, or a submodule
             found.names.append(f"{prefix}{name}")
@@ -197,8 +205,9 @@ def _check_out(
     if repository.top:
         current = _submodules(repository.top)
         for name in _left_out(repository.top):
-            with contextlib.suppress(OSError):  # the commit has no such file
-                (into / name).unlink()
+            if not is_behind_link(into, name):
+                with contextlib.suppress(OSError):  # the commit has no such file
+                    (into / name).unlink()
     empty = {}
     for name, wanted in submodules.items():
         (into / name).mkdir(parents=True, exist_ok=True)
@@ -252,7 +261,7 @@ def _repositories_of(
     for setting in settings.split("\0"):
         key, _, path = setting.partition("\n")
         module = key.removeprefix("submodule.").removesuffix(".path")
-        if path != name or ".." in Path(module).parts:
+        if path != name or Path(module).is_absolute() or ".." in Path(module).parts:
             continue
         # Of a linked worktree, and of the main one.
         for folder in (outer.git_dir, outer.git_dir / common):
