@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ from pathlib import Path
 from time import monotonic
 
 from mnistbench.core import units
+from mnistbench.core.child import terminable
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import trees
 from mnistbench.gate.budget import (
@@ -102,11 +101,11 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
     _check(options, here)
-    with interpreters(options, progress.say) as pythons:
+    with terminable(), interpreters(options, progress.say) as pythons:
         budget = Budget(
             monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
         )
-        with trees.scratch() as folder, _terminable():
+        with trees.scratch() as folder:
             log = folder / "log"
             plan = _plan(options, pythons, here, folder)
             surveyed = monotonic()
@@ -367,23 +366,6 @@ class _Gate:
         """Return the expected seconds of fresh launches with these cases."""
         budget = self._rounds.budget
         return self._rounds.expected_round_s(flagged) * budget.rounds(launches)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Treat SIGTERM like SIGINT, so that copies are removed and children killed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _new_file(storage: Path, prefix: str, header: GateHeader) -> Path:

@@ -127,6 +127,7 @@ class Plan:
             phases=self.phases,
             threads=int(self.variables[side].get(THREADS, 0)),
             seed=seed,
+            gate=os.getpid(),
             **more,
         )
 
@@ -346,8 +347,9 @@ def side_processes(
                 )
         yield processes
     finally:
-        for process in processes.values():
-            process.child.stop()
+        with uninterrupted():
+            for process in processes.values():
+                process.child.stop()
 
 
 class SideProcess:

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mnistbench.core.child import uninterrupted
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import locked
 from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
@@ -82,8 +83,9 @@ def scratch() -> Iterator[Path]:
             _remove_abandoned(temporary, folder)
             yield folder
         finally:
-            lock.close()
-            shutil.rmtree(folder, ignore_errors=True)
+            with uninterrupted():
+                lock.close()
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _locked_folder(lock: contextlib.ExitStack) -> Path:

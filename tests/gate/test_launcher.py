@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -312,6 +313,7 @@ result_of_side({
             "phases": ["step"],
             "threads": 0,
             "only": ["t.py::t"],
+            "gate": os.getpid(),
             "imports_torch": False,
             "parallel": ["t.py::t"],
             "parameters": {"t.py::t": side},
