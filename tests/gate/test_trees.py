@@ -5,6 +5,7 @@ Everything that belongs to them, and not a byte of the user's changes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -544,11 +545,13 @@ def temporary():
 
 def left_behind(name="mnistbench-gate-dead"):
     folder = temporary() / name
-    (folder / "base").mkdir(parents=True)
-    (folder / "lock").touch()
-    for path in (folder / "lock", folder):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
+    (folder / "base" / "deep").mkdir(parents=True)
+    lock_of(folder).touch()
     return folder
+
+
+def lock_of(folder):
+    return folder.with_name(f"{folder.name}.lock")
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
@@ -565,8 +568,51 @@ def test_the_folder_goes_however_the_body_ends(error):
 def test_the_folder_of_a_dead_gate_goes_too():
     dead = left_behind()
     with scratch() as folder:
-        assert list(temporary().iterdir()) == [folder]
+        assert sorted(temporary().iterdir()) == [folder, lock_of(folder)]
         assert not dead.exists()
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.mark.parametrize("call", ["mkdir", "rmdir", "unlink"])
+def test_the_folder_of_a_gate_that_was_killed_meanwhile_goes_too(monkeypatch, call):
+    """Killed at any call that makes or removes a file or a folder, while these are there."""
+    original = getattr(os, call)
+    calls = 0
+    while True:
+        left = calls
+
+        def killed(*arguments, **options):
+            nonlocal left
+            if "mnistbench-gate-" in str(arguments[0]) or "dir_fd" in options:
+                left -= 1
+                if left < 0:
+                    raise KilledError
+            return original(*arguments, **options)
+
+        left_behind()
+        with monkeypatch.context() as patch, contextlib.suppress(KilledError):
+            patch.setattr(os, call, killed)
+            with scratch() as folder:
+                (folder / "base").mkdir()
+                (folder / "base" / "model.py").touch()
+        with scratch() as folder:
+            assert sorted(temporary().iterdir()) == [folder, lock_of(folder)]
+        if left >= 0:  # no call is left
+            break
+        calls += 1
+    assert calls > 1
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may do everything")
+def test_a_folder_that_nobody_may_list_or_change_goes_too():
+    with scratch() as folder:
+        (folder / "tmp" / "a" / "b").mkdir(parents=True)
+        (folder / "tmp" / "a" / "b").chmod(0)
+        (folder / "tmp" / "a").chmod(0o500)
+    assert list(temporary().iterdir()) == []
 
 
 def test_the_folder_of_a_running_gate_stays():
@@ -578,7 +624,7 @@ print("held", flush=True)
 sys.stdin.read()
 """
     folder = left_behind()
-    command = [sys.executable, "-c", program, str(folder / "lock")]
+    command = [sys.executable, "-c", program, str(lock_of(folder))]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as running:
@@ -605,29 +651,37 @@ def test_a_folder_that_another_gate_has_just_made_stays(monkeypatch):
     monkeypatch.setattr(fcntl, "flock", slow)
     with scratch() as folder:
         assert folder.is_dir()
-        assert (folder / "lock").is_file()
+        assert lock_of(folder).is_file()
 
 
 def test_other_things_in_the_temporary_folder_stay(tmp_path):
     precious = tmp_path / "precious"
     precious.mkdir()
-    (precious / "lock").touch()
-    (temporary() / "mnistbench-gate-link").symlink_to(precious)
-    (temporary() / "mnistbench-gate-dangling").symlink_to("nowhere")
+    (precious / "file").touch()
+    for name, target in (("link", precious), ("dangling", "nowhere")):
+        folder = temporary() / f"mnistbench-gate-{name}"
+        folder.symlink_to(target)
+        lock_of(folder).symlink_to(precious / "file")
+    (temporary() / "mnistbench-gate-results").mkdir()  # the action has such a folder
     (temporary() / "mnistbench-gate-file").touch()
     (temporary() / "mine").mkdir()
+    (temporary() / "mine.lock").touch()
     before = sorted(path.name for path in temporary().iterdir())
     with scratch():
         pass
     assert sorted(path.name for path in temporary().iterdir()) == before
-    assert (precious / "lock").is_file()
+    lock_of(temporary() / "mnistbench-gate-link").unlink()
+    lock_of(temporary() / "mnistbench-gate-link").touch()
+    with scratch():
+        pass
+    assert (precious / "file").is_file()
 
 
 def test_a_temporary_folder_that_cannot_be_written_is_one_line(monkeypatch):
     def full(**_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
     with pytest.raises(UsageError) as raised, scratch():
         pass
     assert str(raised.value) == (
