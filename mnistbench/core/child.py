@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Self
 
@@ -42,6 +43,38 @@ CRASHES = (
 #: Signals by which a user or a service asks a process to end: also because its terminal was closed.
 _TERMINATION = (signal.SIGTERM, signal.SIGHUP)
 
+#: Variables of continuous integration that measured code does not get, each as a pattern: files by
+#: which it would control later steps of its job, or write to the job's page, and tokens of the
+#: service. By the variable that is set where the service runs the job.
+JOB_VARIABLES: Mapping[str, Sequence[str]] = {
+    "GITHUB_ACTIONS": (
+        "ACTIONS_*",
+        "GH_TOKEN",
+        "GITHUB_ENV",
+        "GITHUB_OUTPUT",
+        "GITHUB_PATH",
+        "GITHUB_STATE",
+        "GITHUB_STEP_SUMMARY",
+        "GITHUB_TOKEN",
+    ),
+    "GITLAB_CI": (
+        "CI_DEPENDENCY_PROXY_PASSWORD",
+        "CI_DEPLOY_PASSWORD",
+        "CI_JOB_JWT*",
+        "CI_JOB_TOKEN",
+        "CI_REGISTRY_PASSWORD",
+        "CI_REPOSITORY_URL",
+    ),
+    "BUILDKITE": (
+        "BUILDKITE_AGENT_ACCESS_TOKEN",
+        "BUILDKITE_AGENT_JOB_API_*",
+        "BUILDKITE_ENV_FILE",
+    ),
+    "CIRCLECI": ("BASH_ENV", "CIRCLE_INTERNAL_*", "CIRCLE_OIDC_TOKEN*"),
+    "TF_BUILD": ("SYSTEM_ACCESSTOKEN",),
+    "BITBUCKET_BUILD_NUMBER": ("BITBUCKET_STEP_OIDC_TOKEN",),
+}
+
 #: Longest wait without a look at whether the child has ended, in seconds: its own children may
 #: still hold its output.
 _LOOK_S = 1.0
@@ -59,10 +92,25 @@ class ChildError(MnistbenchError):
     """
 
 
+def without_job_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those by which code can act for a job of its service."""
+    patterns = [
+        pattern
+        for service, of_service in JOB_VARIABLES.items()
+        if environ.get(service)
+        for pattern in of_service
+    ]
+    return {
+        name: value
+        for name, value in environ.items()
+        if not any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
 def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[str, str]:
     """Return the inherited environment with what every child process gets.
 
-    A bytecode cache and absolute paths.
+    A bytecode cache and absolute paths, and no variable of JOB_VARIABLES.
 
     Args:
         inherited: environment of the parent process.
@@ -71,7 +119,7 @@ def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[
             again, which takes 10 s.
     """
     # Without it Kineto reports a missing GPU as an error.
-    environ = {**inherited, "KINETO_LOG_LEVEL": "99"}
+    environ = {**without_job_variables(inherited), "KINETO_LOG_LEVEL": "99"}
     if environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         environ["PYTHONPYCACHEPREFIX"] = str(bytecode)
     if environ.get("MNISTBENCH_DATA"):  # a child may run in another directory

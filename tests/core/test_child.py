@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from mnistbench import core
-from mnistbench.core.child import Child, ChildError, terminable, uninterrupted
+from mnistbench.core.child import (
+    JOB_VARIABLES,
+    Child,
+    ChildError,
+    measuring_environment,
+    terminable,
+    uninterrupted,
+)
 
 
 def child(program, **more):
@@ -355,3 +362,21 @@ except KeyboardInterrupt:
     for descriptor in (answers, output):
         os.close(descriptor)
     assert process.returncode == 0
+
+
+# ---- Variables -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("service", JOB_VARIABLES)
+def test_variables_by_which_code_acts_for_its_job_are_not_passed_on(tmp_path, service):
+    for_the_job = {
+        name.replace("*", "_X"): "secret" for names in JOB_VARIABLES.values() for name in names
+    }
+    others = {"DATA_DIR": "/data", "CI": "true", "GITHUB_SHA": "1", "MY_TOKEN": "mine"}
+    environ = {**others, **for_the_job}
+    # As on a developer's machine, where GITHUB_TOKEN and BASH_ENV are variables as any other.
+    assert measuring_environment(environ, tmp_path).items() >= environ.items()
+    passed_on = measuring_environment({**environ, service: "true"}, tmp_path)
+    assert passed_on.items() >= {**others, service: "true"}.items()
+    dropped = for_the_job.keys() - passed_on.keys()
+    assert dropped == {name.replace("*", "_X") for name in JOB_VARIABLES[service]}

@@ -855,8 +855,10 @@ def test_the_environment_of_a_launch():
         "GIT_INDEX_FILE": ".git/index",
         "CODSPEED_ENV": "1",
         "PYTEST_DEBUG_TEMPROOT": "/mine",
+        "GITHUB_ENV": "/runner/env",
     }
     kept = {"HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "GIT_AUTHOR_NAME": "me"}
+    kept["GITHUB_ACTIONS"] = "true"
     inherited = {"MALLOC_TOP_PAD_": "1", **kept, **others}
     before = dict(inherited)
     variables = environment(inherited, Path("/t/gate"), 2**32 + 3)  # a hash seed has 32 bits
