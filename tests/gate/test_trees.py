@@ -147,14 +147,27 @@ def test_three_dots_after_a_branch_mean_where_the_work_left_it(repository, into,
 
 def test_no_hook_runs(repository, into):
     # post-index-change: git runs it for any index, also one that is not the repository's own.
-    for hook in ("post-checkout", "post-index-change", "reference-transaction", "pre-commit"):
+    for hook in (
+        "post-checkout",
+        "post-index-change",
+        "reference-transaction",
+        "pre-commit",
+        "fsmonitor",
+    ):
         repository.write(
             f".git/hooks/{hook}", f"#!/bin/sh\ntouch '{repository.path.parent}/{hook} ran'\n"
         ).chmod(0o755)
+    # The hook that core.hooksPath does not turn off.
+    repository.git("config", "core.fsmonitor", ".git/hooks/fsmonitor")
     repository.git("checkout", "--quiet", "-b", "other")
     ran = sorted(path.name for path in repository.path.parent.glob("* ran"))
     # The hooks are good ones.
-    assert ran == ["post-checkout ran", "post-index-change ran", "reference-transaction ran"]
+    assert ran == [
+        "fsmonitor ran",
+        "post-checkout ran",
+        "post-index-change ran",
+        "reference-transaction ran",
+    ]
     for name in ran:
         (repository.path.parent / name).unlink()
     of_revision(repository.path, "HEAD", into / "base")
