@@ -27,15 +27,15 @@ from pathlib import Path
 from mnistbench.core.child import uninterrupted
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import locked
-from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
-from mnistbench.gate.copies.repositories import (
+from mnistbench.gate.copies.copying import (
     LEFT_OUT,
-    NoRepositoryError,
-    check_out,
-    git,
+    copy_file,
+    copy_folder,
+    copying,
     is_behind_link,
-    own_files,
 )
+from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
+from mnistbench.gate.copies.repositories import NoRepositoryError, check_out, git, own_files
 
 _PREFIX = "mnistbench-gate-"
 _LOCK = ".lock"
@@ -175,10 +175,11 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     """
     top, commit = commit_of(here, revision)
     _check_outside(into, top)
-    into.mkdir()
-    empty = check_out(top, commit, into)
-    _move_links(into, top)
-    generated = add_generated(own_files(top).repositories, into)
+    with copying(f"--base {revision!r}", into.parent):
+        into.mkdir()
+        empty = check_out(top, commit, into)
+        _move_links(into, top)
+        generated = add_generated(own_files(top).repositories, into)
     return Tree(into, _inside(into, top, here), commit[:7], generated, empty)
 
 
@@ -190,9 +191,9 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
     """
     top = repository_of(here) if shutil.which("git") else None
     _check_outside(into, top or here)
-    try:
+    with copying(option or str(here), into.parent):
         if top is None:
-            shutil.copytree(here, into, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            copy_folder(here, into)
             _move_links(into, here)
             return Tree(into, into, option or "working tree")
         into.mkdir()
@@ -200,17 +201,11 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
         for name in own.names:
             if _RAW not in f"/{name}":
                 (into / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(top / name, into / name, follow_symlinks=False)
+                copy_file(top / name, into / name)
         for name in own.empty:
             (into / name).mkdir(parents=True, exist_ok=True)
         _move_links(into, top)
         generated = add_generated(own.repositories, into)
-    except (OSError, shutil.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(
-            f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set "
-            "TMPDIR"
-        ) from None
     return Tree(into, _inside(into, top, here), option or "working tree", generated, own.empty)
 
 

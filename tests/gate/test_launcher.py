@@ -5,9 +5,11 @@ What they are told and run with, how each of their ends is reported, and that no
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -935,6 +937,19 @@ result_of_side({**values, "temporary": tempfile.gettempdir()})
             }
     assert str(plan.repository / "ignored") in shared_places(own)
     assert str(plan.repository / "data") not in shared_places(own)
+
+
+def test_a_full_disk_is_one_line_with_the_place(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(UsageError) as raised:
+        stage_home(tmp_path)
+    assert str(raised.value).endswith(
+        f"/mnistbench: cannot be copied to {tmp_path} (No space left on device); make room, or set "
+        "TMPDIR"
+    )
 
 
 def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):

@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -521,6 +522,60 @@ def test_a_full_disk_is_one_line(repository, into, monkeypatch, option):
         f"{option or repository.path}: cannot be copied to {into} (No space left on device); make "
         "room, or set TMPDIR"
     )
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_file_that_cannot_be_read_is_named(repository, into, monkeypatch, is_repository):
+    copy2 = shutil.copy2
+
+    def copied(source, target, **options):
+        if Path(source).name == "part.py":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source))
+        return copy2(source, target, **options)
+
+    if not is_repository:
+        shutil.rmtree(repository.path / ".git")
+    monkeypatch.setattr(shutil, "copy2", copied)
+    with pytest.raises(UsageError) as raised:
+        of_working_tree(repository.path, into / "head")
+    assert str(raised.value) == (
+        f"{repository.path}/package/part.py: cannot be read (Permission denied), and the gate "
+        "copies it; make it readable, or move it out of the tree"
+    )
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_file_that_vanishes_meanwhile_is_no_part_of_the_tree(
+    repository, into, monkeypatch, is_repository
+):
+    for name in ("a.swp", "package/b.swp", "folder/c.swp"):
+        repository.write(name)
+    copy2 = shutil.copy2
+
+    def copied(source, target, **options):
+        if str(source).endswith(".swp"):
+            Path(source).unlink()
+        if str(source).endswith("a.swp"):
+            shutil.rmtree(repository.path / "folder")
+        return copy2(source, target, **options)
+
+    if not is_repository:
+        shutil.rmtree(repository.path / ".git")
+    monkeypatch.setattr(shutil, "copy2", copied)
+    head = of_working_tree(repository.path, into / "head")
+    assert names_of(head.root) == [".gitignore", "model.py", "package/part.py"]
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_pipes_and_sockets_are_no_part_of_the_tree(repository, into, monkeypatch, is_repository):
+    if not is_repository:
+        shutil.rmtree(repository.path / ".git")
+    os.mkfifo(repository.path / "package" / "pipe")
+    monkeypatch.chdir(repository.path)  # the path of a socket has 107 bytes at most
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        head = of_working_tree(repository.path, into / "head")
+    assert names_of(head.root) == [".gitignore", "model.py", "package/part.py"]
 
 
 def test_a_damaged_repository_is_one_line(repository, into):

@@ -10,19 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mnistbench.core.errors import UsageError
-
-#: Names that are not copied from a folder that is not a repository.
-LEFT_OUT = (
-    ".git",
-    ".hg",
-    ".benchmarks",
-    "__pycache__",
-    ".venv",
-    "venv",
-    ".tox",
-    ".nox",
-    "node_modules",
-)
+from mnistbench.gate.copies.copying import entries_of, is_behind_link
 
 #: Arguments of git for the files of a tree: the tracked ones, and those not ignored.
 _OWN_FILES = ("--cached", "--others", "--exclude-standard", "--deduplicate")
@@ -81,14 +69,6 @@ def listed(top: Path, *arguments: str, environ: Mapping[str, str] | None = None)
     return [name for name in names if name]
 
 
-def is_behind_link(tree: Path, name: str) -> bool:
-    """Return whether a folder on the way to a file of a tree is a link, which may lead out of it.
-
-    Nothing is to be written or removed there.
-    """
-    return any((tree / folder).is_symlink() for folder in Path(name).parents[:-1])
-
-
 # ---- A working tree ------------------------------------------------------------------------------
 
 
@@ -122,17 +102,18 @@ def _add_own_files(found: OwnFiles, top: Path, prefix: str) -> None:
         elif name in submodules:
             if _is_repository(path):
                 _add_own_files(found, path, f"{prefix}{name}/")
-            elif files := list(_files_of_folder(path)):  # unpacked or copied without its .git
+            elif files := _files_of_folder(path):  # unpacked or copied without its .git
                 found.names.extend(f"{prefix}{name}/{file}" for file in files)
             else:
                 found.empty[f"{prefix}{name}"] = submodules[name]
 
 
-def _files_of_folder(folder: Path) -> Iterator[str]:
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder)
-        if not path.is_dir() and not set(LEFT_OUT).intersection(name.parts):
-            yield str(name)
+def _files_of_folder(folder: Path) -> list[str]:
+    return [
+        os.path.relpath(entry, folder)
+        for entry in entries_of(folder)
+        if not entry.is_dir(follow_symlinks=False)
+    ]
 
 
 def _is_repository(folder: Path) -> bool:
