@@ -27,6 +27,7 @@ from pathlib import Path
 from mnistbench.core.child import uninterrupted
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import locked
+from mnistbench.core.units import cut
 from mnistbench.gate.copies.copying import (
     LEFT_OUT,
     copy_file,
@@ -36,6 +37,9 @@ from mnistbench.gate.copies.copying import (
 )
 from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
 from mnistbench.gate.copies.repositories import NoRepositoryError, check_out, git, own_files
+
+#: Most characters of a revision that a message quotes.
+_LONGEST_REVISION = 200
 
 _PREFIX = "mnistbench-gate-"
 _LOCK = ".lock"
@@ -139,10 +143,11 @@ def repository_of(directory: Path) -> Path | None:
 
 def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     """Return the root of the repository that contains ``here``, and the hash of a revision."""
+    shown = cut(revision, _LONGEST_REVISION)
     top = repository_of(here)
     if top is None:
         raise UsageError(
-            f"--base {revision!r}: {here} is not in a git repository; name a folder with --base-dir"
+            f"--base {shown!r}: {here} is not in a git repository; name a folder with --base-dir"
         )
     wanted = revision
     if revision.endswith("..."):  # as in git diff main...
@@ -161,10 +166,13 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     ).strip()
     if not commit:
         name = revision.removesuffix("...").removeprefix("origin/") or revision
-        hint = f"name a commit, a branch or a tag, or fetch it: git fetch origin {name}"
+        hint = (
+            "name a commit, a branch or a tag, or fetch it: git fetch origin "
+            f"{cut(name, _LONGEST_REVISION)}"
+        )
         if git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
             hint = "this clone is shallow, so fetch what is missing: git fetch --unshallow"
-        raise UsageError(f"--base {revision!r}: no such commit in {top}; {hint}")
+        raise UsageError(f"--base {shown!r}: no such commit in {top}; {hint}")
     return top, commit
 
 

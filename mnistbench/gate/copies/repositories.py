@@ -59,6 +59,8 @@ def git(
         if reasons[0].startswith("fatal: not a git repository"):
             raise NoRepositoryError(reasons[0])
         reason = reasons[0].removeprefix("fatal: ").removeprefix("error: ")
+        if "dubious ownership" in reason:  # the last line is git's own remedy
+            reason += f"; if you trust it, run: {reasons[-1].strip()}"
         raise UsageError(f"git {arguments[0]}: {reason}")
     return os.fsdecode(done.stdout) if not done.returncode else ""
 
