@@ -235,7 +235,8 @@ class _Gate:
         try:
             append(self._rounds.measured.path, end.line())
         except NotSavedError as error:  # what was measured is reported nevertheless
-            end = replace(end, cut_short=str(error), broken_off=True)
+            is_complete = not end.broken_off
+            end = replace(end, cut_short=str(error), broken_off=True, is_unsaved=is_complete)
         self._rounds.measured.end = end
         return end
 

@@ -350,6 +350,8 @@ class End:
 
     cut_short: str = ""  # why the run is incomplete; empty for a complete run
     broken_off: bool = False  # by an error or a user, not by a time limit
+    # Only the end could not be saved, after everything was measured; so it is in no file.
+    is_unsaved: bool = False
     elapsed_s: float = 0.0  # from start to finish, in seconds
     # What most of it went to -> seconds.
     parts_s: Mapping[str, float] = field(default_factory=dict)
@@ -362,7 +364,9 @@ class End:
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
-        return {"end": asdict(self)}
+        fields = asdict(self)
+        del fields["is_unsaved"]
+        return {"end": fields}
 
 
 #: The end of a complete run.
