@@ -79,7 +79,6 @@ JOB_VARIABLES: Mapping[str, Sequence[str]] = {
 #: still hold its output.
 _LOOK_S = 1.0
 
-
 #: Longest time in which processes that children have left are looked for and ended, in seconds.
 #: They may start others as fast.
 _ENDING_S = 5.0
@@ -451,7 +450,10 @@ def terminable() -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in _TERMINATION}
-    handled = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+    # None: a handler that Python has not set, and cannot set again.
+    handled = [
+        number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)
+    ]
     for number in handled:
         signal.signal(number, _interrupt)
     try:

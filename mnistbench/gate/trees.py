@@ -321,7 +321,8 @@ def contents_of(path: Path) -> dict[str, str]:
             names = [name for name in relative if left_out.isdisjoint(Path(name).parts)]
     contents = {}
     for name in sorted(name for name in names if ".egg-info/" not in name):
-        # A folder, removed, a link to nothing.
+        if not (path / name).is_file():  # a folder, removed, a link to nothing, a pipe
+            continue
         with contextlib.suppress(OSError), (path / name).open("rb") as stream:
             contents[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return contents
