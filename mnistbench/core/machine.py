@@ -228,6 +228,10 @@ def cpu_model() -> str:
 
 # ---- Child processes -----------------------------------------------------------------------------
 
+#: Numbers of attributes of a process, from linux/prctl.h.
+_SET_PARENT_DEATH_SIGNAL = 1
+_SET_CHILD_SUBREAPER = 36
+
 
 def running_children() -> frozenset[int]:
     """Return the numbers of the child processes that have not ended.
@@ -255,7 +259,7 @@ def adopt_orphans(adopts: bool) -> None:
 
     On Linux. Otherwise they are children of init. Source: PR_SET_CHILD_SUBREAPER(2const).
     """
-    _prctl(36, int(adopts))
+    _prctl(_SET_CHILD_SUBREAPER, int(adopts))
 
 
 def end_with(parent: int) -> None:
@@ -267,7 +271,11 @@ def end_with(parent: int) -> None:
         parent: the process for which this one runs. If it has ended before this call, this process
             ends at once. It need not be the parent, which may be a script in between.
     """
-    if _prctl(1, signal.SIGKILL) and os.getppid() != parent and _has_ended(parent):
+    if (
+        _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        and os.getppid() != parent
+        and _has_ended(parent)
+    ):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
