@@ -7,7 +7,12 @@ from sphinx.application import Sphinx
 REPOSITORY = Path(__file__).parent.parent
 
 #: Page of the site -> the file at the top of the repository that it shows.
-PAGES = {"index": "README.md", "changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md"}
+PAGES = {
+    "index": "README.md",
+    "changelog": "CHANGELOG.md",
+    "contributing": "CONTRIBUTING.md",
+    "security": "SECURITY.md",
+}
 
 project = "mnistbench"
 extensions = ["myst_parser"]

@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from mnistbench import cli
+from mnistbench.core.child import JOB_VARIABLES
 from mnistbench.core.options import seconds
 
 REPOSITORY = Path(__file__).parent.parent
@@ -28,7 +29,7 @@ ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
 INPUTS = ACTION["inputs"]
 STEPS = ACTION["runs"]["steps"]
 PAGE = (REPOSITORY / "docs" / "ci.md").read_text(encoding="utf-8")
-WORKFLOW, SHARDS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+WORKFLOW, APART, SHARDS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
@@ -37,7 +38,7 @@ EXIT_UNJUDGED = 2
 #: What the gate prints while it measures; the exit code and the report are those of the test.
 PYTHON = r"""#!/usr/bin/env bash
 if [ "$1 $2 $3" = "-P -c import mnistbench" ]; then exit "$FAKE_MISSING"; fi
-if [ "$1 $2" = "-m pip" ]; then printf '%s\n' "$@" > "$FAKE/pip"; exit 0; fi
+if [ "$1 $2 $3" = "-P -m pip" ]; then printf '%s\n' "$@" > "$FAKE/pip"; exit 0; fi
 if [ "$1 $2 $3" != "-P -m mnistbench" ]; then exec "$FAKE_PYTHON" "$@"; fi
 if [ "$4" = "report" ]; then
   printf '%s\0' "${@:4}" > "$FAKE/page"
@@ -154,6 +155,7 @@ def job(tmp_path, monkeypatch):
             "FAKE_NAME": name,
             "FAKE_PAGE": str(int(page)),
             "GITHUB_JOB": "gate",
+            "GITHUB_EVENT_NAME": event,
         }
         return _run(contexts, variables, seen, artifact)
 
@@ -378,6 +380,24 @@ def test_a_push_needs_a_base_and_has_no_comment(job):
     assert ran.upload["path"] == ran.outputs["folder"]
 
 
+def test_the_code_of_a_fork_is_not_run_with_secrets(job, tmp_path):
+    ran = job(event="pull_request_target", base="HEAD^")
+    assert (ran.code, ran.gate, ran.gh) == (EXIT_UNJUDGED, None, None)
+    assert "::error title=mnistbench::pull_request_target: gives the code of" in ran.log
+    (tmp_path / "raw.jsonl.gz").touch()
+    judged = job(event="pull_request_target", judge=f"{tmp_path}/*.gz")
+    assert (judged.code, judged.gate[0]) == (EXIT_PASSED, "judge")
+
+
+def test_the_step_with_the_token_runs_no_file_that_measured_code_has_named(
+    job, tmp_path, monkeypatch
+):
+    (tmp_path / "named").write_text('[ -z "$GH_TOKEN" ] || touch "$FAKE/stolen"\n')
+    monkeypatch.setenv("BASH_ENV", str(tmp_path / "named"))  # as GitHub does after the step
+    assert job().body == REPORT + LINK
+    assert list(tmp_path.rglob("stolen")) == []
+
+
 @pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED])
 def test_a_token_that_cannot_write_does_not_fail_the_job(job, code):
     ran = job(gh_code=1, code=code)
@@ -447,11 +467,20 @@ def test_no_samples_of_shards_are_an_error_with_the_pattern(job, tmp_path):
 @pytest.mark.parametrize("missing", [False, True])
 def test_it_is_installed_from_the_folder_of_the_action_if_it_is_missing(job, missing):
     assert job(missing=missing).pip == (
-        ["-m", "pip", "install", "/the action"] if missing else None
+        ["-P", "-m", "pip", "install", "/the action"] if missing else None
     )
 
 
 # ---- The file ------------------------------------------------------------------------------------
+
+
+def test_no_step_imports_a_module_of_the_checkout():
+    calls = [
+        call
+        for step in STEPS
+        for call in re.findall(r'"\$INPUT_PYTHON" +(\S+)', step.get("run", ""))
+    ]
+    assert calls == ["-P"] * 5
 
 
 def test_no_script_has_an_expression():
@@ -498,6 +527,36 @@ def test_the_workflow_is_short_has_the_base_commit_and_may_comment():
     assert action["with"].keys() <= INPUTS.keys()
 
 
+@pytest.mark.parametrize("workflow", [WORKFLOW, APART, SHARDS])
+def test_no_workflow_gives_measured_code_more_than_it_needs(workflow):
+    workflow = yaml.safe_load(workflow)
+    assert workflow[True] == "pull_request"  # the key "on"
+    for job in workflow["jobs"].values():
+        permissions = job.get("permissions", workflow["permissions"])
+        checkouts = [step for step in job["steps"] if "checkout" in step.get("uses", "")]
+        assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+        if len(workflow["jobs"]) > 1 and checkouts:
+            assert permissions == {"contents": "read"}
+
+
+def test_the_job_that_comments_judges_what_the_other_one_has_measured():
+    gate, comment = yaml.safe_load(APART)["jobs"].values()
+    *_, action = gate["steps"]
+    assert action["with"]["comment"] == "false"
+    assert gate["outputs"]["artifact"] == f"${{{{ steps.{action['id']}.outputs.artifact }}}}"
+    assert (comment["needs"], comment["if"]) == ("gate", "${{ !cancelled() }}")
+    assert comment["permissions"]["pull-requests"] == "write"
+    *_, download, judge = comment["steps"]
+    assert download["with"]["name"] == "${{ needs.gate.outputs.artifact }}"
+    assert judge["with"] == {"judge": f"{download['with']['path']}/gate/*.jsonl.gz"}
+
+
+def test_the_page_lists_the_variables_that_are_not_passed_on():
+    rows = re.findall(r"^\| .* \| `([A-Z_]+)` \| (.*) \|$", PAGE, re.MULTILINE)
+    shown = {service: tuple(re.findall(r"`([^`]+)`", names)) for service, names in rows}
+    assert shown == JOB_VARIABLES
+
+
 @pytest.fixture
 def lint(tmp_path):
     """Run actionlint over a workflow in a repository with this action; return its complaints."""
@@ -538,7 +597,7 @@ def test_the_workflow_of_shards_measures_all_of_them_and_judges_them_in_any_case
 
 
 def test_actionlint_accepts_the_workflow(lint):
-    assert lint(WORKFLOW) == lint(SHARDS) == ""
+    assert lint(WORKFLOW) == lint(APART) == lint(SHARDS) == ""
     assert "fetch-dept" in lint(WORKFLOW.replace("fetch-depth", "fetch-dept"))
 
 

@@ -51,6 +51,7 @@ PAGES = {
     for path in (
         REPOSITORY / "README.md",
         REPOSITORY / "CONTRIBUTING.md",
+        REPOSITORY / "SECURITY.md",
         *sorted((REPOSITORY / "docs").glob("*.md")),
     )
 }

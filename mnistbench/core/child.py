@@ -3,8 +3,9 @@
 Start one, talk with it by lines, end it with all that it has started, and say why it ended.
 
 A child has a session of its own, so that Ctrl-C reaches this process only, which then ends the
-child. What it prints on its standard error goes to a log; the last line of it is the reason if the
-child fails.
+child. On Linux, processes that have left this session, such as daemons, become children of this
+process when their parents end. They are ended when no child runs any more. What a child prints on
+its standard error goes to a log; the last line of it is the reason if the child fails.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import queue
 import re
 import select
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Self
 
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.machine import adopt_orphans, all_children
 
 #: Signals by which the system ends a process whose compiled code does what is not allowed.
 CRASHES = (
@@ -36,9 +40,48 @@ CRASHES = (
     signal.SIGSYS,
 )
 
+#: Signals by which a user or a service asks a process to end: also because its terminal was closed.
+_TERMINATION = (signal.SIGTERM, signal.SIGHUP)
+
+#: Variables of continuous integration that measured code does not get, each as a pattern: files by
+#: which it would control later steps of its job, or write to the job's page, and tokens of the
+#: service. By the variable that is set where the service runs the job.
+JOB_VARIABLES: Mapping[str, Sequence[str]] = {
+    "GITHUB_ACTIONS": (
+        "ACTIONS_*",
+        "GH_TOKEN",
+        "GITHUB_ENV",
+        "GITHUB_OUTPUT",
+        "GITHUB_PATH",
+        "GITHUB_STATE",
+        "GITHUB_STEP_SUMMARY",
+        "GITHUB_TOKEN",
+    ),
+    "GITLAB_CI": (
+        "CI_DEPENDENCY_PROXY_PASSWORD",
+        "CI_DEPLOY_PASSWORD",
+        "CI_JOB_JWT*",
+        "CI_JOB_TOKEN",
+        "CI_REGISTRY_PASSWORD",
+        "CI_REPOSITORY_URL",
+    ),
+    "BUILDKITE": (
+        "BUILDKITE_AGENT_ACCESS_TOKEN",
+        "BUILDKITE_AGENT_JOB_API_*",
+        "BUILDKITE_ENV_FILE",
+    ),
+    "CIRCLECI": ("BASH_ENV", "CIRCLE_INTERNAL_*", "CIRCLE_OIDC_TOKEN*"),
+    "TF_BUILD": ("SYSTEM_ACCESSTOKEN",),
+    "BITBUCKET_BUILD_NUMBER": ("BITBUCKET_STEP_OIDC_TOKEN",),
+}
+
 #: Longest wait without a look at whether the child has ended, in seconds: its own children may
 #: still hold its output.
 _LOOK_S = 1.0
+
+#: Longest time in which processes that children have left are looked for and ended, in seconds.
+#: They may start others as fast.
+_ENDING_S = 5.0
 
 
 class ChildError(MnistbenchError):
@@ -48,10 +91,25 @@ class ChildError(MnistbenchError):
     """
 
 
+def without_job_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those by which code can act for a job of its service."""
+    patterns = [
+        pattern
+        for service, of_service in JOB_VARIABLES.items()
+        if environ.get(service)
+        for pattern in of_service
+    ]
+    return {
+        name: value
+        for name, value in environ.items()
+        if not any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
 def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[str, str]:
     """Return the inherited environment with what every child process gets.
 
-    A bytecode cache and absolute paths.
+    A bytecode cache and absolute paths, and no variable of JOB_VARIABLES.
 
     Args:
         inherited: environment of the parent process.
@@ -60,7 +118,7 @@ def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[
             again, which takes 10 s.
     """
     # Without it Kineto reports a missing GPU as an error.
-    environ = {**inherited, "KINETO_LOG_LEVEL": "99"}
+    environ = {**without_job_variables(inherited), "KINETO_LOG_LEVEL": "99"}
     if environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         environ["PYTHONPYCACHEPREFIX"] = str(bytecode)
     if environ.get("MNISTBENCH_DATA"):  # a child may run in another directory
@@ -70,6 +128,55 @@ def measuring_environment(inherited: Mapping[str, str], bytecode: Path) -> dict[
             str(Path(part).absolute()) for part in environ["PYTHONPATH"].split(os.pathsep)
         )
     return environ
+
+
+class _Orphans:
+    """Processes that children have left behind, and which are children of this process then.
+
+    They are ended when the last child is stopped, because until then a child may need them: it is
+    not known whose they are.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children = 0  # that have started and not been stopped
+        self._others: frozenset[int] = frozenset()  # children of this process from before
+
+    def child_starts(self) -> None:
+        """Adopt what this child leaves."""
+        with self._lock:
+            if not self._children:
+                self._others = all_children()
+                adopt_orphans(True)
+            self._children += 1
+
+    def child_is_stopped(self) -> None:
+        """End what all children have left if this one was the last."""
+        with self._lock:
+            self._children -= 1
+            if not self._children:
+                self._end()
+                adopt_orphans(False)
+
+    def _end(self) -> None:
+        own_session = os.getsid(0)
+        left_alone = set(self._others)
+        until = time.monotonic() + _ENDING_S
+        # What an orphan has started becomes a child when the orphan ends.
+        while (orphans := all_children() - left_alone) and time.monotonic() < until:
+            for orphan in orphans:
+                # Of another user, or a child that something else has waited for meanwhile.
+                with contextlib.suppress(OSError):
+                    # A Child has a session of its own, which its descendants can only leave for a
+                    # new one. So this process has started by other means what is in its session.
+                    if os.getsid(orphan) != own_session:
+                        os.kill(orphan, signal.SIGKILL)
+                        os.waitpid(orphan, 0)
+                        continue
+                left_alone.add(orphan)
+
+
+_orphans = _Orphans()
 
 
 class Child:
@@ -106,6 +213,7 @@ class Child:
         self._lines: queue.Queue[str] = queue.Queue()
         self._stopped = threading.Event()
         self._listener = threading.Thread(target=self._listen, daemon=True)
+        _orphans.child_starts()
         try:
             with uninterrupted():
                 self._process = subprocess.Popen(
@@ -122,6 +230,7 @@ class Child:
                 )
         except OSError as error:
             self._log.close()
+            _orphans.child_is_stopped()
             raise ChildError(f"{command[0]}: cannot be started ({error.strerror})") from None
         except KeyboardInterrupt:
             self.stop()
@@ -256,14 +365,16 @@ class Child:
         return reason_of_abort
 
     def stop(self) -> None:
-        """End the child and all processes of its session."""
+        """End the child and all that it has started."""
         if self._end_s and self._process.poll() is None:
             self._process.terminate()
             self.ended(self._end_s)
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._stopped.set()
+        if not self._stopped.is_set():
+            self._stopped.set()
+            _orphans.child_is_stopped()
         if self._listener.is_alive():
             self._listener.join()
         for stream in (self._process.stdin, self._process.stdout, self._log):
@@ -307,7 +418,7 @@ def _signal_name(number: int) -> str:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM while a process starts.
+    """Delay SIGINT, SIGTERM and SIGHUP while a process starts, and while files are removed.
 
     A process that is not yet known would not be killed.
     """
@@ -315,7 +426,7 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *_TERMINATION)}
     # Ignored signals stay ignored.
     delayed = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in delayed:
@@ -327,3 +438,43 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
     if received:
         raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP like SIGINT, so that files are removed and children ended.
+
+    Ignored signals stay ignored, such as SIGHUP in a program that nohup has started.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _TERMINATION}
+    # None: a handler that Python has not set, and cannot set again.
+    handled = [
+        number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)
+    ]
+    for number in handled:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])
+
+
+def _interrupt(number: int, _: object) -> None:
+    if number == signal.SIGHUP:
+        _leave_closed_terminal()
+    raise KeyboardInterrupt
+
+
+def _leave_closed_terminal() -> None:
+    """Discard what is printed from now on to a terminal that was closed, as a write would fail."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # closed by the caller
+            is_device = stat.S_ISCHR(os.fstat(descriptor).st_mode)
+            if is_device and not os.isatty(descriptor):
+                nothing = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nothing, descriptor)
+                os.close(nothing)

@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import resource
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -227,9 +228,21 @@ def cpu_model() -> str:
 
 # ---- Child processes -----------------------------------------------------------------------------
 
+#: Numbers of attributes of a process, from linux/prctl.h.
+_SET_PARENT_DEATH_SIGNAL = 1
+_SET_CHILD_SUBREAPER = 36
+
 
 def running_children() -> frozenset[int]:
     """Return the numbers of the child processes that have not ended.
+
+    None on a system without /proc. Source: proc_pid_task_tid_children(5).
+    """
+    return frozenset(child for child in all_children() if not _has_ended(child))
+
+
+def all_children() -> frozenset[int]:
+    """Return the numbers of the child processes, also of those that nothing has waited for yet.
 
     None on a system without /proc. Source: proc_pid_task_tid_children(5).
     """
@@ -238,11 +251,43 @@ def running_children() -> frozenset[int]:
         for task in os.listdir("/proc/self/task"):  # noqa: PTH208  # a Path costs more
             with contextlib.suppress(OSError):  # a thread has ended meanwhile
                 children.update(map(int, _text(f"/proc/self/task/{task}/children").split()))
-    return frozenset(child for child in children if not _has_ended(child))
+    return frozenset(children)
+
+
+def adopt_orphans(adopts: bool) -> None:
+    """Choose whether processes that descendants leave behind become children of this process.
+
+    On Linux. Otherwise they are children of init. Source: PR_SET_CHILD_SUBREAPER(2const).
+    """
+    _prctl(_SET_CHILD_SUBREAPER, int(adopts))
+
+
+def end_with(parent: int) -> None:
+    """Have the system kill this process when its parent ends, also when that is killed; on Linux.
+
+    The parent is the thread that started this process. Source: PR_SET_PDEATHSIG(2const).
+
+    Args:
+        parent: the process for which this one runs. If it has ended before this call, this process
+            ends at once. It need not be the parent, which may be a script in between.
+    """
+    if (
+        _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        and os.getppid() != parent
+        and _has_ended(parent)
+    ):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> bool:
+    """Set an attribute of this process; return whether the system has it. Source: prctl(2)."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    nothing = ctypes.c_ulong(0)
+    return prctl is not None and not prctl(option, ctypes.c_ulong(value), nothing, nothing, nothing)
 
 
 def _has_ended(process: int) -> bool:
-    """Whether a child is a zombie (Z in proc_pid_stat(5)), or no longer there."""
+    """Whether a process is a zombie (Z in proc_pid_stat(5)), or no longer there."""
     try:
         return _text(f"/proc/{process}/stat").rpartition(")")[2].split()[0] in "ZX"
     except OSError:

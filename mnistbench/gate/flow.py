@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
+from mnistbench.core.child import terminable
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import trees
 from mnistbench.gate.budget import (
@@ -107,11 +106,11 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
     _check(options, here)
-    with interpreters(options, progress.say) as pythons:
+    with terminable(), interpreters(options, progress.say) as pythons:
         budget = Budget(
             monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
         )
-        with trees.scratch() as folder, _terminable():
+        with trees.scratch() as folder:
             log = folder / "log"
             plan = _plan(options, pythons, here, folder)
             surveyed = monotonic()
@@ -243,7 +242,8 @@ class _Gate:
         try:
             append(self._rounds.measured.path, end.line())
         except NotSavedError as error:  # what was measured is reported nevertheless
-            end = replace(end, cut_short=str(error), broken_off=True)
+            is_complete = not end.broken_off
+            end = replace(end, cut_short=str(error), broken_off=True, is_unsaved=is_complete)
         self._rounds.measured.end = end
         return end
 
@@ -414,23 +414,6 @@ class _Gate:
     def _profile_s(self, flagged: Sequence[str]) -> float:
         """Return the seconds that are kept for the likely causes of the surest findings."""
         return self._rounds.budget.profile_s(flagged[:MOST_CAUSES])
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Treat SIGTERM like SIGINT, so that copies are removed and children killed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _new_file(storage: Path, prefix: str, header: GateHeader) -> Path:

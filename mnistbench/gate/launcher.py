@@ -7,7 +7,6 @@ import json
 import os
 import random
 import shlex
-import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.machine import LEAST_TOUCHED_BYTES
 from mnistbench.core.reading import member, read_text
 from mnistbench.gate.copies import places
+from mnistbench.gate.copies.copying import copy_folder, copying
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
     LAUNCH,
@@ -127,6 +127,7 @@ class Plan:
             phases=self.phases,
             threads=int(self.variables[side].get(THREADS, 0)),
             seed=seed,
+            gate=os.getpid(),
             **more,
         )
 
@@ -145,7 +146,8 @@ def stage_home(folder: Path) -> Path:
         Path(mnistbench.__file__).parent,
         *map(Path, (benchmark and benchmark.submodule_search_locations) or ()),
     ):
-        shutil.copytree(package, home / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+        with copying(str(package), folder):
+            copy_folder(package, home / package.name, follows_links=True)
     return home
 
 
@@ -346,8 +348,9 @@ def side_processes(
                 )
         yield processes
     finally:
-        for process in processes.values():
-            process.child.stop()
+        with uninterrupted():
+            for process in processes.values():
+                process.child.stop()
 
 
 class SideProcess:

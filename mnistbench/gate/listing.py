@@ -401,6 +401,10 @@ OTHER_ID = (
     "a random number; "
     'sort what it is made of, or name it: pytest.param(..., id="...")'
 )
+NOT_AGAIN = (
+    "another process of its side does not find it: a test has removed or changed its file, or what "
+    "pytest collects depends on what earlier tests have left, or on chance"
+)
 OTHER_PARAMETERS = (
     "its id belongs to other parameters in another process, as their order is that of a set, or "
     "random; "
@@ -441,7 +445,7 @@ def moved(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
 
 
 def unstable(
-    expected: Iterable[str], before: Mapping[str, str], now: Mapping[str, str]
+    expected: Collection[str], before: Mapping[str, str], now: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the expected ids that are missing now or belong to other parameters, with the reason.
 
@@ -451,11 +455,11 @@ def unstable(
         now: the same, of this process.
     """
     elsewhere = moved(before, now)
-    return {
-        node_id: OTHER_PARAMETERS if node_id in elsewhere else OTHER_ID
-        for node_id in expected
-        if node_id not in now or node_id in elsewhere
-    }
+    reasons = {node_id: OTHER_PARAMETERS for node_id in expected if node_id in elsewhere}
+    for node_id in expected:
+        if node_id not in now:
+            reasons[node_id] = OTHER_ID if node_id.endswith("]") else NOT_AGAIN
+    return reasons
 
 
 def without_counterpart(of_base: Iterable[str], of_head: Iterable[str]) -> set[str]:

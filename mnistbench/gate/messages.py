@@ -73,6 +73,7 @@ class Job:
     threads: int  # of all cases; 0: each case has its own number
     seed: int  # of all that both processes draw
     only: Sequence[str] | None = None  # node ids of the cases; all if None
+    gate: int = 0  # number of the gate's process, with which this one ends; 0: none
 
     # ---- Of a survey ----
     # The process chooses arguments and phases, with this folder if the arguments have no path.

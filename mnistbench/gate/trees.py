@@ -24,19 +24,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mnistbench.core.child import uninterrupted
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import locked
-from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
-from mnistbench.gate.copies.repositories import (
+from mnistbench.core.units import cut
+from mnistbench.gate.copies.copying import (
     LEFT_OUT,
-    NoRepositoryError,
-    check_out,
-    git,
-    own_files,
+    copy_file,
+    copy_folder,
+    copying,
+    is_behind_link,
 )
+from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
+from mnistbench.gate.copies.repositories import NoRepositoryError, check_out, git, own_files
+
+#: Most characters of a revision that a message quotes.
+_LONGEST_REVISION = 200
 
 _PREFIX = "mnistbench-gate-"
-_LOCK = "lock"
+_LOCK = ".lock"
 
 #: Folder of raw samples, in the directory where a gate was started; it belongs to neither side.
 _RAW = "/.benchmarks/gate/"
@@ -66,47 +72,64 @@ class Tree:
 def scratch() -> Iterator[Path]:
     """Yield a temporary folder and remove it afterwards.
 
-    Remove also the folders of killed gates.
+    Remove also the folders of killed gates. The file beside a folder, which its gate has locked,
+    exists before the folder and is removed after it. So no folder is ever without its file.
     """
-    temporary = Path(tempfile.gettempdir())
-    with contextlib.ExitStack() as lock:
+    temporary = Path(tempfile.gettempdir()).resolve()
+    with contextlib.ExitStack() as held:
         try:
-            folder = _locked_folder(lock)
+            lock = _new_lock(temporary)
+            held.enter_context(locked(lock, before_waiting=lambda: None))
+            folder = lock.with_suffix("")
+            folder.mkdir(mode=0o700)
         except OSError as error:
             raise UsageError(
                 f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that "
                 "can be"
             ) from None
         try:
-            _remove_abandoned(temporary, folder)
+            _remove_abandoned(temporary, lock)
             yield folder
         finally:
-            lock.close()
-            shutil.rmtree(folder, ignore_errors=True)
+            with uninterrupted():
+                _remove(folder, lock)
 
 
-def _locked_folder(lock: contextlib.ExitStack) -> Path:
-    """Create a folder and lock it until the stack is closed.
-
-    If another gate removes it as abandoned before it is locked, create another one.
-    """
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-        with contextlib.suppress(FileNotFoundError):
-            lock.enter_context(locked(folder / _LOCK, before_waiting=lambda: None))
-            return folder
+def _new_lock(temporary: Path) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=_LOCK, dir=temporary)
+    os.close(descriptor)
+    return Path(name)
 
 
 def _remove_abandoned(temporary: Path, own: Path) -> None:
-    for folder in temporary.glob(f"{_PREFIX}*"):
-        try:
-            if folder.resolve() == own or folder.lstat().st_uid != os.getuid():
-                continue
-            if (folder / _LOCK).exists():  # else another gate has just made it
-                with locked(folder / _LOCK):
-                    shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            continue  # locked by a running gate, or removed already
+    for lock in temporary.glob(f"{_PREFIX}*{_LOCK}"):
+        # Locked by a running gate, or removed already.
+        with contextlib.suppress(OSError):
+            facts = lock.lstat()
+            if lock != own and stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid():
+                with locked(lock):
+                    _remove(lock.with_suffix(""), lock)
+
+
+def _remove(folder: Path, lock: Path) -> None:
+    """Remove a folder and then its file; another gate removes what cannot be removed now."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():  # a test has made a folder that its owner may not change or list
+            _permit(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        lock.unlink(missing_ok=True)
+
+
+def _permit(folder: Path) -> None:
+    """Let the owner change and list a folder and those in it."""
+    with contextlib.suppress(OSError):  # of another user
+        folder.chmod(0o700)
+        with os.scandir(folder) as entries:
+            inner = [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for path in inner:
+            _permit(path)
 
 
 def repository_of(directory: Path) -> Path | None:
@@ -120,10 +143,11 @@ def repository_of(directory: Path) -> Path | None:
 
 def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     """Return the root of the repository that contains ``here``, and the hash of a revision."""
+    shown = cut(revision, _LONGEST_REVISION)
     top = repository_of(here)
     if top is None:
         raise UsageError(
-            f"--base {revision!r}: {here} is not in a git repository; name a folder with --base-dir"
+            f"--base {shown!r}: {here} is not in a git repository; name a folder with --base-dir"
         )
     wanted = revision
     if revision.endswith("..."):  # as in git diff main...
@@ -142,10 +166,13 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     ).strip()
     if not commit:
         name = revision.removesuffix("...").removeprefix("origin/") or revision
-        hint = f"name a commit, a branch or a tag, or fetch it: git fetch origin {name}"
+        hint = (
+            "name a commit, a branch or a tag, or fetch it: git fetch origin "
+            f"{cut(name, _LONGEST_REVISION)}"
+        )
         if git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
             hint = "this clone is shallow, so fetch what is missing: git fetch --unshallow"
-        raise UsageError(f"--base {revision!r}: no such commit in {top}; {hint}")
+        raise UsageError(f"--base {shown!r}: no such commit in {top}; {hint}")
     return top, commit
 
 
@@ -156,10 +183,11 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     """
     top, commit = commit_of(here, revision)
     _check_outside(into, top)
-    into.mkdir()
-    empty = check_out(top, commit, into)
-    _move_links(into, top)
-    generated = add_generated(own_files(top).repositories, into)
+    with copying(f"--base {revision!r}", into.parent):
+        into.mkdir()
+        empty = check_out(top, commit, into)
+        _move_links(into, top)
+        generated = add_generated(own_files(top).repositories, into)
     return Tree(into, _inside(into, top, here), commit[:7], generated, empty)
 
 
@@ -171,9 +199,9 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
     """
     top = repository_of(here) if shutil.which("git") else None
     _check_outside(into, top or here)
-    try:
+    with copying(option or str(here), into.parent):
         if top is None:
-            shutil.copytree(here, into, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            copy_folder(here, into)
             _move_links(into, here)
             return Tree(into, into, option or "working tree")
         into.mkdir()
@@ -181,17 +209,11 @@ def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
         for name in own.names:
             if _RAW not in f"/{name}":
                 (into / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(top / name, into / name, follow_symlinks=False)
+                copy_file(top / name, into / name)
         for name in own.empty:
             (into / name).mkdir(parents=True, exist_ok=True)
         _move_links(into, top)
         generated = add_generated(own.repositories, into)
-    except (OSError, shutil.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(
-            f"{option or here}: cannot be copied to {into.parent} ({reason}); make room, or set "
-            "TMPDIR"
-        ) from None
     return Tree(into, _inside(into, top, here), option or "working tree", generated, own.empty)
 
 
@@ -299,7 +321,8 @@ def contents_of(path: Path) -> dict[str, str]:
             names = [name for name in relative if left_out.isdisjoint(Path(name).parts)]
     contents = {}
     for name in sorted(name for name in names if ".egg-info/" not in name):
-        # A folder, removed, a link to nothing.
+        if not (path / name).is_file():  # a folder, removed, a link to nothing, a pipe
+            continue
         with contextlib.suppress(OSError), (path / name).open("rb") as stream:
             contents[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return contents
@@ -400,8 +423,10 @@ def head_of(here: Path) -> tuple[str, bool]:
 
 
 def _inside(copy: Path, top: Path, here: Path) -> Path:
-    directory = copy / here.resolve().relative_to(top.resolve())
-    if not directory.is_dir():
+    name = here.resolve().relative_to(top.resolve())
+    directory = copy / name
+    is_link = directory.is_symlink() or is_behind_link(copy, str(name))
+    if is_link or not directory.is_dir():
         raise UsageError(
             f"{directory.relative_to(copy)} is not a folder of {top} at that revision; start "
             "where both have one"

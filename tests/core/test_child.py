@@ -4,6 +4,7 @@ Lines, reasons of an end, signals and processes that they have started.
 """
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.core.child import Child, ChildError, uninterrupted
+from mnistbench import core
+from mnistbench.core.child import (
+    JOB_VARIABLES,
+    Child,
+    ChildError,
+    measuring_environment,
+    terminable,
+    uninterrupted,
+)
 
 
 def child(program, **more):
@@ -167,8 +176,79 @@ def test_processes_that_it_has_started_end_with_it():
     pytest.fail("it still runs")
 
 
-def test_a_daemon_that_keeps_the_output_of_a_child_open_does_not_delay_its_stop():
+def daemons(path):
+    """A program that leaves two processes, which hold a lock on a file and its output open.
+
+    One has a session of its own. The other one does not belong to a descendant either.
+    """
+    return f"""
+import fcntl, os, subprocess
+held = open({str(path)!r}, "a")
+fcntl.flock(held, fcntl.LOCK_SH)
+command = ["sleep", "60"]
+subprocess.Popen(command, start_new_session=True, pass_fds=[held.fileno()])
+if not os.fork():
+    os.setsid()
+    subprocess.Popen(command, pass_fds=[held.fileno()])
+    os._exit(0)
+os.wait()
+print("left", flush=True)
+input()
+"""
+
+
+def is_held(path):
+    """Whether a process holds the lock on a file."""
+    with path.open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc")
+
+
+@on_linux
+@pytest.mark.parametrize("ends", ["by itself", "when it is stopped"])
+def test_daemons_end_when_their_child_is_stopped(tmp_path, ends):
+    with child(daemons(tmp_path / "held")) as process:
+        assert process.next_line(30) == "left"
+        if ends == "by itself":
+            process.tell("")
+            assert process.ended(30) == 0
+        assert is_held(tmp_path / "held")
+    assert not is_held(tmp_path / "held")
+
+
+@on_linux
+def test_daemons_stay_while_another_child_runs(tmp_path):
+    with child("input()"):
+        with child(daemons(tmp_path / "held")) as process:
+            assert process.next_line(30) == "left"
+        assert is_held(tmp_path / "held")
+        process.stop()  # a second time
+        assert is_held(tmp_path / "held")
+    assert not is_held(tmp_path / "held")
+
+
+@on_linux
+def test_processes_that_children_have_not_left_stay():
+    popen = subprocess.Popen
+    with popen(["sleep", "60"], start_new_session=True) as earlier:
+        with child("input()"), popen(["sleep", "60"]) as own:
+            pass_by = child("pass")
+            pass_by.stop()
+            assert (earlier.poll(), own.poll()) == (None, None)
+            own.kill()
+        assert earlier.poll() is None
+        earlier.kill()
+
+
+def test_a_daemon_that_keeps_the_output_of_a_child_open_does_not_delay_its_stop(monkeypatch):
     """The daemon writes no line: a read of the pipe would wait for its end."""
+    monkeypatch.setattr(core.child, "adopt_orphans", lambda _: None)  # a system without it
     program = (
         "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, "
         "flush=True)"
@@ -178,7 +258,7 @@ def test_a_daemon_that_keeps_the_output_of_a_child_open_does_not_delay_its_stop(
     try:
         assert process.ended(30) == 0
         process.stop()
-        assert Path(f"/proc/{daemon}").exists()
+        os.kill(daemon, 0)
     finally:
         os.kill(daemon, signal.SIGKILL)
 
@@ -215,6 +295,7 @@ def test_ctrl_c_while_a_child_starts_stops_it(monkeypatch):
     [
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGTERM, signal.default_int_handler),
+        (signal.SIGHUP, signal.default_int_handler),
         (signal.SIGINT, signal.SIG_IGN),
     ],
 )
@@ -233,3 +314,69 @@ def test_an_interrupt_while_a_process_starts_waits_until_it_can_be_stopped(numbe
         assert (started, signal.getsignal(number)) == (["process"], handler)
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_is_an_interrupt_unless_it_is_ignored(number):
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), terminable():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+    signal.signal(number, signal.SIG_IGN)  # as nohup does
+    try:
+        with terminable():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_closed_terminal_does_not_prevent_the_end():
+    """A shell passes SIGHUP on; then each write to the terminal fails."""
+    program = """
+import os, sys
+from mnistbench.core.child import terminable
+
+try:
+    with terminable():
+        print("ready", flush=True)
+        input()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    print("interrupted", file=sys.stderr, flush=True)
+    os.write({written}, b"after")
+"""
+    input_end, answers = os.pipe()
+    output, written = os.pipe()
+    terminal, other_end = os.openpty()
+    command = [sys.executable, "-c", program.format(written=written)]
+    with subprocess.Popen(
+        command, stdin=input_end, stdout=other_end, stderr=other_end, pass_fds=[written]
+    ) as process:
+        for descriptor in (input_end, other_end, written):
+            os.close(descriptor)
+        assert os.read(terminal, 5) == b"ready"
+        os.close(terminal)
+        process.send_signal(signal.SIGHUP)
+        assert os.read(output, 5) == b"after"
+    for descriptor in (answers, output):
+        os.close(descriptor)
+    assert process.returncode == 0
+
+
+# ---- Variables -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("service", JOB_VARIABLES)
+def test_variables_by_which_code_acts_for_its_job_are_not_passed_on(tmp_path, service):
+    for_the_job = {
+        name.replace("*", "_X"): "secret" for names in JOB_VARIABLES.values() for name in names
+    }
+    others = {"DATA_DIR": "/data", "CI": "true", "GITHUB_SHA": "1", "MY_TOKEN": "mine"}
+    environ = {**others, **for_the_job}
+    # As on a developer's machine, where GITHUB_TOKEN and BASH_ENV are variables as any other.
+    assert measuring_environment(environ, tmp_path).items() >= environ.items()
+    passed_on = measuring_environment({**environ, service: "true"}, tmp_path)
+    assert passed_on.items() >= {**others, service: "true"}.items()
+    dropped = for_the_job.keys() - passed_on.keys()
+    assert dropped == {name.replace("*", "_X") for name in JOB_VARIABLES[service]}

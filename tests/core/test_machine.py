@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -199,6 +200,33 @@ def test_peak_memory_is_that_of_this_process_without_the_one_that_started_it() -
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert 2**20 < int(done.stdout) < len(large) < peak_resident_bytes()
+
+
+#: Starts a process that ends with it, and prints that this one is ready.
+STARTING = """
+import os, subprocess, sys
+program = (
+    "import sys; from mnistbench.core.machine import end_with; end_with(int(sys.argv[1])); "
+    "print('ready', flush=True); sys.stdin.read()"
+)
+subprocess.Popen([sys.executable, "-c", program, str(os.getpid())]).wait()
+"""
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="needs prctl")
+def test_a_process_ends_with_the_one_that_started_it() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+        process.wait()
+        assert process.stdout.read() == b""  # the other one has closed it
+    # Or at once, if the first had ended before.
+    program = f"from mnistbench.core.machine import end_with; end_with({process.pid}); print('on')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
 
 
 @pytest.mark.parametrize(

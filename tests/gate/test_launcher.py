@@ -5,8 +5,11 @@ What they are told and run with, how each of their ends is reported, and that no
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -312,6 +315,7 @@ result_of_side({
             "phases": ["step"],
             "threads": 0,
             "only": ["t.py::t"],
+            "gate": os.getpid(),
             "imports_torch": False,
             "parallel": ["t.py::t"],
             "parameters": {"t.py::t": side},
@@ -853,8 +857,10 @@ def test_the_environment_of_a_launch():
         "GIT_INDEX_FILE": ".git/index",
         "CODSPEED_ENV": "1",
         "PYTEST_DEBUG_TEMPROOT": "/mine",
+        "GITHUB_ENV": "/runner/env",
     }
     kept = {"HOME": "/home/me", "LD_PRELOAD": "libjemalloc.so", "GIT_AUTHOR_NAME": "me"}
+    kept["GITHUB_ACTIONS"] = "true"
     inherited = {"MALLOC_TOP_PAD_": "1", **kept, **others}
     before = dict(inherited)
     variables = environment(inherited, Path("/t/gate"), 2**32 + 3)  # a hash seed has 32 bits
@@ -931,6 +937,19 @@ result_of_side({**values, "temporary": tempfile.gettempdir()})
             }
     assert str(plan.repository / "ignored") in shared_places(own)
     assert str(plan.repository / "data") not in shared_places(own)
+
+
+def test_a_full_disk_is_one_line_with_the_place(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(UsageError) as raised:
+        stage_home(tmp_path)
+    assert str(raised.value).endswith(
+        f"/mnistbench: cannot be copied to {tmp_path} (No space left on device); make room, or set "
+        "TMPDIR"
+    )
 
 
 def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):

@@ -7,6 +7,7 @@ heap that a launch touches.
 import pytest
 
 from mnistbench.gate.listing import (
+    NOT_AGAIN,
     OTHER_ID,
     OTHER_PARAMETERS,
     Listing,
@@ -56,7 +57,8 @@ def test_equal_parameters_do_not_move():
 def test_an_id_is_missing_or_has_moved():
     now = {**IDS, "t.py::t[x1]": "one"}
     del now["t.py::plain"]
-    assert unstable(IDS, IDS, now) == {"t.py::t[x1]": OTHER_PARAMETERS, "t.py::plain": OTHER_ID}
+    assert unstable(IDS, IDS, now) == {"t.py::t[x1]": OTHER_PARAMETERS, "t.py::plain": NOT_AGAIN}
+    assert unstable(["t.py::t[y]"], {}, {}) == {"t.py::t[y]": OTHER_ID}
     assert unstable(["t.py::plain"], IDS, IDS) == {}
     assert unstable(["t.py::plain"], {}, {"t.py::plain": "a"}) == {}  # nothing is known of before
 

@@ -5,11 +5,13 @@ Everything that belongs to them, and not a byte of the user's changes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -146,14 +148,27 @@ def test_three_dots_after_a_branch_mean_where_the_work_left_it(repository, into,
 
 def test_no_hook_runs(repository, into):
     # post-index-change: git runs it for any index, also one that is not the repository's own.
-    for hook in ("post-checkout", "post-index-change", "reference-transaction", "pre-commit"):
+    for hook in (
+        "post-checkout",
+        "post-index-change",
+        "reference-transaction",
+        "pre-commit",
+        "fsmonitor",
+    ):
         repository.write(
             f".git/hooks/{hook}", f"#!/bin/sh\ntouch '{repository.path.parent}/{hook} ran'\n"
         ).chmod(0o755)
+    # The hook that core.hooksPath does not turn off.
+    repository.git("config", "core.fsmonitor", ".git/hooks/fsmonitor")
     repository.git("checkout", "--quiet", "-b", "other")
     ran = sorted(path.name for path in repository.path.parent.glob("* ran"))
     # The hooks are good ones.
-    assert ran == ["post-checkout ran", "post-index-change ran", "reference-transaction ran"]
+    assert ran == [
+        "fsmonitor ran",
+        "post-checkout ran",
+        "post-index-change ran",
+        "reference-transaction ran",
+    ]
     for name in ran:
         (repository.path.parent / name).unlink()
     of_revision(repository.path, "HEAD", into / "base")
@@ -284,7 +299,12 @@ def test_a_link_to_the_project_is_followed(repository, into, tmp_path):
     assert of_working_tree(tmp_path / "link", into / "head").directory == into / "head/package"
 
 
-def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into):
+@pytest.mark.parametrize("base_has", ["nothing", "a link"])
+def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into, tmp_path, base_has):
+    if base_has == "a link":  # the side would run there, and write its caches
+        (repository.path / "later").symlink_to(tmp_path)
+        repository.commit()
+        (repository.path / "later").unlink()
     repository.write("later/test_later.py")
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path / "later", "HEAD", into / "base")
@@ -332,6 +352,31 @@ def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
     built.write("package/_version.py", "built")
     base = of_revision(built.path, "HEAD", into / "base")
     assert (base.root / "package/_version.py").read_text() == "committed"
+
+
+@pytest.mark.parametrize("is_link", ["package", "_version.py"])
+def test_a_generated_file_is_not_written_where_a_link_of_the_revision_leads(
+    built, into, tmp_path, is_link
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    if is_link == "package":  # a folder on the way
+        (built.path / "module").symlink_to(outside)
+    else:  # the file itself; a link to nothing does not exist
+        built.write("module/__init__.py")
+        built.write(".gitignore", "*.so\n")
+        (built.path / "module/_version.py").symlink_to(outside / "new.py")
+    built.commit()
+    built.git("rm", "-r", "--quiet", "module")
+    built.write(".gitignore", "_version.py\n")
+    built.write("module/__init__.py")
+    built.commit()
+    built.write("module/_version.py", "built")
+    base = of_revision(built.path, "HEAD~1", into / "base")
+    head = of_working_tree(built.path, into / "head")
+    assert list(outside.iterdir()) == []
+    assert "module/_version.py" not in base.generated
+    assert "module/_version.py" in head.generated
 
 
 # ---- A folder that is no repository --------------------------------------------------------------
@@ -444,6 +489,13 @@ def test_a_shallow_clone_says_how_to_fetch_what_is_missing(repository, into, tmp
     )
 
 
+def test_of_a_long_revision_the_advice_is_shown(repository, into):
+    with pytest.raises(UsageError) as raised:
+        of_revision(repository.path, 100_000 * "a", into / "base")
+    assert len(str(raised.value)) < 1_000
+    assert "; name a commit, a branch or a tag" in str(raised.value)
+
+
 def test_a_revision_needs_a_repository(tmp_path, into):
     with pytest.raises(UsageError) as raised:
         of_revision(tmp_path, "HEAD", into / "base")
@@ -461,8 +513,10 @@ def test_a_repository_that_git_refuses_is_not_called_none(repository, into, monk
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path, "HEAD", into / "base")
-    assert "dubious ownership" in str(raised.value)
-    assert "\n" not in str(raised.value)
+    assert str(raised.value) == (
+        f"git rev-parse: detected dubious ownership in repository at '{repository.path}'; if you "
+        f"trust it, run: git config --global --add safe.directory {repository.path}"
+    )
 
 
 @pytest.mark.parametrize("option", ["", "../checkout"])
@@ -477,6 +531,60 @@ def test_a_full_disk_is_one_line(repository, into, monkeypatch, option):
         f"{option or repository.path}: cannot be copied to {into} (No space left on device); make "
         "room, or set TMPDIR"
     )
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_file_that_cannot_be_read_is_named(repository, into, monkeypatch, is_repository):
+    copy2 = shutil.copy2
+
+    def copied(source, target, **options):
+        if Path(source).name == "part.py":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source))
+        return copy2(source, target, **options)
+
+    if not is_repository:
+        shutil.rmtree(repository.path / ".git")
+    monkeypatch.setattr(shutil, "copy2", copied)
+    with pytest.raises(UsageError) as raised:
+        of_working_tree(repository.path, into / "head")
+    assert str(raised.value) == (
+        f"{repository.path}/package/part.py: cannot be read (Permission denied), and the gate "
+        "copies it; make it readable, or move it out of the tree"
+    )
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_file_that_vanishes_meanwhile_is_no_part_of_the_tree(
+    repository, into, monkeypatch, is_repository
+):
+    for name in ("a.swp", "package/b.swp", "folder/c.swp"):
+        repository.write(name)
+    copy2 = shutil.copy2
+
+    def copied(source, target, **options):
+        if str(source).endswith(".swp"):
+            Path(source).unlink()
+        if str(source).endswith("a.swp"):
+            shutil.rmtree(repository.path / "folder")
+        return copy2(source, target, **options)
+
+    if not is_repository:
+        shutil.rmtree(repository.path / ".git")
+    monkeypatch.setattr(shutil, "copy2", copied)
+    head = of_working_tree(repository.path, into / "head")
+    assert names_of(head.root) == [".gitignore", "model.py", "package/part.py"]
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_pipes_and_sockets_are_no_part_of_the_tree(repository, into, monkeypatch, is_repository):
+    if not is_repository:
+        shutil.rmtree(repository.path / ".git")
+    os.mkfifo(repository.path / "package" / "pipe")
+    monkeypatch.chdir(repository.path)  # the path of a socket has 107 bytes at most
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        head = of_working_tree(repository.path, into / "head")
+    assert names_of(head.root) == [".gitignore", "model.py", "package/part.py"]
 
 
 def test_a_damaged_repository_is_one_line(repository, into):
@@ -514,11 +622,13 @@ def temporary():
 
 def left_behind(name="mnistbench-gate-dead"):
     folder = temporary() / name
-    (folder / "base").mkdir(parents=True)
-    (folder / "lock").touch()
-    for path in (folder / "lock", folder):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
+    (folder / "base" / "deep").mkdir(parents=True)
+    lock_of(folder).touch()
     return folder
+
+
+def lock_of(folder):
+    return folder.with_name(f"{folder.name}.lock")
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
@@ -535,8 +645,51 @@ def test_the_folder_goes_however_the_body_ends(error):
 def test_the_folder_of_a_dead_gate_goes_too():
     dead = left_behind()
     with scratch() as folder:
-        assert list(temporary().iterdir()) == [folder]
+        assert sorted(temporary().iterdir()) == [folder, lock_of(folder)]
         assert not dead.exists()
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.mark.parametrize("call", ["mkdir", "rmdir", "unlink"])
+def test_the_folder_of_a_gate_that_was_killed_meanwhile_goes_too(monkeypatch, call):
+    """Killed at any call that makes or removes a file or a folder, while these are there."""
+    original = getattr(os, call)
+    calls = 0
+    while True:
+        left = calls
+
+        def killed(*arguments, **options):
+            nonlocal left
+            if "mnistbench-gate-" in str(arguments[0]) or "dir_fd" in options:
+                left -= 1
+                if left < 0:
+                    raise KilledError
+            return original(*arguments, **options)
+
+        left_behind()
+        with monkeypatch.context() as patch, contextlib.suppress(KilledError):
+            patch.setattr(os, call, killed)
+            with scratch() as folder:
+                (folder / "base").mkdir()
+                (folder / "base" / "model.py").touch()
+        with scratch() as folder:
+            assert sorted(temporary().iterdir()) == [folder, lock_of(folder)]
+        if left >= 0:  # no call is left
+            break
+        calls += 1
+    assert calls > 1
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may do everything")
+def test_a_folder_that_nobody_may_list_or_change_goes_too():
+    with scratch() as folder:
+        (folder / "tmp" / "a" / "b").mkdir(parents=True)
+        (folder / "tmp" / "a" / "b").chmod(0)
+        (folder / "tmp" / "a").chmod(0o500)
+    assert list(temporary().iterdir()) == []
 
 
 def test_the_folder_of_a_running_gate_stays():
@@ -548,7 +701,7 @@ print("held", flush=True)
 sys.stdin.read()
 """
     folder = left_behind()
-    command = [sys.executable, "-c", program, str(folder / "lock")]
+    command = [sys.executable, "-c", program, str(lock_of(folder))]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as running:
@@ -575,29 +728,37 @@ def test_a_folder_that_another_gate_has_just_made_stays(monkeypatch):
     monkeypatch.setattr(fcntl, "flock", slow)
     with scratch() as folder:
         assert folder.is_dir()
-        assert (folder / "lock").is_file()
+        assert lock_of(folder).is_file()
 
 
 def test_other_things_in_the_temporary_folder_stay(tmp_path):
     precious = tmp_path / "precious"
     precious.mkdir()
-    (precious / "lock").touch()
-    (temporary() / "mnistbench-gate-link").symlink_to(precious)
-    (temporary() / "mnistbench-gate-dangling").symlink_to("nowhere")
+    (precious / "file").touch()
+    for name, target in (("link", precious), ("dangling", "nowhere")):
+        folder = temporary() / f"mnistbench-gate-{name}"
+        folder.symlink_to(target)
+        lock_of(folder).symlink_to(precious / "file")
+    (temporary() / "mnistbench-gate-results").mkdir()  # the action has such a folder
     (temporary() / "mnistbench-gate-file").touch()
     (temporary() / "mine").mkdir()
+    (temporary() / "mine.lock").touch()
     before = sorted(path.name for path in temporary().iterdir())
     with scratch():
         pass
     assert sorted(path.name for path in temporary().iterdir()) == before
-    assert (precious / "lock").is_file()
+    lock_of(temporary() / "mnistbench-gate-link").unlink()
+    lock_of(temporary() / "mnistbench-gate-link").touch()
+    with scratch():
+        pass
+    assert (precious / "file").is_file()
 
 
 def test_a_temporary_folder_that_cannot_be_written_is_one_line(monkeypatch):
     def full(**_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
     with pytest.raises(UsageError) as raised, scratch():
         pass
     assert str(raised.value) == (

@@ -273,3 +273,55 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
     assert judged.stdout.splitlines()[-1].startswith(f"inconclusive: {NO_END.cut_short}")
     measured = re.search(r"^measured: 1 case, (\d+) launches", judged.stdout, re.MULTILINE)
     assert int(measured[1]) >= FEWEST_LAUNCHES
+
+
+#: A benchmark that starts a daemon and never ends.
+ENDLESS = """
+import os
+import signal
+import subprocess
+
+
+def test_work(benchmark):
+    daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    with open("pids", "a") as stream:
+        print(daemon.pid, os.getpid(), file=stream)
+    benchmark(signal.pause)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_gate_that_is_ended_ends_sides_that_would_run_for_ever(
+    repository, tmp_path_factory, number
+):
+    pids = tmp_path_factory.mktemp("noted") / "pids"
+    temporary = tmp_path_factory.mktemp("temporary")
+    write_plain_test(repository, ENDLESS.replace('"pids"', repr(str(pids))))
+    command = [sys.executable, "-m", "mnistbench", "gate", "--base=HEAD", "--all-cases"]
+    with subprocess.Popen(
+        [*command, "--", "test_bench.py"],
+        cwd=repository.path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            wait_until(lambda: running.poll() or (pids.exists() and pids.read_text()[-1:] == "\n"))
+        finally:
+            running.send_signal(number)
+        errors = running.stderr.read()
+    noted = [int(number) for number in pids.read_text().split()]
+    daemons = noted[::2]
+    sides = noted[1::2]
+    wait_until(lambda: not any(map(lives, sides)))
+    if number == signal.SIGKILL:  # nothing could end the others, or remove the copies
+        for daemon in daemons:
+            os.kill(daemon, signal.SIGKILL)
+        assert len(list(temporary.iterdir())) == 1
+        return
+    assert not any(map(lives, daemons))
+    assert running.returncode == EXIT_UNJUDGED
+    assert errors.splitlines()[-1] == "mnistbench: interrupted"
+    assert list(temporary.iterdir()) == []

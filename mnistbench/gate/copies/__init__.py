@@ -1,5 +1,6 @@
 """What the copies of two trees consist of, and what the processes of both sides still share.
 
-``repositories`` reads git's repositories with their submodules, ``generated`` knows what a build
-has written, and ``places`` moves the paths of environment variables into a copy.
+``copying`` copies files, ``repositories`` reads git's repositories with their submodules,
+``generated`` knows what a build has written, and ``places`` moves the paths of environment
+variables into a copy.
 """

@@ -8,7 +8,6 @@ built; else both sides would measure what was built from the head.
 from __future__ import annotations
 
 import os
-import shutil
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import UsageError
+from mnistbench.gate.copies.copying import copy_file, is_behind_link
 from mnistbench.gate.copies.repositories import listed
 
 _COMPILED = ("*.so", "*.pyd", "*.dylib")
@@ -162,10 +162,11 @@ def add_generated(repositories: Mapping[str, Path], into: Path) -> tuple[str, ..
             if (
                 Path(name).parent in packages
                 and target.parent.is_dir()
-                and not target.exists()
+                and not is_behind_link(into, f"{prefix}{name}")
+                and not os.path.lexists(target)
                 and (top / name).is_file()
             ):
-                shutil.copy2(top / name, target)
+                copy_file(top / name, target)
                 copied_names.append(f"{prefix}{name}")
     return tuple(copied_names)
 

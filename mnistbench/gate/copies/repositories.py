@@ -10,19 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mnistbench.core.errors import UsageError
-
-#: Names that are not copied from a folder that is not a repository.
-LEFT_OUT = (
-    ".git",
-    ".hg",
-    ".benchmarks",
-    "__pycache__",
-    ".venv",
-    "venv",
-    ".tox",
-    ".nox",
-    "node_modules",
-)
+from mnistbench.gate.copies.copying import entries_of, is_behind_link
 
 #: Arguments of git for the files of a tree: the tracked ones, and those not ignored.
 _OWN_FILES = ("--cached", "--others", "--exclude-standard", "--deduplicate")
@@ -71,6 +59,8 @@ def git(
         if reasons[0].startswith("fatal: not a git repository"):
             raise NoRepositoryError(reasons[0])
         reason = reasons[0].removeprefix("fatal: ").removeprefix("error: ")
+        if "dubious ownership" in reason:  # the last line is git's own remedy
+            reason += f"; if you trust it, run: {reasons[-1].strip()}"
         raise UsageError(f"git {arguments[0]}: {reason}")
     return os.fsdecode(done.stdout) if not done.returncode else ""
 
@@ -107,24 +97,25 @@ def _add_own_files(found: OwnFiles, top: Path, prefix: str) -> None:
     submodules = _submodules(top)
     for name in listed(top, *_OWN_FILES):
         path = top / name
-        if any((top / parent).is_symlink() for parent in Path(name).parents[:-1]):
+        if is_behind_link(top, name):
             continue  # a file of a folder that is a link now
         if path.is_symlink() or path.is_file():  # else removed and not committed, or a submodule
             found.names.append(f"{prefix}{name}")
         elif name in submodules:
             if _is_repository(path):
                 _add_own_files(found, path, f"{prefix}{name}/")
-            elif files := list(_files_of_folder(path)):  # unpacked or copied without its .git
+            elif files := _files_of_folder(path):  # unpacked or copied without its .git
                 found.names.extend(f"{prefix}{name}/{file}" for file in files)
             else:
                 found.empty[f"{prefix}{name}"] = submodules[name]
 
 
-def _files_of_folder(folder: Path) -> Iterator[str]:
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder)
-        if not path.is_dir() and not set(LEFT_OUT).intersection(name.parts):
-            yield str(name)
+def _files_of_folder(folder: Path) -> list[str]:
+    return [
+        os.path.relpath(entry, folder)
+        for entry in entries_of(folder)
+        if not entry.is_dir(follow_symlinks=False)
+    ]
 
 
 def _is_repository(folder: Path) -> bool:
@@ -197,8 +188,9 @@ def _check_out(
     if repository.top:
         current = _submodules(repository.top)
         for name in _left_out(repository.top):
-            with contextlib.suppress(OSError):  # the commit has no such file
-                (into / name).unlink()
+            if not is_behind_link(into, name):
+                with contextlib.suppress(OSError):  # the commit has no such file
+                    (into / name).unlink()
     empty = {}
     for name, wanted in submodules.items():
         (into / name).mkdir(parents=True, exist_ok=True)
@@ -252,7 +244,7 @@ def _repositories_of(
     for setting in settings.split("\0"):
         key, _, path = setting.partition("\n")
         module = key.removeprefix("submodule.").removesuffix(".path")
-        if path != name or ".." in Path(module).parts:
+        if path != name or Path(module).is_absolute() or ".." in Path(module).parts:
             continue
         # Of a linked worktree, and of the main one.
         for folder in (outer.git_dir, outer.git_dir / common):

@@ -254,8 +254,11 @@ def _write(environment: MadeEnvironment) -> None:
 def _remove(folder: Path) -> None:
     """Remove a folder, its manifest first.
 
-    An interrupted removal leaves no folder that seems complete.
+    An interrupted removal leaves no folder that seems complete. What a link leads to stays.
     """
+    if folder.is_symlink():
+        folder.unlink()
+        return
     (folder / _MANIFEST).unlink(missing_ok=True)
     if folder.exists():
         shutil.rmtree(folder)

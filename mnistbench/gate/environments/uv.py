@@ -22,7 +22,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from mnistbench.core import units
-from mnistbench.core.child import Child, ChildError
+from mnistbench.core.child import Child, ChildError, without_job_variables
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.environments.packages import check_can_be_changed
 from mnistbench.gate.trees import contents_of
@@ -103,9 +103,9 @@ def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = 
     Raises:
         UsageError: uv failed; the message has its reason.
     """
-    environ = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"} | {
-        "NO_COLOR": "1"
-    }
+    # uv builds packages, which runs their code.
+    environ = {**without_job_variables(os.environ), "NO_COLOR": "1"}
+    environ.pop("UV_SYSTEM_PYTHON", None)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         try:

@@ -30,6 +30,7 @@ from typing import IO, Any
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import (
+    end_with,
     gc_paused,
     peak_resident_bytes,
     pin_allocator,
@@ -69,6 +70,8 @@ def main() -> None:
 
     try:
         job = Job(**json.loads(lines.readline()))
+        if job.gate:
+            end_with(job.gate)
         if job.task == SURVEY:
             survey(job, say, lines)
         elif job.task == CAPTURE:

@@ -350,6 +350,8 @@ class End:
 
     cut_short: str = ""  # why the run is incomplete; empty for a complete run
     broken_off: bool = False  # by an error or a user, not by a time limit
+    # Only the end could not be saved, after everything was measured; so it is in no file.
+    is_unsaved: bool = False
     elapsed_s: float = 0.0  # from start to finish, in seconds
     # Node ids of cases that were left out, because the budget did not allow to measure them.
     left_out: tuple[str, ...] = ()
@@ -366,7 +368,9 @@ class End:
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
-        return {"end": asdict(self)}
+        fields = asdict(self)
+        del fields["is_unsaved"]
+        return {"end": fields}
 
 
 #: Why a case is left out for which the budget leaves no time.

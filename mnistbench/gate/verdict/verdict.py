@@ -120,8 +120,14 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """PASSED, REGRESSED or INCONCLUSIVE."""
-        if self.decision.outcome == REGRESSED and self.regressions:
+        """PASSED, REGRESSED or INCONCLUSIVE.
+
+        What a gate that was broken off has confirmed is a finding, but not its outcome: its fresh
+        launches are not judged at one of the numbers for which the rate of false alarms holds.
+        """
+        end = self.recorded.end
+        is_complete = not end.broken_off or end.is_unsaved
+        if self.decision.outcome == REGRESSED and self.regressions and is_complete:
             return REGRESSED
         return INCONCLUSIVE if self.reasons else PASSED
 
@@ -152,6 +158,9 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         for part in (parts if recorded.shards else [recorded])
     ]
     decisions = [part.decision for part in judged]
+    for number, part in enumerate(parts):
+        if part.end.broken_off and decisions[number].outcome == REGRESSED:
+            decisions[number] = replace(decisions[number], outcome=INCONCLUSIVE)
     builds: dict[str, list[raw_samples.Build]] = {case: [] for case in header.labels}
     for launch in recorded.launches:
         for case, launch_builds in launch.cases.items():

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core.child import Child, ChildError, measuring_environment
+from mnistbench.core.child import Child, ChildError, measuring_environment, terminable
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.options import plain
 from mnistbench.core.ranks import own_rank
@@ -55,14 +54,12 @@ def run(settings: Settings) -> CommandResult | int:
         MnistbenchError: an option cannot be used, or a launch failed.
     """
     check_ranks(settings, os.environ)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the ranks, too
     try:
-        scaling = measured(settings)
+        with terminable():
+            scaling = measured(settings)
     except KeyboardInterrupt:
         print("mnistbench: interrupted", file=sys.stderr)
         return EXIT_STOPPED
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return CommandResult(report(scaling))
 
 

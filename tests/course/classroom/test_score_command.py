@@ -9,6 +9,8 @@ spoil it.
 import os
 import random
 import re
+import select
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -183,6 +185,35 @@ def reference(environ, weights):
 def shared(environ):
     with side(environ, HONEST) as process:
         yield process
+
+
+#: Starts a process with the text of a file, which it does not wait for.
+STARTING = """
+import json, os, sys
+from mnistbench.course.classroom.score_command import WORKER, ScoredSide
+
+side = ScoredSide(WORKER, os.environ)
+side.tell(json.dumps({"do": "load", "core": None, "batch_size": 16, "text": sys.argv[1],
+    "file": "step.py"}))
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_a_step_that_never_ends_ends_with_a_command_that_is_killed(environ, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = f"import os\nout = os.open({str(pipe)!r}, os.O_WRONLY)\nos.write(out, b'x')\nwhile 1: 1"
+    command = [sys.executable, "-c", STARTING, text]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, env=environ) as running,
+        pipe.open("rb", buffering=0) as held,
+    ):
+        assert held.read(1) == b"x"
+        running.kill()
+        poll = select.poll()
+        poll.register(held, select.POLLHUP)
+        assert poll.poll(60_000)
 
 
 def turns(reference, student, weights, dtype="float32"):

@@ -3,6 +3,7 @@
 Both copies have files by the same rule, or the gate says in one line what a side lacks.
 """
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -132,6 +133,14 @@ def test_what_is_installed_from_a_folder_has_its_submodules(repository):
     assert sorted(contents_of(repository.path)) == FILES
 
 
+def test_what_is_installed_from_a_folder_without_git_has_no_pipes(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "part.py").touch()
+    os.mkfifo(tmp_path / "package" / "pipe")  # nobody writes to it
+    assert list(contents_of(tmp_path / "package")) == ["part.py"]
+    assert contents_of(tmp_path / "package" / "pipe") == {}
+
+
 def test_an_empty_submodule_is_empty_on_both_sides(repository, into, tmp_path):
     new = clone(repository, tmp_path / "clone")
     base, head = both(new, into)
@@ -258,6 +267,34 @@ def test_a_file_that_git_is_told_to_leave_out_is_on_no_side(tmp_path, into):
     (repository.path / "fast.py").unlink()
     base, head = both(repository, into)
     assert names_of(base) == names_of(head) == ["model.py"]
+
+
+def test_nothing_is_removed_where_a_link_of_the_base_leads(tmp_path, into):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "large.dat").touch()
+    repository = Repository(tmp_path / "project")
+    repository.write("model.py")
+    (repository.path / "data").symlink_to(outside)
+    repository.commit()
+    (repository.path / "data").unlink()
+    repository.write("data/large.dat")
+    repository.commit()
+    repository.git("update-index", "--skip-worktree", "data/large.dat")
+    shutil.rmtree(repository.path / "data")
+    base, head = both(repository, into, "HEAD~1")
+    assert (outside / "large.dat").is_file()
+    assert (names_of(base), names_of(head)) == (["data", "model.py"], ["model.py"])
+
+
+def test_the_repository_of_a_submodule_is_looked_for_in_the_folder_of_git(repository, into):
+    repository.git("mv", "data/samples", "elsewhere")
+    repository.git("config", "--file", ".gitmodules", "--rename-section", "submodule.data/samples",
+        f"submodule.{repository.path}/.git/modules/data/samples")  # fmt: skip
+    repository.commit()
+    repository.git("rm", "--quiet", "elsewhere")
+    with pytest.raises(UsageError, match="elsewhere: a submodule that has no files in the base"):
+        both(repository, into)
 
 
 def test_a_submodule_outside_of_a_sparse_checkout_does_not_count(repository, into, tmp_path):

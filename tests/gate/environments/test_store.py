@@ -297,6 +297,16 @@ def test_an_incomplete_environment_is_made_again(uv, home, damage):
     assert len(uv.calls) == 4
 
 
+def test_what_a_link_leads_to_is_not_removed(uv, home):
+    folder = Path(make().folder)
+    elsewhere = home / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    assert list(remove_all()) == [folder]
+    assert not folder.is_symlink()
+    assert (elsewhere / "mnistbench.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("behaviour", "error", "message"),
     [

@@ -311,6 +311,20 @@ def test_a_shard_that_died_loses_its_own_tests_only(tmp_path, count, end, reason
     assert verdict.unmeasured == ()
 
 
+@pytest.mark.parametrize("other_regressed", [False, True])
+def test_what_a_shard_that_died_has_confirmed_is_no_outcome(tmp_path, other_regressed):
+    slower = [{Shard(number, 3, TESTS).own()[0]: 1.2} for number in (1, 2)]
+    verdict = judged(
+        file_of(tmp_path, 1, slower=slower[0] if other_regressed else {}),
+        file_of(tmp_path, 2, slower=slower[1], end=None),
+        file_of(tmp_path, 3),
+    )
+    assert verdict.outcome == (REGRESSED if other_regressed else INCONCLUSIVE)
+    assert {finding.quantity.case for finding in verdict.regressions} >= {
+        verdict.header.name(*slower[1])
+    }
+
+
 def test_no_shard_can_be_judged(tmp_path):
     verdict = judged(file_of(tmp_path, 1, 1 + 1, count=2, end=None))
     assert verdict.outcome == INCONCLUSIVE

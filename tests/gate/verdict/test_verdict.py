@@ -41,7 +41,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate import flow
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.outcome import last_line
-from mnistbench.gate.statistics.raw_samples import COMPLETE, End, load
+from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, NO_END, End, load
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.acceptance import Acceptance
@@ -749,9 +749,15 @@ def test_why_it_was_cut_short_comes_before_what_follows_from_it():
     )
 
 
-def test_a_confirmed_regression_is_told_however_it_ended(slower):
-    verdict = concluded(slower, end=End("interrupted"))
-    assert (verdict.outcome, texts(verdict)) == (REGRESSED, ("interrupted",))
+def test_a_confirmed_regression_is_the_outcome_unless_the_gate_was_broken_off(slower):
+    used_up = "the budget allowed 8 of 10 launches"
+    verdict = concluded(slower, end=End(used_up))
+    assert (verdict.outcome, texts(verdict)) == (REGRESSED, (used_up,))
+    for end in (INTERRUPTED, NO_END):
+        verdict = concluded(slower, end=end)
+        assert (verdict.outcome, texts(verdict)) == (INCONCLUSIVE, (end.cut_short,))
+        assert verdict.regressions  # the report has them
+        assert not verdict.is_excusable
 
 
 # ---- spoiled files -------------------------------------------------------------------------------
