@@ -78,6 +78,9 @@ class Analysis:
     outside_ns: int
     outside_device_ns: int  # device time that was launched in no step, if that is left out
     collectives_ns: int  # of ``elapsed_ns``, time in which communication between ranks ran
+    # Host self time in steps that other threads than that of the steps ran.
+    other_threads_ns: int
+    beside_ns: int  # in communication that runs beside its thread
 
     @property
     def table(self) -> OpTable:
@@ -159,6 +162,11 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             for event in trace.host
             if is_communication(event.name) and steps.slot_of(event.start) >= 0
         )
+        concurrent = [
+            event
+            for event in trace.kept_host
+            if (event.thread != steps.thread or event.is_beside) and steps.slot_of(event.start) >= 0
+        ]
         host_communication = (
             (call.start, min(call.end, steps.ends[steps.slot_of(call.start)]))
             for call in backend_calls
@@ -188,6 +196,8 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             collectives_ns=max(
                 (timeline.communication_ns for timeline in ran), default=covered(host_communication)
             ),
+            other_threads_ns=sum(event.self_ns for event in concurrent if not event.is_beside),
+            beside_ns=sum(event.ns for event in concurrent if event.is_beside),
         )
 
 

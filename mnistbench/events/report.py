@@ -535,10 +535,18 @@ def _notes(trace: Analysis) -> Iterator[str]:
     added_ns = sum(sum(row.self_cpu_ns) for row in trace.host.rows) - sum(trace.host.iteration_ns)
     concurrent_ns = added_ns - trace.impossible.overlapping_calls_ns
     if concurrent_ns > 0:
+        ways = [
+            *(["on several threads"] if trace.other_threads_ns else []),
+            *(["as communication in the background"] if trace.beside_ns else []),
+        ]
+        reason = (
+            f"calls ran at the same time, {' and '.join(ways)}"
+            if ways
+            else "the trace has calls of one thread that overlap, or no numbers of threads"
+        )
         yield (
             f"The host rows add up to {units.duration(concurrent_ns / len(trace.steps))} more "
-            "than a step: calls ran at the same time, on several threads or as communication in "
-            "the background."
+            f"than a step: {reason}."
         )
     yield from _left_out_and_repaired(trace)
     if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():

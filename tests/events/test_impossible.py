@@ -424,15 +424,44 @@ def test_calls_of_one_thread_that_overlap(tmp_path):
     assert "calls ran at the same time" not in out
 
 
-def test_ranges_that_overlap_take_no_time_twice(tmp_path):
+@pytest.mark.parametrize("end", [65, 90, 250])
+def test_ranges_that_overlap_take_no_time_twice(tmp_path, end):
     events = [
         build.step(1, 0, 200),
         build.range_("coroutine 1", 10, 50),
-        build.range_("coroutine 2", 30, 60),
+        build.range_("coroutine 2", 30, end - 30),
         build.op("aten::mm", 50, 20),
     ]
     rows = {row.name: sum(row.self_cpu_ns) for row in analysed(tmp_path, *events).host.rows}
     assert rows == {"aten::mm": 20_000, "(outside operations)": 180_000}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # a function in which the program calls prof.step()
+        [build.event("python_function", "train.py(3): f", 50, 100), build.op("aten::mm", 60, 20)],
+        [build.op("aten::mm", 60, 40.5)],  # ends half a microsecond after its step
+        [build.event("cpu_op", "nccl:all_reduce", 60, 90)],
+        [build.event("overhead", "Activity Buffer Request", 60, 90)],
+        [build.event("cuda_runtime", "cudaDeviceSynchronize", 60, 55, correlation=3)],
+        [build.event("user_annotation", "nccl:all_reduce", 60, 90)],
+        [build.op("aten::mm", 100, 1)],  # begins when its step has ended
+    ],
+)
+def test_the_host_rows_of_one_thread_add_up_to_the_steps(tmp_path, events):
+    events = [
+        build.step(1, 0, 100),
+        build.op("aten::add", 5, 20),
+        *events,
+        build.step(2, 101, 100),
+        build.op("aten::relu", 160, 20),
+    ]
+    trace = analysed(tmp_path, *events)
+    assert [
+        sum(times) for times in zip(*(row.self_cpu_ns for row in trace.host.rows), strict=True)
+    ] == [100_000, 100_000]
+    assert "add up to" not in text(tmp_path, *events)
 
 
 def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
@@ -444,7 +473,34 @@ def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
     ]
     out = text(tmp_path, *events)
     assert "by 20.0 us in all), although a thread runs one call at a time" in out
-    assert "add up to 95.0 us more than a step: calls ran at the same time" in out
+    assert (
+        "add up to 95.0 us more than a step: calls ran at the same time, on several threads." in out
+    )
+
+
+def test_calls_beside_each_other_without_numbers_of_threads(tmp_path):
+    """It is not known whether several threads ran them."""
+    events = [
+        build.op("aten::mm", 0, 60, thread=None),
+        build.op("aten::add", 40, 60, thread=None),
+    ]
+    out = text(tmp_path, *events)
+    assert (
+        "add up to 20.0 us more than a step: the trace has calls of one thread that overlap, or "
+        "no numbers of threads." in out
+    )
+
+
+def test_communication_beside_its_thread(tmp_path):
+    events = [
+        build.step(1, 0, 100),
+        build.op("aten::mm", 0, 60),
+        build.range_("gloo:all_reduce", 10, 80),
+    ]
+    assert (
+        "add up to 80.0 us more than a step: calls ran at the same time, as communication in the "
+        "background." in text(tmp_path, *events)
+    )
 
 
 @pytest.mark.parametrize(
