@@ -145,9 +145,15 @@ def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysi
 def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
     with gc_paused():
         steps = steps_of(trace)
-        host, device, memory_bytes = tables(
-            trace, steps, has_device=bool(trace.device), memory_of_host=not trace.device
-        )
+        try:
+            host, device, memory_bytes = tables(
+                trace, steps, has_device=bool(trace.device), memory_of_host=not trace.device
+            )
+        except ValueError as error:  # each of its times and sizes is possible, and a sum is not
+            raise RecordError(
+                f"{trace.source}: its times or sizes add up to more than can be ({error}); the "
+                "file is damaged"
+            ) from None
         launches = unrecorded_launches(trace)
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
         ran = timelines(trace)

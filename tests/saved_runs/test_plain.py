@@ -18,7 +18,7 @@ from pytest_benchmark.storage.file import FileStorage
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.saved_runs.run import Run
-from mnistbench.saved_runs.storage import LARGEST_FILE, Storage
+from mnistbench.saved_runs.storage import SAVED_RUN, Storage
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -333,7 +333,7 @@ def test_a_run_is_read_however_its_text_is_encoded(run, name):
             "is compressed twice with gzip; unpack it with: gunzip FILE",
         ),
         (b'{"name": "caf\xe9"}', "has bytes that are not UTF-8; save it as UTF-8"),
-        (gzip.compress(b'{"benchmarks": []}')[:-9], "cannot be decompressed ("),
+        (gzip.compress(b'{"benchmarks": []}')[:-9], "is cut off; copy the whole file again"),
         (
             gzip.compress(b"text"),
             "is not JSON (Expecting value: line 1 column 1 (char 0)); it is neither a saved run",
@@ -365,9 +365,9 @@ def test_a_file_that_is_neither_a_run_nor_a_trace_is_refused_with_the_reason(
 
 
 def test_a_small_file_that_becomes_large_is_refused(refused):
-    Path("bomb.json.gz").write_bytes(gzip.compress(b" " * (LARGEST_FILE + 1)))
+    Path("bomb.json.gz").write_bytes(gzip.compress(b" " * (SAVED_RUN.n_bytes + 1)))
     assert refused("export", "bomb.json.gz").startswith(
-        "bomb.json.gz: has more than 64.0 MiB, more than any saved run"
+        "bomb.json.gz: has more than 64.0 MiB, the most that is read of a saved run; leave it out"
     )
 
 
