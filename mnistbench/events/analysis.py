@@ -8,7 +8,7 @@ A folder with the trace of each rank -> one distributed run.
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,7 @@ class Kernel:
     name: str
     kind: str  # kernel, copy or fill
     count: int
+    timed: int  # those of them that have a time
     ns: int  # sum
     least_ns: int
     most_ns: int
@@ -71,6 +72,7 @@ class Analysis:
     rank: int | None  # None: the run was not distributed
     ranks: int | None
     unfinished: int  # events without an end, which are left out
+    untimed: int  # host events without a time that can be, which are left out
     left_out: Mapping[str, int]  # events that are not known, by their category
     repairs: tuple[str, ...]  # how a file that is no JSON was read
     impossible: Impossible
@@ -193,6 +195,7 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             rank=trace.rank,
             ranks=trace.ranks,
             unfinished=trace.unfinished,
+            untimed=trace.untimed,
             left_out=trace.left_out,
             repairs=trace.repairs,
             impossible=trace.impossible,
@@ -240,10 +243,23 @@ def linked_processes(path: Path) -> tuple[Trace, ...]:
 
 
 def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
+    counts: Counter[tuple[OpKey, str, str]] = Counter()
     times: dict[tuple[OpKey, str, str], list[int]] = defaultdict(list)
     for event in launched:
-        times[key_of(event), event.name, event.kind].append(event.ns)
-    kernels = [Kernel(*which, len(ns), sum(ns), min(ns), max(ns)) for which, ns in times.items()]
+        which = (key_of(event), event.name, event.kind)
+        counts[which] += 1
+        times[which] += [event.ns] if event.ns or event.is_timed else []
+    kernels = [
+        Kernel(
+            *which,
+            count=counts[which],
+            timed=len(ns),
+            ns=sum(ns),
+            least_ns=min(ns, default=0),
+            most_ns=max(ns, default=0),
+        )
+        for which, ns in times.items()
+    ]
     return tuple(sorted(kernels, key=lambda kernel: (-kernel.ns, kernel.key, kernel.name)))
 
 

@@ -321,6 +321,7 @@ class Trace:
     rank: int | None = None  # None: the run was not distributed
     ranks: int | None = None
     unfinished: int = 0  # events without an end, which are left out
+    untimed: int = 0  # host events without a time that can be, which are left out
     is_rounded: bool = False  # all times are whole microseconds, as in files of earlier versions
     # Events that are not known: "the category x" -> number.
     left_out: Mapping[str, int] = field(default_factory=dict)

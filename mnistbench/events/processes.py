@@ -141,6 +141,7 @@ def _parts(trace: Trace, owners: _Owners) -> Iterable[Trace]:
             impossible=Impossible(),  # counted in each process
             # The reader counts these for the whole file.
             unfinished=0 if position else trace.unfinished,
+            untimed=0 if position else trace.untimed,
             left_out={} if position else trace.left_out,
             repairs=() if position else trace.repairs,
         )

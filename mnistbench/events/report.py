@@ -403,9 +403,9 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
         )
     if impossible.untimed:
         yield (
-            "Impossible: kernels and copies that have a time of 0 or begin long before their own "
-            f"launch ({units.count(impossible.untimed)}). They are left out of the times here and "
-            "of the busy times of the steps."
+            "Impossible: kernels and copies that have a time of 0, last more than seven days or "
+            f"begin long before their own launch ({units.count(impossible.untimed)}). They are "
+            "left out of the times here and of the busy times of the steps."
         )
     if impossible.before_launch:
         number = units.count(impossible.before_launch)
@@ -572,6 +572,12 @@ def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
             f"Left out: {units.counted(trace.unfinished, 'event')} without an end; the profiler "
             "stopped before."
         )
+    if trace.untimed:
+        yield (
+            f"Left out: {units.counted(trace.untimed, 'event')} without a time: the file has 0 for "
+            "their start, or a duration of more than seven days. Times, calls and shares are those "
+            "of the other events."
+        )
     if trace.left_out:
         counts = [
             f"{units.count(number)} of {units.printable(category)}"
@@ -610,12 +616,18 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
         (
             units.cut(units.printable(name), _NAME_LENGTH),
             units.printable(operation),
-            units.count(count := sum(kernel.count for kernel in kernels)),
+            units.count(sum(kernel.count for kernel in kernels)),
             units.duration(ns := sum(kernel.ns for kernel in kernels)),
             units.percent(ns / whole) if whole else units.MISSING,
-            units.duration(ns / count),
-            units.duration(min(kernel.least_ns for kernel in kernels)),
-            units.duration(max(kernel.most_ns for kernel in kernels)),
+            *(
+                (
+                    units.duration(ns / timed),
+                    units.duration(min(kernel.least_ns for kernel in kernels if kernel.timed)),
+                    units.duration(max(kernel.most_ns for kernel in kernels)),
+                )
+                if (timed := sum(kernel.timed for kernel in kernels))
+                else (units.MISSING,) * 3
+            ),
         )
         for (name, operation), kernels in ordered[:top]
     ]

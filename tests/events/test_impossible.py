@@ -9,7 +9,7 @@ import pytest
 import real_traces
 import trace_builders as build
 
-from mnistbench.events.analysis import analyse
+from mnistbench.events.analysis import analyse, linked
 from mnistbench.events.report import traces_report
 from mnistbench.showing.terminal import draw_report
 
@@ -181,7 +181,8 @@ def test_kernels_without_a_time(tmp_path, length):
     assert trace.device.busy_ns == (100_000,)
     assert sum(kernel.count for kernel in trace.kernels) == 2
     assert (
-        "Impossible: kernels and copies that have a time of 0 or begin long before their own "
+        "Impossible: kernels and copies that have a time of 0, last more than seven days or begin "
+        "long before their own "
         "launch (1)."
     ) in text(tmp_path, *events)
 
@@ -314,6 +315,80 @@ def test_which_of_two_accelerators_a_call_waits_for_is_not_known(tmp_path):
         build.launch(100, 400, 3, name="cudaDeviceSynchronize"),
     ]
     assert impossible(tmp_path, *events) == {}
+
+
+# ---- Events without a time ---------------------------------------------------------------------
+
+
+SEVEN_DAYS_US = 7 * 24 * 3600e6
+
+
+def without_time(tmp_path, *events):
+    """What is left of the host's events, and how many have no time."""
+    trace = linked(build.trace_file(tmp_path, events))
+    return [event.name for event in trace.host], trace.untimed
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        build.op("aten::lost", 0, 0),
+        build.op("aten::lost", 100_000, SEVEN_DAYS_US + 1),
+        build.op("aten::lost", 100_000, 2**64 / 1000),  # below 0, without a sign
+        build.range_("lost", 0, 1.7e15),
+        build.event("overhead", "lost", 0, 0),
+    ],
+)
+def test_events_of_the_host_without_a_time_are_left_out(tmp_path, event):
+    events = [build.op("aten::mm", 100_000, 20), event, build.op("aten::mm", 100_040, 20)]
+    assert without_time(tmp_path, *events) == (["aten::mm", "aten::mm"], 1)
+    trace = analysed(tmp_path, *events)
+    assert trace.host.iteration_ns == (60_000,)
+    assert "Left out: 1 event without a time" in text(tmp_path, *events)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # a trace that counts from its own beginning
+        [build.op("aten::a", 0, 0), build.op("aten::mm", 900, 20)],
+        [build.op("aten::a", 0, 5), build.op("aten::mm", 100_000, 20)],
+        [build.op("aten::a", 0, SEVEN_DAYS_US), build.op("aten::mm", 10, 20)],
+        [build.op("aten::a", 0, 0), build.op("aten::mm", 0, 0)],
+    ],
+)
+def test_events_that_may_begin_at_0(tmp_path, events):
+    assert without_time(tmp_path, *events) == (["aten::a", "aten::mm"], 0)
+
+
+def test_in_the_time_of_the_system_no_event_begins_at_0(tmp_path):
+    now = 1.7e15
+    events = [build.op("aten::lost", 0, 20), build.op("aten::mm", now, 20)]
+    assert without_time(tmp_path, *events) == (["aten::mm"], 1)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        launched(0, 0, 2, at=100_100),
+        launched(0, 1.7e15, 2, at=100_100),
+        launched(100_130, 2**64 / 1000, 2, at=100_100),
+    ],
+)
+def test_kernels_without_a_time_are_in_no_mean_and_no_share(tmp_path, kernel):
+    events = [
+        build.op("aten::mm", 100_000, 200),
+        *launched(100_050, 100, 1, at=100_010),
+        *kernel,
+        *launched(100_250, 50, 3, at=100_180),
+    ]
+    trace = analysed(tmp_path, *events)
+    assert [(row.count, row.timed, row.ns, row.least_ns) for row in trace.kernels] == [
+        (3, 2, 150_000, 50_000)
+    ]
+    assert trace.impossible.untimed == 1
+    [timeline] = trace.timelines
+    assert (timeline.span_ns, timeline.busy_ns) == (250_000, 150_000)
 
 
 # ---- Calls of one thread -------------------------------------------------------------------------
