@@ -479,6 +479,10 @@ class Scalars:
         _check_steps(self.curves)
 
 
+#: Clocks of Python that measure wall time.
+WALL_TIMERS = frozenset(("perf_counter", "default_timer", "monotonic", "time"))
+
+
 @dataclass(frozen=True)
 class Timing:
     """Untraced wall time of one iteration: pytest-benchmark's own statistics.
@@ -492,6 +496,13 @@ class Timing:
     mean_ns: float | None
     stddev_ns: float | None
     rounds: int | None
+    timer: str = ""  # pytest-benchmark's name of the clock; empty if it is not known
+
+    @property
+    def clock(self) -> str:
+        """What the timer measures the time of, as reports name it: ``wall``, ``process``."""
+        is_wall = self.timer in WALL_TIMERS or not self.timer  # the default if it is not known
+        return "wall" if is_wall else self.timer.removesuffix("_time")
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> Timing:

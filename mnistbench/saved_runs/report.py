@@ -140,9 +140,10 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
             f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one"
         )
     times = [past.ns for past in past_times]
+    clocks = sorted({past.case.timing.clock for past in past_times if past.case.timing})
     of = (
         " ".join(filter(None, (op, f"in {module}" if module else "")))
-        or "wall time of one iteration"
+        or f"{' or '.join(clocks)} time of one iteration"
     )
     # A name may contain line ends; only this title may have two lines.
     heading = units.printable(f"{labels.pop()}: {of}")
