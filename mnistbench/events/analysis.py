@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mnistbench.core.errors import RecordError, UsageError
@@ -383,6 +383,8 @@ class RanksRun:
     other_files: tuple[str, ...] = ()  # names of those that have nothing of PyTorch
     # Files of the folder that several ranks are merged into, which are left out.
     merged: tuple[str, ...] = ()
+    # Traces of the folder without a rank and without an accelerator, which are left out.
+    without_rank: tuple[str, ...] = ()
 
     @property
     def slowest(self) -> Analysis:
@@ -420,20 +422,32 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
     for path in files:
         progress(path.name)
         content.add(path)
-    if not content.of_rank and content.merged:
+    if not (content.of_rank or content.without_rank) and content.merged:
         raise UsageError(
             f"{folder / content.merged[0]}: several ranks are merged into it; name this file "
             "instead of its folder"
         )
-    if not content.of_rank and content.first_error is not None:
+    if not (content.of_rank or content.without_rank) and content.first_error is not None:
         raise content.first_error
     ranks = tuple(content.of_rank[rank] for rank in sorted(content.of_rank))
+    # Of a program on accelerators, a process without one is no rank: vLLM writes a trace of its
+    # front-end beside those of the ranks.
+    have_accelerators = bool(ranks) and all(rank.device is not None for rank in ranks)
+    for trace in content.without_rank:
+        if trace.device is not None or not have_accelerators:
+            raise UsageError(
+                f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; "
+                f"{_ONE_RUN}"
+            )
     sizes = sorted({str(trace.ranks) for trace in ranks})
     if len(sizes) > 1:
         raise UsageError(
             f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {_ONE_RUN}"
         )
-    return ranks_run(folder, ranks, content.other_files, content.merged)
+    return replace(
+        ranks_run(folder, ranks, content.other_files, content.merged),
+        without_rank=tuple(Path(trace.source).name for trace in content.without_rank),
+    )
 
 
 #: What to do if the traces of a folder are not the ranks of one run.
@@ -447,6 +461,7 @@ class _FolderContent:
     of_rank: dict[int, Analysis] = field(default_factory=dict)
     # Names of files that several ranks are merged into.
     merged: list[str] = field(default_factory=list)
+    without_rank: list[Analysis] = field(default_factory=list)
     # Names of those that have nothing of PyTorch.
     other_files: list[str] = field(default_factory=list)
     first_error: NoTraceError | None = None  # of the other files
@@ -455,7 +470,7 @@ class _FolderContent:
         """Read a file.
 
         Raises:
-            UsageError: its rank is not known, impossible, or that of a file before it.
+            UsageError: its rank is impossible, or that of a file before it.
             RecordError: it is damaged.
         """
         try:
@@ -468,10 +483,8 @@ class _FolderContent:
             self.merged.append(path.name)
             return
         if trace.rank is None:
-            raise UsageError(
-                f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; "
-                f"{_ONE_RUN}"
-            )
+            self.without_rank.append(trace)
+            return
         if trace.ranks is not None and not 0 <= trace.rank < trace.ranks:
             raise UsageError(
                 f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; "

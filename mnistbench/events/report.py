@@ -83,7 +83,7 @@ def ranks_report(
         folder=run.folder,
         slowest_rank=run.slowest.rank,
         missing_ranks=run.missing,
-        left_out_files=(*run.merged, *run.other_files),
+        left_out_files=(*run.merged, *run.without_rank, *run.other_files),
         traces=_data(shown),
     )
     return Report("operations of a trace", blocks, data, _csv(shown))
@@ -690,6 +690,11 @@ def _ranks_table(run: RanksRun) -> Table:
         lines.append(
             f"Left out: {', '.join(map(units.printable, run.merged))}: several ranks are merged "
             "into one file."
+        )
+    if run.without_rank:
+        lines.append(
+            f"Left out: {', '.join(map(units.printable, run.without_rank))}: no rank and no "
+            "accelerator, as of a process that prepares or distributes work."
         )
     if run.missing:
         lines.append(f"Without a file: rank {listed_numbers(run.missing)}.")
