@@ -549,5 +549,5 @@ def _lines(path: Path) -> list[str]:
 
 _NAME_ONE = "name a file that mnistbench gate has written"
 
-#: A gate of 1,000 cases with 60 launches has 200 MiB.
+#: An estimate from the number of times: a gate of 1,000 cases with 60 launches has some 200 MiB.
 _RAW_SAMPLES = Limit(1024**3, "raw samples", "measure fewer cases in a gate, in shards")
