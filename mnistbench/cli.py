@@ -255,6 +255,9 @@ def _main(words: list[str]) -> int:
     except OSError as error:
         _print_os_error(error)
         return EXIT_UNJUDGED
+    except MemoryError:
+        print_error("there is too little memory; close other programs, or give less input")
+        return EXIT_UNJUDGED
     return code
 
 

@@ -90,6 +90,17 @@ def test_unexpected_exception_is_a_traceback_and_no_regression(
     assert capsys.readouterr().err.splitlines()[-1] == "ZeroDivisionError: a fault"
 
 
+def test_too_little_memory_has_one_line(monkeypatch, capsys):
+    def fail(_):
+        raise MemoryError
+
+    monkeypatch.setattr(env, "run", fail)
+    assert cli.main(["env"]) == 2
+    assert capsys.readouterr().err == (
+        "mnistbench: there is too little memory; close other programs, or give less input\n"
+    )
+
+
 def test_interrupted_bisection_does_not_blame_a_commit(monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt

@@ -59,7 +59,7 @@ class Settings(Criteria):
     base: str = options.argument(
         "BASE", str, f"{OR_TRACE}; several runs of one commit are samples of one base"
     )
-    head: str = options.argument("HEAD", str, f"{OR_TRACE}; of several runs the newest is compared")
+    head: str = options.argument("HEAD", str, f"{OR_TRACE}; several runs of one commit are samples")
     between: tuple[str, object, object] | None = options.option(
         "--between",
         _two_values,
@@ -85,10 +85,11 @@ def run(settings: Settings) -> int:
     newest = candidates[-1]
     head = newest.run
     bases = [saved_run.run for saved_run in saved]
+    older_heads = [candidate.run for candidate in candidates[:-1]]
     if settings.between:
         if head.trace:
             raise UsageError("--between: traces have no parameters; leave it out")
-        bases, head = _between(*settings.between, bases, head)
+        bases, head, older_heads = _between(*settings.between, bases, head, older_heads)
     else:
         bases = [
             saved_run.run
@@ -101,7 +102,14 @@ def run(settings: Settings) -> int:
                 f"{settings.base!r} and {settings.head!r} are one {kind}, {newest.path}: name "
                 "another base"
             )
-    judgement = judge(compare(bases, head, **settings.of_comparison), settings)
+        # A run that both sides name is one of the base.
+        base_paths = {saved_run.path.resolve() for saved_run in saved}
+        older_heads = [
+            candidate.run
+            for candidate in candidates[:-1]
+            if candidate.path.resolve() not in base_paths
+        ]
+    judgement = judge(compare(bases, head, older_heads, **settings.of_comparison), settings)
     result = CommandResult(
         report(judgement, settings.top), _CODES[judgement.outcome], is_verdict=True
     )
@@ -111,8 +119,13 @@ def run(settings: Settings) -> int:
 
 
 def _between(
-    name: str, first: object, second: object, bases: Sequence[Run], head: Run
-) -> tuple[list[Run], Run]:
+    name: str,
+    first: object,
+    second: object,
+    bases: Sequence[Run],
+    head: Run,
+    older_heads: Sequence[Run],
+) -> tuple[list[Run], Run, list[Run]]:
     """Return the cases of each side with that side's value of a parameter.
 
     They have the value of the head in its place.
@@ -125,4 +138,4 @@ def _between(
                 f"--between: {side} has no case with {name} {value}: measure it, or name another "
                 "run"
             )
-    return kept, kept_head
+    return kept, kept_head, [run.where(name, second, second) for run in older_heads]

@@ -23,6 +23,7 @@ from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_
 from mnistbench.core.record import CaseRecord, OpTable, median, median_ns
 from mnistbench.saved_runs.compatibility import (
     MACHINES,
+    TIMER,
     VERSIONS,
     blocking_differences,
     differences,
@@ -69,7 +70,9 @@ class OpChange:
     # Self time minus the profiler's overhead in every base run; none where it is new.
     base_runs: tuple[float, ...]
     base: OpTotals | None  # in the last base run that has it; None where it is new
-    head: OpTotals | None
+    head: OpTotals | None  # in the last run of the head that has it
+    # Self time minus the profiler's overhead in every run of the head; none where it vanished.
+    head_runs: tuple[float, ...] = ()
     is_function: bool = False  # of Python, with the time that it takes under cProfile
 
     @property
@@ -99,10 +102,10 @@ class OpChange:
         """Median over the base runs."""
         return median(self.base_runs) if self.base_runs else None
 
-    @property
+    @functools.cached_property
     def head_ns(self) -> float | None:
-        """Self time minus the profiler's overhead in the new run."""
-        return self.head.self_ns if self.head else None
+        """Median over the runs of the head."""
+        return median(self.head_runs) if self.head_runs else None
 
     @property
     def change_ns(self) -> float:
@@ -120,7 +123,7 @@ class CaseComparison:
     # of its kernels.
     clock: str
     base_runs: tuple[float, ...]  # elapsed time of one iteration in every base run that counts
-    head_ns: float
+    head_runs: tuple[float, ...]  # and in every run of the head that counts
     operations: tuple[OpChange, ...]  # and functions; by size of change, the largest first
     profiler_ns: int  # overhead per call; 0 for device times
     # Why times cannot be compared: field -> (base, head).
@@ -135,7 +138,10 @@ class CaseComparison:
     # has it. Elapsed time also has the gaps between kernels. Empty and 0 where the clock is the
     # CPU's, or one side is of a version that did not save it.
     busy_base_runs: tuple[int, ...] = ()
-    busy_head_ns: int = 0
+    busy_head_ns: float = 0
+    # The runs of the head that count, oldest first, and why the others are left out.
+    used_heads: tuple[Run, ...] = ()
+    left_out_heads: Mapping[str, int] = field(default_factory=dict)
     # Of traces without steps: what the times and calls of both sides are divided by.
     iterations: Iterations = SAME
 
@@ -151,6 +157,11 @@ class CaseComparison:
     def base_ns(self) -> float:
         """Time of one iteration without the profiler: median over the base runs."""
         return median(self.base_runs)
+
+    @functools.cached_property
+    def head_ns(self) -> float:
+        """Time of one iteration without the profiler: median over the runs of the head."""
+        return median(self.head_runs)
 
     @property
     def change_ns(self) -> float:
@@ -242,7 +253,8 @@ class Comparison:
     """A new run and one or more base runs, case by case."""
 
     bases: tuple[Run, ...]  # the last is the newest
-    head: Run
+    older_heads: tuple[Run, ...]  # other runs of the head
+    head: Run  # the newest run of the head
     cases: tuple[CaseComparison, ...]
     only_base: tuple[CaseOfRun, ...]  # with the newest base run that has it
     only_head: tuple[CaseRecord, ...]
@@ -307,6 +319,7 @@ def _forms(case: CaseRecord) -> tuple[tuple[Any, ...], ...]:
 def compare(
     bases: Sequence[Run],
     head: Run,
+    older_heads: Sequence[Run] = (),
     *,
     by: str = "op,module",
     across_versions: bool = False,
@@ -319,8 +332,11 @@ def compare(
     the new run, and the runs of the same commit. If no base run can be compared, the newest is
     used, and the case has the reason. The base runs are oldest first; ``by`` is how operations are
     summed. With ``pool_commits`` all comparable base runs count.
+
+    Runs of the commit of the new run are samples of it, as those of the base are.
     """
     cases_by_key = [{case.key: case for case in run.cases} for run in bases]
+    head_cases_by_key = [{case.key: case for case in run.cases} for run in older_heads]
     pairs, only_base = _paired(bases, cases_by_key, head)
     allowed = {"across_versions": across_versions, "across_machines": across_machines}
     compared_cases = []
@@ -333,18 +349,24 @@ def compare(
         ]
         samples, left_out = _samples(having, (head, case), allowed, pool_commits=pool_commits)
         left_out[ABSENT] = len(bases) - len(having)
-        newest, _ = having[-1]
-        incomparable = (
-            {}
-            if samples
-            else blocking_differences(newest.environment, head.environment, case.params, **allowed)
+        heads = [
+            (run, older_case)
+            for run, cases in zip(older_heads, head_cases_by_key, strict=True)
+            if (older_case := cases.get(case.key))
+        ]
+        head_samples, left_out_heads = _samples(
+            [*heads, (head, case)], (head, case), {}, pool_commits=False
         )
-        compared_cases.append(
-            _compare_case(samples or having[-1:], (head, case), by, left_out, incomparable)
+        left_out_heads[ABSENT] = len(older_heads) - len(heads)
+        incomparable = {} if samples else _blocking(having[-1], (head, case), allowed)
+        compared_case = _compare_case(
+            samples or having[-1:], head_samples, by, left_out, incomparable
         )
+        compared_cases.append(replace(compared_case, left_out_heads=_counted(left_out_heads)))
     paired = {id(case) for case, _ in pairs}
     return Comparison(
         bases=tuple(bases),
+        older_heads=tuple(older_heads),
         head=head,
         cases=tuple(compared_cases),
         only_base=only_base,
@@ -460,12 +482,8 @@ def _samples(
     such a run is alone. Of runs that only ``allowed`` makes comparable, those that can be compared
     with the newest of them are samples.
     """
-    environment = head[0].environment
-    params = head[1].params
     comparable = [
-        case_of_run
-        for case_of_run in having
-        if not blocking_differences(case_of_run[0].environment, environment, params, **allowed)
+        case_of_run for case_of_run in having if not _blocking(case_of_run, head, allowed)
     ]
     samples = []
     left_out = Counter[str]()
@@ -475,7 +493,7 @@ def _samples(
             comparable = [
                 case_of_run
                 for case_of_run in comparable
-                if not blocking_differences(case_of_run[0].environment, newest.environment, params)
+                if not _blocking(case_of_run, comparable[-1], {})
             ]
         for run, case in comparable:
             if not pool_commits and run is not newest and (reason := _not_a_replicate(run, newest)):
@@ -484,6 +502,28 @@ def _samples(
                 samples.append((run, case))
     left_out[ELSEWHERE] = len(having) - len(comparable)
     return samples, left_out
+
+
+def _blocking(
+    base: CaseOfRun, head: CaseOfRun, allowed: Mapping[str, bool]
+) -> dict[str, tuple[Any, Any]]:
+    """Return why the times of a case cannot be compared: field -> (base, head)."""
+    base_run, base_case = base
+    head_run, head_case = head
+    timers = tuple(
+        case.timing.clock if case.timing and case.timing.timer else ""
+        for case in (base_case, head_case)
+    )
+    return {
+        **blocking_differences(
+            base_run.environment, head_run.environment, head_case.params, **allowed
+        ),
+        **({TIMER: timers} if all(timers) and len(set(timers)) > 1 else {}),
+    }
+
+
+def _counted(left_out: Mapping[str, int]) -> dict[str, int]:
+    return {reason: count for reason, count in left_out.items() if count}
 
 
 def _not_a_replicate(run: Run, newest: Run) -> str:
@@ -500,20 +540,20 @@ def _not_a_replicate(run: Run, newest: Run) -> str:
 
 def _compare_case(
     samples: Sequence[CaseOfRun],
-    head_of_run: CaseOfRun,
+    head_samples: Sequence[CaseOfRun],
     by: str,
     left_out: Mapping[str, int],
     incomparable: Mapping[str, tuple[Any, Any]],
 ) -> CaseComparison:
     last_run, last = samples[-1]
-    head_run, head = head_of_run
+    head_run, head = head_samples[-1]
     clock = (
         "device"
         if all(case.table("warm", "device") and case.device_ns for case in (last, head))
         else "cpu"
     )
     view = "device" if clock == "device" else "host"
-    iterations = _iterations(samples, head_of_run, view)
+    iterations = _iterations(samples, head_samples[-1], view)
     if iterations.are_divided:
         samples = [
             (run, case.divided_by(divisor))
@@ -521,6 +561,7 @@ def _compare_case(
         ]
         last = samples[-1][1]
         head = head.divided_by(iterations.head)
+        head_samples = [(head_run, head)]  # of traces, one is named
     same_versions = not any(name in incomparable for name in VERSIONS)
     across = (
         {}
@@ -528,28 +569,36 @@ def _compare_case(
         else blocking_differences(last_run.environment, head_run.environment, head.params)
     )
     tables = [table for _, case in samples if (table := table_of(case, view))]
+    head_tables = [table for _, case in head_samples if (table := table_of(case, view))]
     mine = table_of(head, view)
     operations: tuple[OpChange, ...] = ()
     if mine and table_of(last, view) and same_versions:
-        operations = _compare_operations(tables, mine, by)
+        operations = _compare_operations(tables, head_tables, by)
     busy_base_runs = (
         tuple(filter(None, (median_ns(table.busy_ns) for table in tables)))
         if operations and clock == "device"
         else ()
     )
-    busy_head_ns = median_ns(mine.busy_ns) if mine and busy_base_runs else 0
-    functions = _compare_functions([case for _, case in samples], head, by) if same_versions else ()
+    busy_head_ns = (
+        median(median_ns(table.busy_ns) for table in head_tables) if busy_base_runs else 0
+    )
+    functions: tuple[OpChange, ...] = ()
+    if same_versions:
+        functions = _compare_functions(
+            [case for _, case in samples], [case for _, case in head_samples], by
+        )
     return CaseComparison(
         base=last,
         head=head,
         clock=clock,
         base_runs=tuple(_call_ns(case, clock) for _, case in samples),
-        head_ns=_call_ns(head, clock),
+        head_runs=tuple(_call_ns(case, clock) for _, case in head_samples),
         operations=_largest_first((*operations, *functions)),
         profiler_ns=mine.profiler_ns if mine and operations and clock == "cpu" else 0,
         incomparable=incomparable,
         used=() if incomparable else tuple(run for run, _ in samples),
-        left_out={reason: count for reason, count in left_out.items() if count},
+        used_heads=() if incomparable else tuple(run for run, _ in head_samples),
+        left_out=_counted(left_out),
         across_machines={name: sides for name, sides in across.items() if name in MACHINES},
         busy_base_runs=busy_base_runs if busy_head_ns else (),
         busy_head_ns=busy_head_ns,
@@ -597,36 +646,57 @@ def _call_ns(case: CaseRecord, clock: str) -> float:
     return median_ns(case.device_ns) if clock == "device" and case.device_ns else case.wall_ns
 
 
-def _compare_operations(bases: Sequence[OpTable], head: OpTable, by: str) -> tuple[OpChange, ...]:
+def _compare_operations(
+    bases: Sequence[OpTable], heads: Sequence[OpTable], by: str
+) -> tuple[OpChange, ...]:
     """Compare operations.
 
-    One is 0 in a base run without it, and new if most base runs are without it.
+    One is 0 in a run without it, and new if most base runs are without it.
     """
-    runs, newest_with = _times_of_runs(bases, by)
-    last = _sides(bases[-1], by)
-    new = _sides(head, by)
-    for key, (having, newest) in newest_with.items():
-        if having > len(bases) / 2 and key not in last:
-            last[key] = _sides(bases[newest], by)[key]
+    base_runs, base = _times_and_totals(bases, by)
+    head_runs, head = _times_and_totals(heads, by)
     return tuple(
-        OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key))
-        for key in {**last, **new}
+        OpChange(
+            *key,
+            base_runs=tuple(base_runs[key]) if key in base else (),
+            base=base.get(key),
+            head=head.get(key),
+            head_runs=tuple(head_runs[key]) if key in head else (),
+        )
+        for key in {**base, **head}
     )
 
 
+def _times_and_totals(
+    tables: Sequence[OpTable], by: str
+) -> tuple[dict[OpKey, list[int]], dict[OpKey, OpTotals]]:
+    """Return the times of a side's operations in all runs, and what the newest run has of them.
+
+    That of an operation which most runs have, but not the newest, is of the last one that does.
+    """
+    runs, newest_with = _times_of_runs(tables, by)
+    totals = _sides(tables[-1], by)
+    for key, (having, newest) in newest_with.items():
+        if having > len(tables) / 2 and key not in totals:
+            totals[key] = _sides(tables[newest], by)[key]
+    return runs, totals
+
+
 def _compare_functions(
-    samples: Sequence[CaseRecord], head: CaseRecord, by: str
+    samples: Sequence[CaseRecord], heads: Sequence[CaseRecord], by: str
 ) -> tuple[OpChange, ...]:
-    """Compare the functions of a case; none if the head or the last sample has no table of them.
+    """Compare the functions of a case; none if the newest run of a side has no table of them.
 
     Without the time in torch's functions of C, which operations divide.
     """
-    if head.functions is None or samples[-1].functions is None:
+    if heads[-1].functions is None or samples[-1].functions is None:
         return ()
-    tables = [case.functions for case in samples if case.functions]
+    tables, head_tables = (
+        [case.functions for case in cases if case.functions] for cases in (samples, heads)
+    )
     return tuple(
         replace(change, is_function=True)
-        for change in _compare_operations(tables, head.functions, by)
+        for change in _compare_operations(tables, head_tables, by)
         if change.is_operation
     )
 

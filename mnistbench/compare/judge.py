@@ -72,7 +72,7 @@ from mnistbench.judging.verdicts import (
     WITHIN,
     Reason,
 )
-from mnistbench.saved_runs.compatibility import BLOCKING, described
+from mnistbench.saved_runs.compatibility import ADVICE, described
 from mnistbench.saved_runs.run import Run
 
 
@@ -89,7 +89,7 @@ class RunFinding(Finding):
     kind: str  # operation, replaced, outside (not an operation), other or iteration
     members: tuple[OpChange, ...]  # the operations that are summed; none for the iteration
     base_runs: tuple[float, ...]  # ns in every base run
-    head_ns: float
+    head_runs: tuple[float, ...]  # ns in every run of the head
     spread_ns: float  # change that the spread of the runs can explain
     limit: Threshold | None  # the user's
 
@@ -114,6 +114,11 @@ class RunFinding(Finding):
     def base_ns(self) -> float:
         """Median over the base runs; 0 for a new operation."""
         return median(self.base_runs)
+
+    @functools.cached_property
+    def head_ns(self) -> float:
+        """Median over the runs of the head; 0 for an operation that vanished."""
+        return median(self.head_runs)
 
     @property
     def change_ns(self) -> float:
@@ -348,9 +353,9 @@ def _draft(case: CaseComparison, criteria: Criteria) -> CaseJudgement:
         quartiles = (quartiles_ns(side.device_ns) for side in (case.base, case.head))
         spreads_ns = [third - first for first, third in quartiles]
     limit = Threshold.parse(case.head.case_fail) if case.head.case_fail else criteria.case_fail
-    spread_ns = _spread(case.base_runs, *spreads_ns)
+    spread_ns = _spread(case.base_runs, case.head_runs, *spreads_ns)
     iteration = RunFinding(
-        case, ITERATION, ITERATION, (), case.base_runs, case.head_ns, spread_ns, limit
+        case, ITERATION, ITERATION, (), case.base_runs, case.head_runs, spread_ns, limit
     )
     return CaseJudgement(case, iteration, tuple(_operation_findings(case, criteria)))
 
@@ -467,27 +472,33 @@ def _sum(changes: Sequence[OpChange], name: str, kind: str, limits: _Limits) -> 
 
     A new operation has no base runs.
     """
-    base_runs = tuple(
-        map(sum, zip(*(change.base_runs for change in changes if change.base_runs), strict=True))
+    base_runs, head_runs = (
+        tuple(map(sum, zip(*filter(None, columns), strict=True)))
+        for columns in (
+            [change.base_runs for change in changes],
+            [change.head_runs for change in changes],
+        )
     )
     spread_ns = _spread(
         base_runs,
+        head_runs,
         sum(change.base.spread_ns for change in changes if change.base),
         sum(change.head.spread_ns for change in changes if change.head),
     )
-    head_ns = sum(change.head_ns or 0 for change in changes)
     return RunFinding(
-        limits.case, name, kind, tuple(changes), base_runs, head_ns, spread_ns, limits.of(changes)
+        limits.case, name, kind, tuple(changes), base_runs, head_runs, spread_ns, limits.of(changes)
     )
 
 
-def _spread(base_runs: Sequence[float], base_ns: float, head_ns: float) -> float:
-    """Return the spread of a time over base runs and inside both sides.
+def _spread(
+    base_runs: Sequence[float], head_runs: Sequence[float], base_ns: float, head_ns: float
+) -> float:
+    """Return the spread of a time over the runs of both sides and inside them.
 
-    It is the root of the sum of squares of the range over base runs and the interquartile ranges.
+    It is the root of the sum of squares of the ranges over runs and the interquartile ranges.
     """
-    between = max(base_runs) - min(base_runs) if base_runs else 0
-    return math.hypot(base_ns, head_ns, between)
+    ranges = (max(runs) - min(runs) if runs else 0 for runs in (base_runs, head_runs))
+    return math.hypot(base_ns, head_ns, *ranges)
 
 
 # ---- Verdicts ------------------------------------------------------------------------------------
@@ -691,7 +702,7 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     for name, text in zip(fields, described(fields), strict=True):
         field_text = f"{units.counted(counts[name], 'case')}: {text}"
         yield Reason(
-            INCOMPARABLE, f"{field_text}; {BLOCKING[name]}", excused=criteria.allow_incomparable
+            INCOMPARABLE, f"{field_text}; {ADVICE[name]}", excused=criteria.allow_incomparable
         )
     for case in cases:
         if case.iterations.unknown:

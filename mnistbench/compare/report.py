@@ -11,7 +11,7 @@ import functools
 import itertools
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -105,15 +105,18 @@ def _sides(comparison: Comparison) -> Iterable[str]:
     """Yield the runs, and all differences between them other than the code."""
     bases = comparison.bases
     if bases:
-        older_runs = (
-            f" and {len(bases) - 1} older saved run{'s' if len(bases) > 2 else ''}"
-            if len(bases) > 1
-            else ""
-        )
-        yield f"base: {bases[-1].label}{older_runs}"
+        yield f"base: {bases[-1].label}{_older(bases[:-1])}"
         if len(bases) > 1:
-            yield from _runs_used(comparison)
-    yield f"head: {comparison.head.label}"
+            yield from _runs_used(
+                "base", len(bases), [(case, case.used, case.left_out) for case in comparison.cases]
+            )
+    yield f"head: {comparison.head.label}{_older(comparison.older_heads)}"
+    if comparison.older_heads and bases:
+        yield from _runs_used(
+            "head",
+            len(comparison.older_heads) + 1,
+            [(case, case.used_heads, case.left_out_heads) for case in comparison.cases],
+        )
     if comparison.head.trace:
         yield (
             "times of a trace: median over its steps, with the profiler's overhead; device time "
@@ -185,31 +188,37 @@ def _iterations(case: CaseComparison) -> Iterable[str]:
         )
 
 
-def _runs_used(comparison: Comparison) -> Iterable[str]:
-    """Yield the number of base runs that are samples and why the others are left out.
+def _older(runs: Sequence[Run]) -> str:
+    return f" and {units.counted(len(runs), 'older saved run')}" if runs else ""
 
-    One line if all cases agree.
+
+def _runs_used(
+    side: str,
+    n_runs: int,
+    used_by_case: Iterable[tuple[CaseComparison, Sequence[Run], Mapping[str, int]]],
+) -> Iterable[str]:
+    """Yield the number of runs of a side that are samples and why the others are left out.
+
+    One line if all cases agree. Each case has the runs that are, and how many are not, by reason.
     """
     cases_of_text: dict[str, list[str]] = defaultdict(list)
-    for case in comparison.cases:
-        commits = {run.commit: run.short_commit for run in case.used}
-        of = f", commit {case.used[-1].short_commit}" if any(commits) else ""
+    for case, used, left_out_runs in used_by_case:
+        commits = {run.commit: run.short_commit for run in used}
+        of = f", commit {used[-1].short_commit}" if any(commits) else ""
         if len(commits) > 1:
             of = f", {len(commits)} commits"
         reasons = ", ".join(
-            f"{count} ({reason})" for reason, count in sorted(case.left_out.items())
+            f"{count} ({reason})" for reason, count in sorted(left_out_runs.items())
         )
         left_out = f"; left out: {reasons}" if reasons else ""
-        cases_of_text[f"{len(case.used)} of {len(comparison.bases)}{of}{left_out}"].append(
-            case.head.label
-        )
+        cases_of_text[f"{len(used)} of {n_runs}{of}{left_out}"].append(case.head.label)
     for text, cases in cases_of_text.items():
         which = (
             f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}"
             if len(cases_of_text) > 1
             else ""
         )
-        yield f"base runs used{which}: {text}"
+        yield f"{side} runs used{which}: {text}"
 
 
 # ---- Which operations to look at first -----------------------------------------------------------
@@ -548,7 +557,9 @@ def _counted(operations: Sequence[OpChange]) -> str:
 def _clock(case: CaseComparison) -> str:
     if case.is_busy_time:
         return "device busy"
-    return "device elapsed" if case.clock == "device" else "wall"
+    if case.clock == "device":
+        return "device elapsed"
+    return case.head.timing.clock if case.head.timing else "wall"
 
 
 def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
@@ -817,6 +828,7 @@ def _data(judgement: judge.Judgement) -> dict[str, Any]:
         by=comparison.by,
         base=list(map(_run, comparison.bases)),
         head=_run(comparison.head),
+        older_heads=list(map(_run, comparison.older_heads)),
         environment=comparison.environment,
         problems=[problem._asdict() for problem in judgement.problems],
         new=[case.node_id for case in comparison.only_head],
@@ -891,6 +903,7 @@ def _finding_data(finding: judge.RunFinding) -> dict[str, Any]:
         **_fields(finding, "fails", "accepted", "accept_limit", "smallest"),
         "noise": finding.is_noise,
         "base_runs": len(finding.base_runs),
+        "head_runs": len(finding.head_runs),
         "rule": "runs" if finding.by_runs else "threshold",
         "members": list(map(_member, finding.members)),
     }

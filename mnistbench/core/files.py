@@ -1,14 +1,195 @@
-"""Atomic writes, locks, and checks whether a place is writable."""
+"""Bounded reads, atomic writes, locks, and checks whether a place is writable."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import secrets
 import stat
+import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
+
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError
+from mnistbench.core.machine import available_bytes
+
+#: First bytes of a file that gzip compressed.
+GZIP = b"\x1f\x8b"
+
+#: Bytes that are decompressed at once. The rest of them is copied for each part of a file, so that
+#: more would make a file of many small parts slow.
+_CHUNK = 2**14
+
+#: Most parts of a compressed file. Raw samples have one for each launch; programs that compress
+#: blocks (bgzip) make 16,000 for 1 GiB.
+_MOST_PARTS = 100_000
+
+#: Bytes of a file that are read at once to search them.
+_READ = 2**20
+
+#: A file of this size is read in any case.
+_SMALL = 64 * 1024**2
+
+#: Bytes of memory that are needed to read a byte, at least: the bytes and their text.
+_BYTES_OF_BYTE = 3
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much of a file is read that may come from anywhere."""
+
+    n_bytes: int  # decompressed
+    kind: str  # of the file: "a trace"
+    advice: str  # what to do about a larger file
+
+
+def read_limited(path: Path, limit: Limit) -> bytes:
+    """Return the content of a file, decompressed if it was compressed with gzip.
+
+    Raises:
+        RecordError: it cannot be read, is no file, is damaged, or exceeds the limit or the memory.
+    """
+    with _opened(path, limit) as (stream, most):
+        if stream.peek(len(GZIP)).startswith(GZIP):
+            _check_decompressed(path, stream, most)
+            return b"".join(_decompressed_parts(path, stream, most))
+        content = stream.read(most.n_bytes + 1)
+        if len(content) > most.n_bytes:
+            raise most.exceeded(path)
+        return content
+
+
+def compressed_parts(path: Path, limit: Limit) -> Iterator[bytes]:
+    """Yield what each part of a file was that gzip compressed. Those before a fault are yielded.
+
+    Raises:
+        DamagedError: a part is damaged or no part.
+        CutOffError: the last part has no end.
+        RecordError: as :func:`read_limited`.
+    """
+    with _opened(path, limit) as (stream, most):
+        _check_decompressed(path, stream, most)
+        yield from _decompressed_parts(path, stream, most)
+
+
+def beginning(path: Path, n_bytes: int) -> Iterator[bytes]:
+    """Yield the first bytes of a file in chunks, decompressed if it was compressed with gzip.
+
+    It has fewer if it is damaged, and none if it is no file or cannot be read.
+    """
+    most = _Most(n_bytes, "", "")
+    with contextlib.suppress(RecordError, OSError, zlib.error):
+        if path.is_file():
+            with path.open("rb") as stream:
+                if stream.peek(len(GZIP)).startswith(GZIP):
+                    yield from (piece for piece, _ in _decompressed(path, stream, most))
+                while n_bytes > 0 and (chunk := stream.read(_READ)):
+                    n_bytes -= len(chunk)
+                    yield chunk
+
+
+@contextlib.contextmanager
+def _opened(path: Path, limit: Limit) -> Iterator[tuple[BufferedReader, _Most]]:
+    """Open a file of which no more than a limit is read."""
+    try:
+        if not path.is_file():
+            path.stat()  # says why, if it is not there
+            raise RecordError(f"{path}: is not a file; a folder, a pipe or a device is not read")
+        most = _most(limit)
+        if path.stat().st_size > most.n_bytes:
+            raise most.exceeded(path)
+        with path.open("rb") as stream:
+            yield stream, most
+    except zlib.error as error:
+        raise DamagedError(f"{path}: is damaged ({error}); copy the file again") from None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+class DamagedError(RecordError):
+    """A compressed file is damaged."""
+
+
+class CutOffError(RecordError):
+    """The last part of a compressed file has no end."""
+
+
+@dataclass(frozen=True)
+class _Most:
+    """The bytes that are read of a file, and the reason."""
+
+    n_bytes: int
+    why: str
+    advice: str
+
+    def exceeded(self, path: Path) -> RecordError:
+        return RecordError(
+            f"{path}: has more than {units.size(self.n_bytes)}, {self.why}; {self.advice}"
+        )
+
+
+def _most(limit: Limit) -> _Most:
+    """Return the limit, or less where the memory is not enough for it."""
+    most = _Most(limit.n_bytes, f"the most that is read of {limit.kind}", limit.advice)
+    if limit.n_bytes <= _SMALL:
+        return most
+    memory = available_bytes()
+    n_bytes = memory / _BYTES_OF_BYTE
+    if n_bytes >= limit.n_bytes:
+        return most
+    why = f"for which the available memory of {units.size(memory)} is too small"
+    return _Most(max(_SMALL, math.floor(n_bytes)), why, limit.advice)
+
+
+def _check_decompressed(path: Path, stream: BufferedReader, most: _Most) -> None:
+    """Check what a large file would become, before the memory is filled with it."""
+    if most.n_bytes > _SMALL:
+        with contextlib.suppress(CutOffError, zlib.error):  # the reader has more to say
+            for _ in _decompressed(path, stream, most):
+                pass
+        stream.seek(0)
+
+
+def _decompressed_parts(path: Path, stream: BufferedReader, most: _Most) -> Iterator[bytes]:
+    pieces = []
+    for piece, ends_part in _decompressed(path, stream, most):
+        pieces.append(piece)
+        if ends_part:
+            yield b"".join(pieces)
+            pieces.clear()
+
+
+def _decompressed(path: Path, stream: BufferedReader, most: _Most) -> Iterator[tuple[bytes, bool]]:
+    """Yield pieces of at most 16 MiB, and whether a part ends with each."""
+    n_bytes = 0
+    n_parts = 0
+    compressed = stream.read(_CHUNK)
+    while compressed:
+        n_parts += 1
+        if n_parts > _MOST_PARTS:
+            raise RecordError(
+                f"{path}: has more than {units.count(_MOST_PARTS)} compressed parts, the most that "
+                f"are read of any file; {most.advice}"
+            )
+        part = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        while not part.eof:
+            if not compressed:
+                raise CutOffError(f"{path}: is cut off; copy the whole file again")
+            piece = part.decompress(compressed, most.n_bytes - n_bytes + 1)
+            n_bytes += len(piece)
+            if n_bytes > most.n_bytes:
+                raise most.exceeded(path)
+            compressed = b"" if part.eof else stream.read(_CHUNK)
+            yield piece, part.eof
+        # gzip allows zeros after each part.
+        compressed = part.unused_data.lstrip(b"\0")
+        while not compressed and (chunk := stream.read(_CHUNK)):
+            compressed = chunk.lstrip(b"\0")
 
 
 def replace_file(path: Path, content: bytes) -> None:

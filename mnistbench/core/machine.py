@@ -157,6 +157,9 @@ def available_bytes() -> float:
             int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
         )
         limits.append(limit - used)
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)  # ulimit -v
+    if allowed != resource.RLIM_INFINITY:
+        limits.append(max(0, allowed - _status_bytes("VmSize")))
     return min(limits, default=math.inf)
 
 

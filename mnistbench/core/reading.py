@@ -22,7 +22,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.machine import available_bytes
 from mnistbench.core.units import LARGEST
 
 _T = TypeVar("_T")
@@ -142,6 +144,28 @@ def parsed(
         )
     except (ValueError, RecursionError) as error:
         raise FieldError(f"is not JSON ({error})", path) from None
+
+
+#: Bytes of a Python object of JSON at least: a number or a short text with its place in a list, and
+#: an empty list or object.
+_VALUE_BYTES = 64
+_CONTAINER_BYTES = 80
+
+
+def check_memory(content: bytes, path: str) -> None:
+    """Check that the memory is enough to parse JSON.
+
+    Raises:
+        RecordError: it is not.
+    """
+    containers = content.count(b"{") + content.count(b"[")
+    needed = len(content) + _VALUE_BYTES * content.count(b",") + _CONTAINER_BYTES * containers
+    available = available_bytes()
+    if needed > available:
+        raise RecordError(
+            f"{path}: needs at least {units.size(needed)} of memory, and {units.size(available)} "
+            "are available; read it on a machine with more"
+        )
 
 
 def _no_number(name: str) -> float:

@@ -313,22 +313,25 @@ class OpTable:
             FieldError: a text is damaged.
         """
         counts = _shared_counts(self.operations.text)
-        return replace(self, operations=counts, samples=None).checked()
+        return replace(self, operations=counts, samples=None).checked(has_samples=False)
 
-    def checked(self) -> OpTable:
+    def checked(self, *, has_samples: bool = True) -> OpTable:
         """Return the table after all of it was parsed.
 
         Raises:
-            FieldError: a text is damaged, or its columns do not fit those of another.
+            FieldError: a text is damaged, its columns do not fit those of another, or a table that
+                has samples is without them.
         """
-        from mnistbench.core.reading import FieldError, place
+        from mnistbench.core.reading import FieldError, place, wrong
 
         with place("operations"):
             counts = self.operations.value
         with place("times"):
             times = self.times.value
         lengths = {len(counts.name), len(times.self_ns)}
-        if self.samples is not None:
+        if has_samples:
+            if self.samples is None:
+                raise wrong(None, "the samples of the rows", "samples")
             with place("samples"):
                 lengths.add(len(self.samples.value.self_cpu_ns))
         if len(lengths) > 1:
@@ -479,6 +482,10 @@ class Scalars:
         _check_steps(self.curves)
 
 
+#: Clocks of Python that measure wall time.
+WALL_TIMERS = frozenset(("perf_counter", "default_timer", "monotonic", "time"))
+
+
 @dataclass(frozen=True)
 class Timing:
     """Untraced wall time of one iteration: pytest-benchmark's own statistics.
@@ -492,6 +499,13 @@ class Timing:
     mean_ns: float | None
     stddev_ns: float | None
     rounds: int | None
+    timer: str = ""  # pytest-benchmark's name of the clock; empty if it is not known
+
+    @property
+    def clock(self) -> str:
+        """What the timer measures the time of, as reports name it: ``wall``, ``process``."""
+        is_wall = self.timer in WALL_TIMERS or not self.timer  # the default if it is not known
+        return "wall" if is_wall else self.timer.removesuffix("_time")
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> Timing:

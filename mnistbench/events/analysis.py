@@ -8,9 +8,9 @@ A folder with the trace of each rank -> one distributed run.
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mnistbench.core.errors import RecordError, UsageError
@@ -47,6 +47,7 @@ class Kernel:
     name: str
     kind: str  # kernel, copy or fill
     count: int
+    timed: int  # those of them that have a time
     ns: int  # sum
     least_ns: int
     most_ns: int
@@ -71,6 +72,7 @@ class Analysis:
     rank: int | None  # None: the run was not distributed
     ranks: int | None
     unfinished: int  # events without an end, which are left out
+    untimed: int  # host events without a time that can be, which are left out
     left_out: Mapping[str, int]  # events that are not known, by their category
     repairs: tuple[str, ...]  # how a file that is no JSON was read
     impossible: Impossible
@@ -78,6 +80,9 @@ class Analysis:
     outside_ns: int
     outside_device_ns: int  # device time that was launched in no step, if that is left out
     collectives_ns: int  # of ``elapsed_ns``, time in which communication between ranks ran
+    # Host self time in steps that other threads than that of the steps ran.
+    other_threads_ns: int
+    beside_ns: int  # in communication that runs beside its thread
 
     @property
     def table(self) -> OpTable:
@@ -142,9 +147,15 @@ def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysi
 def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
     with gc_paused():
         steps = steps_of(trace)
-        host, device, memory_bytes = tables(
-            trace, steps, has_device=bool(trace.device), memory_of_host=not trace.device
-        )
+        try:
+            host, device, memory_bytes = tables(
+                trace, steps, has_device=bool(trace.device), memory_of_host=not trace.device
+            )
+        except ValueError as error:  # each of its times and sizes is possible, and a sum is not
+            raise RecordError(
+                f"{trace.source}: its times or sizes add up to more than can be ({error}); the "
+                "file is damaged"
+            ) from None
         launches = unrecorded_launches(trace)
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
         ran = timelines(trace)
@@ -159,6 +170,11 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             for event in trace.host
             if is_communication(event.name) and steps.slot_of(event.start) >= 0
         )
+        concurrent = [
+            event
+            for event in trace.kept_host
+            if (event.thread != steps.thread or event.is_beside) and steps.slot_of(event.start) >= 0
+        ]
         host_communication = (
             (call.start, min(call.end, steps.ends[steps.slot_of(call.start)]))
             for call in backend_calls
@@ -179,6 +195,7 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             rank=trace.rank,
             ranks=trace.ranks,
             unfinished=trace.unfinished,
+            untimed=trace.untimed,
             left_out=trace.left_out,
             repairs=trace.repairs,
             impossible=trace.impossible,
@@ -188,6 +205,8 @@ def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
             collectives_ns=max(
                 (timeline.communication_ns for timeline in ran), default=covered(host_communication)
             ),
+            other_threads_ns=sum(event.self_ns for event in concurrent if not event.is_beside),
+            beside_ns=sum(event.ns for event in concurrent if event.is_beside),
         )
 
 
@@ -224,10 +243,23 @@ def linked_processes(path: Path) -> tuple[Trace, ...]:
 
 
 def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
+    counts: Counter[tuple[OpKey, str, str]] = Counter()
     times: dict[tuple[OpKey, str, str], list[int]] = defaultdict(list)
     for event in launched:
-        times[key_of(event), event.name, event.kind].append(event.ns)
-    kernels = [Kernel(*which, len(ns), sum(ns), min(ns), max(ns)) for which, ns in times.items()]
+        which = (key_of(event), event.name, event.kind)
+        counts[which] += 1
+        times[which] += [event.ns] if event.ns or event.is_timed else []
+    kernels = [
+        Kernel(
+            *which,
+            count=counts[which],
+            timed=len(ns),
+            ns=sum(ns),
+            least_ns=min(ns, default=0),
+            most_ns=max(ns, default=0),
+        )
+        for which, ns in times.items()
+    ]
     return tuple(sorted(kernels, key=lambda kernel: (-kernel.ns, kernel.key, kernel.name)))
 
 
@@ -351,6 +383,8 @@ class RanksRun:
     other_files: tuple[str, ...] = ()  # names of those that have nothing of PyTorch
     # Files of the folder that several ranks are merged into, which are left out.
     merged: tuple[str, ...] = ()
+    # Traces of the folder without a rank and without an accelerator, which are left out.
+    without_rank: tuple[str, ...] = ()
 
     @property
     def slowest(self) -> Analysis:
@@ -388,20 +422,32 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
     for path in files:
         progress(path.name)
         content.add(path)
-    if not content.of_rank and content.merged:
+    if not (content.of_rank or content.without_rank) and content.merged:
         raise UsageError(
             f"{folder / content.merged[0]}: several ranks are merged into it; name this file "
             "instead of its folder"
         )
-    if not content.of_rank and content.first_error is not None:
+    if not (content.of_rank or content.without_rank) and content.first_error is not None:
         raise content.first_error
     ranks = tuple(content.of_rank[rank] for rank in sorted(content.of_rank))
+    # Of a program on accelerators, a process without one is no rank: vLLM writes a trace of its
+    # front-end beside those of the ranks.
+    have_accelerators = bool(ranks) and all(rank.device is not None for rank in ranks)
+    for trace in content.without_rank:
+        if trace.device is not None or not have_accelerators:
+            raise UsageError(
+                f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; "
+                f"{_ONE_RUN}"
+            )
     sizes = sorted({str(trace.ranks) for trace in ranks})
     if len(sizes) > 1:
         raise UsageError(
             f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {_ONE_RUN}"
         )
-    return ranks_run(folder, ranks, content.other_files, content.merged)
+    return replace(
+        ranks_run(folder, ranks, content.other_files, content.merged),
+        without_rank=tuple(Path(trace.source).name for trace in content.without_rank),
+    )
 
 
 #: What to do if the traces of a folder are not the ranks of one run.
@@ -415,6 +461,7 @@ class _FolderContent:
     of_rank: dict[int, Analysis] = field(default_factory=dict)
     # Names of files that several ranks are merged into.
     merged: list[str] = field(default_factory=list)
+    without_rank: list[Analysis] = field(default_factory=list)
     # Names of those that have nothing of PyTorch.
     other_files: list[str] = field(default_factory=list)
     first_error: NoTraceError | None = None  # of the other files
@@ -423,7 +470,7 @@ class _FolderContent:
         """Read a file.
 
         Raises:
-            UsageError: its rank is not known, impossible, or that of a file before it.
+            UsageError: its rank is impossible, or that of a file before it.
             RecordError: it is damaged.
         """
         try:
@@ -436,10 +483,8 @@ class _FolderContent:
             self.merged.append(path.name)
             return
         if trace.rank is None:
-            raise UsageError(
-                f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; "
-                f"{_ONE_RUN}"
-            )
+            self.without_rank.append(trace)
+            return
         if trace.ranks is not None and not 0 <= trace.rank < trace.ranks:
             raise UsageError(
                 f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; "

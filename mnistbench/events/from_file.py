@@ -8,6 +8,7 @@ in nanoseconds is exact.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
@@ -71,6 +72,16 @@ _PYTHON_FUNCTION = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ", re.DOTALL)
 #: torch_npu writes times as texts, so that no digit is lost.
 _TIME_IN_TEXT = re.compile(r"\s*[-+]?\d{1,20}(\.\d{1,20})?\s*", re.ASCII)
 
+#: An event that lasts more than seven days has a damaged duration: the profiler counts from 0, or
+#: below it and without a sign. HolisticTraceAnalysis leaves such events out, too.
+_LONGEST_NS = 7 * 24 * 3600 * 10**9
+
+#: If the first event that does not begin at 0 begins later than this, those at 0 that last for 0 ns
+#: have no time (pytorch/pytorch issue 188481). A trace may count from its own beginning.
+_AFTER_NO_TIME_NS = 1_000_000
+#: If it begins later than this, the trace has the time of the system, and none begins at 0.
+_AFTER_NO_START_NS = 24 * 3600 * 10**9
+
 #: A number of ranks above this one is damage.
 _MOST_RANKS = 10**6
 
@@ -100,6 +111,7 @@ class _Reading:
         self._starts: dict[Hashable, Place] = {}  # of flows, by their process and their id
         self._flows: list[tuple[Place, Place]] = []
         self._unfinished = 0
+        self._untimed = 0
         self._left_out: Counter[str] = Counter()  # by category
         self._is_rounded = True
 
@@ -122,6 +134,7 @@ class _Reading:
                 f"{self._source}: has no operation and no kernel of PyTorch; profile while "
                 f"operations run, or {ADVICE}"
             )
+        self._leave_out_untimed()
         self._host += awaited_overhead(self._host, self._overhead)
         rank, ranks = self._ranks()
         return Trace(
@@ -135,18 +148,17 @@ class _Reading:
             rank=rank,
             ranks=ranks,
             unfinished=self._unfinished,
+            untimed=self._untimed,
             is_rounded=self._is_rounded,
             left_out=dict(self._left_out),
             repairs=self._repairs,
         )
 
     def _add_timed(self, position: int, raw: Mapping[str, Any]) -> None:
-        category = raw.get("cat")
-        if type(category) is not str:
-            if raw.get("pid") != _LEGACY_HOST:
-                self._left_out[_without_category(raw)] += 1
-                return
-            category = self._legacy_category(raw)
+        category = self._category(raw)
+        if category is None:
+            self._left_out[_without_category(raw)] += 1
+            return
         kind, runs_on_device = _kind_of(category)
         if kind is None:
             if category not in NO_WORK:
@@ -157,17 +169,18 @@ class _Reading:
             raise self._error(position, "name", f"{name!r} is not a name")
         if name in LEFT_OUT:
             return
-        duration = None if raw.get("dur") is None else self._ns(position, raw, "dur")
-        if duration is None or duration < 0:  # the profiler stopped before the end
+        duration = self._duration(position, raw)
+        if duration is None:
             self._unfinished += 1
             return
         start = self._ns(position, raw, "ts")
-        end = start + duration
-        args = raw.get("args")
-        args = args if type(args) is dict else {}
         if runs_on_device:
-            self._device.append(_device_event(name, kind, raw, start, end, args))
+            self._device.append(_device_event(name, kind, raw, start, duration))
             return
+        if duration > _LONGEST_NS:
+            self._untimed += 1
+            return
+        args = _arguments(raw)
         if kind is OPERATION and name.startswith(_RANGES):
             kind = RANGE
         event = ThreadEvent(
@@ -175,7 +188,7 @@ class _Reading:
             kind,
             self._thread(raw),
             start,
-            end,
+            start + duration,
             external=_whole(args.get("External id")),
             correlation=_whole(args.get("correlation")),
             sequence=_whole(args.get("Sequence number")),
@@ -183,6 +196,40 @@ class _Reading:
             args=args,
         )
         (self._overhead if category == OVERHEAD else self._host).append(event)
+
+    def _category(self, raw: Mapping[str, Any]) -> str | None:
+        category = raw.get("cat")
+        if type(category) is str:
+            return category
+        return self._legacy_category(raw) if raw.get("pid") == _LEGACY_HOST else None
+
+    def _duration(self, position: int, raw: Mapping[str, Any]) -> int | None:
+        """Return a duration, which may be damaged; None if the profiler stopped before the end."""
+        if raw.get("dur") is None:
+            return None
+        duration = self._ns(position, raw, "dur", math.inf)
+        return duration if duration >= 0 else None
+
+    def _leave_out_untimed(self) -> None:
+        """Leave out events of the host without a time, and mark those of a device.
+
+        The profiler wrote 0 for their start.
+        """
+        events: list[ThreadEvent | DeviceEvent] = [*self._host, *self._overhead, *self._device]
+        first = min((event.start for event in events if event.start != 0), default=0)
+
+        def is_untimed(event: ThreadEvent | DeviceEvent) -> bool:
+            if event.start != 0 or first <= _AFTER_NO_TIME_NS:
+                return False
+            return event.end == 0 or first > _AFTER_NO_START_NS
+
+        for device_event in self._device:
+            if is_untimed(device_event):
+                device_event.is_timed = False
+        n_events = len(self._host) + len(self._overhead)
+        self._host = [event for event in self._host if not is_untimed(event)]
+        self._overhead = [event for event in self._overhead if not is_untimed(event)]
+        self._untimed += n_events - len(self._host) - len(self._overhead)
 
     def _legacy_category(self, raw: Mapping[str, Any]) -> str:
         """Return the category of an event in a list that has none.
@@ -222,14 +269,17 @@ class _Reading:
             ns = self._ns(position, raw, "ts")
             self._memory.append(MemoryRecord(ns, n_bytes, is_of_host, self._thread(raw)))
 
-    def _ns(self, position: int, raw: Mapping[str, Any], field: str) -> int:
+    def _ns(
+        self, position: int, raw: Mapping[str, Any], field: str, largest: float = LARGEST
+    ) -> int:
         value: Any = raw.get(field)
         if type(value) not in (int, float):
             is_time = type(value) is str and _TIME_IN_TEXT.fullmatch(value)
             if not is_time:
                 raise self._error(position, field, f"{value!r} is not a time")
             value = Decimal(value) if "." in value else int(value)
-        if not abs(value) * 1000 <= LARGEST:  # NaN is not, either
+        # NaN is not at most anything.
+        if not abs(value) * 1000 <= largest or abs(value) * 1000 == math.inf:
             raise self._error(position, field, f"{value!r} is not a time")
         self._is_rounded = self._is_rounded and type(value) is int
         ns: int = round(value * 1000)
@@ -282,20 +332,27 @@ class _Reading:
         return (rank if type(rank) is int else None), (ranks if is_number else None)
 
 
+def _arguments(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    args = raw.get("args")
+    return args if type(args) is dict else {}
+
+
 def _device_event(
-    name: str, kind: str, raw: Mapping[str, Any], start: int, end: int, args: Mapping[str, Any]
+    name: str, kind: str, raw: Mapping[str, Any], start: int, duration: int
 ) -> DeviceEvent:
+    args = _arguments(raw)
     process = raw.get("pid")
     numbers = (args.get("device"), process)
     device = next((str(number) for number in numbers if type(number) in (int, str)), "")
     stream = args.get("stream", raw.get("tid"))
     # Streams of two processes or contexts may have one number.
     unique_stream = f"{process} {device} {args.get('context')} {stream}"
-    return DeviceEvent(
+    is_timed = duration <= _LONGEST_NS
+    event = DeviceEvent(
         name,
         kind,
         start,
-        end,
+        start + (duration if is_timed else 0),
         device=device,
         stream=unique_stream if type(stream) in (int, str) else "",
         external=_whole(args.get("External id")),
@@ -304,6 +361,8 @@ def _device_event(
         process=process if type(process) in (int, str) else "",
         rank=_whole(args.get("rank")),
     )
+    event.is_timed = is_timed
+    return event
 
 
 @functools.lru_cache(maxsize=1024)  # a file has a few categories, and asks for each event

@@ -18,7 +18,8 @@ trace:
 - a module call that the profiler recorded (``nn.Module: Linear_3``) gives the module, and the phase
   ``forward``;
 - ranges name a phase: ``Optimizer.step#SGD.step``, ``DistributedDataParallel.forward``, ``##
-  forward ##``;
+  forward ##``; what ``Optimizer.step(closure)`` runs in its closure has the phase that it has
+  outside of a step;
 - an operation is ``forward`` if autograd ran one of backward for it, and so are the operations
   around it and in it.
 
@@ -30,7 +31,8 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import pairwise
 
 from mnistbench.core.errors import RecordError
@@ -44,6 +46,7 @@ from mnistbench.core.operation import (
     OPTIMIZER,
     PHASE,
     Scope,
+    is_communication,
     runs_beside,
 )
 from mnistbench.events.impossible import is_exclusive, mark_device_times, overlaps
@@ -60,6 +63,10 @@ from mnistbench.events.model import (
     Trace,
     process_of,
 )
+
+#: A damaged trace may have many ranges that each run past many steps. It has at most so many rests
+#: of them for each of its events; there are fewer rests than events in any other trace.
+_MOST_RESTS = 10
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
@@ -82,29 +89,9 @@ def link_calls(trace: Trace) -> None:
     """Set parents, callers and self times of the host events, which are sorted by start.
 
     Time in which two calls of a thread seem to run is in the self time of both, and counted as
-    impossible.
+    impossible. Ranges and functions of Python that do not nest are cut into parts that do.
     """
-    rounding = _ROUNDING_NS if trace.is_rounded else 0
-    around: dict[Hashable, list[ThreadEvent]] = defaultdict(list)
-    for event in trace.host:
-        if event.kind == RANGE and runs_beside(event.name):
-            event.is_beside = True
-            continue
-        stack = around[event.thread]
-        while stack and event.start >= stack[-1].end:
-            stack.pop()
-        overlap_ns = 0
-        if stack and event.end > stack[-1].end + rounding:
-            overlap_ns = _leave(trace, stack, event, rounding)
-        if stack:
-            parent = stack[-1]
-            caller = parent.caller if parent.kind == PYTHON else parent
-            event.parent = parent
-            event.caller = caller
-            if caller is not None and event.kind != PYTHON:
-                caller.children += 1
-                caller.self_ns -= min(event.end, caller.end) - (event.start + overlap_ns)
-        stack.append(event)
+    _Nesting(trace).link()
     # An event that is the only one which an event of its name called is left out: both are one
     # operation.
     for event in trace.host:
@@ -117,46 +104,144 @@ def link_calls(trace: Trace) -> None:
             caller.self_ns += event.self_ns
 
 
-def _leave(trace: Trace, stack: list[ThreadEvent], event: ThreadEvent, rounding: int) -> int:
-    """Remove the calls in which an event begins and which end before it.
+class _Nesting:
+    """Finds the event around each event of its thread.
 
-    Return the time for which it overlaps them.
-
-    A call that runs past its step is ended with it. Both are counted as impossible, except where
-    clocks explain it. A range may run past its step if the program calls ``prof.step()`` in it: the
-    rest of it counts to the next step.
+    The program may begin and end a range, or a step of the profiler, anywhere: in a function of
+    Python that ends later, in another range, or in a step that ``prof.step()`` ends. The rest of
+    such a range or function is an event of its own, ``rest_of`` the first part. So each part is in
+    one step, and gives its phase and its module to what runs in it.
     """
-    has_thread = event.thread != ""  # without numbers of threads, several threads are one
-    must_end = has_thread and is_exclusive(event)
-    step = next(
-        (
-            call
-            for call in reversed(stack)
-            if call.kind == RANGE and call.name.startswith((STEP, ITERATION))
-        ),
-        None,
-    )
-    if step is not None and (must_end or event.kind == RANGE) and overlaps(step, event, rounding):
-        if must_end:
-            trace.impossible.past_step += 1
-            trace.impossible.past_step_ns += event.end - step.end
-        event.self_ns -= event.end - step.end
-        event.end = step.end
-    latest = event.start
-    while stack and (event.start >= stack[-1].end or event.end > stack[-1].end + rounding):
-        left = stack.pop()
-        if (
-            left.end > latest
-            and must_end
-            and is_exclusive(left)
-            and overlaps(left, event, rounding)
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._rounding = _ROUNDING_NS if trace.is_rounded else 0
+        self._around: dict[Hashable, list[ThreadEvent]] = defaultdict(list)
+        # Rests of ranges and functions: start, minus the end, number, event.
+        self._rests: list[tuple[int, int, int, ThreadEvent]] = []
+        self._n_rests = 0  # all that were made
+        self._linked_rests: list[ThreadEvent] = []
+
+    def link(self) -> None:
+        """Link all events, and add the rests to the trace."""
+        rests = self._rests
+        for event in self._trace.host:
+            while rests and rests[0][:2] <= (event.start, -event.end):
+                self._add(heappop(rests)[-1])
+            if event.kind == RANGE and runs_beside(event.name):
+                event.is_beside = True
+                continue
+            self._add(event)
+        while rests:
+            self._add(heappop(rests)[-1])
+        if self._linked_rests:
+            self._trace.host += self._linked_rests
+            # A rest and what begins with it: the outer one is first, as it was linked first.
+            self._trace.host.sort(key=lambda event: (event.start, -event.end))
+
+    def _add(self, event: ThreadEvent) -> None:
+        stack = self._around[event.thread]
+        while stack and event.start >= stack[-1].end:
+            stack.pop()
+        if event.rest_of is not None and stack and _is_call(stack[-1]):
+            # The call began in the whole range, so the range goes on after it.
+            if event.end > stack[-1].end:
+                self._cut(event, stack[-1].end)
+            return
+        overlap_ns = 0
+        if stack and event.end > stack[-1].end + self._rounding:
+            if _marks_step(event):
+                self._enter_step(stack, event)
+            elif not _may_be_cut(event):
+                overlap_ns = self._leave(stack, event)
+            else:
+                self._cut(event, stack[-1].end)
+        if stack:
+            parent = stack[-1]
+            caller = parent.caller if parent.kind == PYTHON else parent
+            event.parent = parent
+            event.caller = caller
+            if caller is not None and event.kind != PYTHON:
+                caller.children += 1
+                caller.self_ns -= min(event.end, caller.end) - (event.start + overlap_ns)
+        stack.append(event)
+        if event.rest_of is not None:
+            self._linked_rests.append(event)
+
+    def _cut(self, event: ThreadEvent, ns: int) -> None:
+        """End an event at a time, and have its rest linked when its turn comes."""
+        if self._n_rests < _MOST_RESTS * len(self._trace.host):
+            self._n_rests += 1
+            rest = ThreadEvent(event.name, event.kind, event.thread, ns, event.end, args=event.args)
+            rest.rest_of = event.whole
+            heappush(self._rests, (ns, -event.end, self._n_rests, rest))
+        event.self_ns -= event.end - ns
+        event.end = ns
+
+    def _enter_step(self, stack: list[ThreadEvent], step: ThreadEvent) -> None:
+        """Remove the events in which a step begins and which end in it; their rests are in it."""
+        while stack and step.end > stack[-1].end + self._rounding:
+            around = stack.pop()
+            if _may_be_cut(around):
+                self._cut(around, step.start)
+
+    def _leave(self, stack: list[ThreadEvent], event: ThreadEvent) -> int:
+        """Remove the calls in which a call begins and which end before it.
+
+        Return the time for which it overlaps them.
+
+        A call that runs past its step is ended with it. Both are counted as impossible, except
+        where clocks explain it.
+        """
+        impossible = self._trace.impossible
+        has_thread = event.thread != ""  # without numbers of threads, several threads are one
+        must_end = has_thread and is_exclusive(event)
+        step = next((call for call in reversed(stack) if _marks_step(call)), None)
+        past_ns = event.end - step.end if step is not None else 0
+        if step is not None and past_ns > self._rounding and (has_thread or event.kind == RANGE):
+            is_impossible = overlaps(step, event, self._rounding)
+            # Else one that begins just before the end of the step is a call after it.
+            if is_impossible or past_ns <= step.end - event.start:
+                event.self_ns -= past_ns
+                event.end = step.end
+            if is_impossible and must_end:
+                impossible.past_step += 1
+                impossible.past_step_ns += past_ns
+        latest = event.start
+        while stack and (
+            event.start >= stack[-1].end or event.end > stack[-1].end + self._rounding
         ):
-            latest = left.end
-    overlap_ns = latest - event.start
-    if overlap_ns:
-        trace.impossible.overlapping_calls += 1
-        trace.impossible.overlapping_calls_ns += overlap_ns
-    return overlap_ns
+            left = stack.pop()
+            if (
+                left.end > latest
+                and must_end
+                and is_exclusive(left)
+                and overlaps(left, event, self._rounding)
+            ):
+                latest = left.end
+        overlap_ns = latest - event.start
+        if overlap_ns:
+            impossible.overlapping_calls += 1
+            impossible.overlapping_calls_ns += overlap_ns
+        return overlap_ns
+
+
+def _marks_step(event: ThreadEvent) -> bool:
+    return event.kind == RANGE and event.name.startswith((STEP, ITERATION))
+
+
+def _may_be_cut(event: ThreadEvent) -> bool:
+    """Whether an event is a range or a function of Python, whose parts are as good as the whole.
+
+    Steps are not: each is one sample. Communication is counted by its calls.
+    """
+    if event.kind == PYTHON:
+        return True
+    return event.kind == RANGE and not _marks_step(event) and not is_communication(event.name)
+
+
+def _is_call(event: ThreadEvent) -> bool:
+    return not _may_be_cut(event) and not _marks_step(event)
 
 
 # ---- Kernels -------------------------------------------------------------------------------------
@@ -303,10 +388,19 @@ def set_scopes(trace: Trace) -> None:
         while operation is not None and operation.kind != RANGE and id(operation) not in forward:
             forward.add(id(operation))
             operation = operation.caller
+    closures = {} if has_marks else _closures(trace, links)
+    # Of events in the phase of an optimizer, by their ids: the range that names the phase.
+    optimizers: dict[int, ThreadEvent] = {}
     # Threads on which autograd has run: from then on, torch shifts their hierarchies (_HIERARCHY).
     unreliable: set[Hashable] = set()
     for event in trace.host:
         around = event.parent.scope if event.parent is not None else NOWHERE
+        optimizer = optimizers.get(id(event.parent)) if closures else None
+        if optimizer is not None and any(
+            start <= event.start and event.end <= end
+            for start, end in closures.get(id(optimizer), ())
+        ):
+            around = _cached("", around.module)
         if event.is_backward or event.name.startswith(ENGINE_NODE):
             unreliable.add(event.thread)
         hierarchy = event.args.get(_HIERARCHY) if event.thread not in unreliable else None
@@ -317,6 +411,66 @@ def set_scopes(trace: Trace) -> None:
             else ""
         )
         event.scope = _scope(event, around, links, forward, module, has_marks=has_marks)
+        if closures and event.scope.phase == OPTIMIZER:
+            names_it = event.kind == RANGE and _phase_of(event.name) == OPTIMIZER
+            optimizers[id(event)] = event.whole if names_it or optimizer is None else optimizer
+
+
+def _closures(trace: Trace, links: Mapping[int, ThreadEvent]) -> dict[int, list[tuple[int, int]]]:
+    """Map the ids of ranges of optimizers to the spans in which they run a closure.
+
+    ``Optimizer.step(closure)`` calls forward and backward in its own range. The first call of the
+    closure begins with the range, a later one with its first operation that has a backward, as an
+    optimizer such as LBFGS computes between the calls. Each ends with its last operation of
+    backward. An optimizer with ``differentiable=True`` has operations with a backward, too, which
+    autograd runs after the range.
+    """
+    ends: dict[int, int] = {}  # of the ranges that were cut
+    for event in trace.host:
+        if event.rest_of is not None:
+            ends[id(event.rest_of)] = max(event.end, ends.get(id(event.rest_of), event.end))
+    # Of each range: start and end of the outermost calls of forward, and of those of backward.
+    passes: dict[int, list[tuple[int, int, bool]]] = defaultdict(list)
+    ranges: dict[int, ThreadEvent] = {}
+    for event in trace.host:
+        origin = links.get(id(event))
+        outermost = around = origin
+        while outermost is not None and around is not None:
+            if around.kind == RANGE and _phase_of(around.name) == OPTIMIZER:
+                range_ = around.whole
+                if event.start <= ends.get(id(range_), range_.end):
+                    ranges[id(range_)] = range_
+                    passes[id(range_)] += [
+                        (outermost.start, outermost.end, False),
+                        (event.start, event.end, True),
+                    ]
+                    break
+            outermost = around.whole
+            around = around.caller
+    return {
+        number: _spans_of_closures(ranges[number].start, ordered)
+        for number, calls in passes.items()
+        if (ordered := sorted(set(calls)))
+    }
+
+
+def _spans_of_closures(start: int, calls: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int]]:
+    """Return the spans from the first call of forward to the end of backward.
+
+    Calls are in order, with whether they are of backward.
+    """
+    spans = []
+    end = 0
+    has_backward = False
+    for call_start, call_end, is_backward in calls:
+        if is_backward:
+            end = max(end, call_end) if has_backward else call_end
+            has_backward = True
+        elif has_backward and call_start >= end:
+            spans.append((start, end))
+            start = call_start
+            has_backward = False
+    return [*spans, (start, end)] if has_backward else spans
 
 
 def _scope(

@@ -96,6 +96,7 @@ class ThreadEvent:
         "name",
         "parent",
         "replaced_by",
+        "rest_of",
         "scope",
         "self_ns",
         "sequence",
@@ -136,6 +137,8 @@ class ThreadEvent:
         self.self_ns = end - start  # without the time of these
         self.is_beside = False  # it runs beside its thread: communication of a backend for the CPU
         self.replaced_by: ThreadEvent | None = None  # its caller, if both are one operation
+        # The first part of a range or a function that was cut, because it does not nest.
+        self.rest_of: ThreadEvent | None = None
         self.scope = NOWHERE
 
     @property
@@ -172,6 +175,11 @@ class ThreadEvent:
         while event is not None and not event.name.startswith(prefix):
             event = event.caller
         return event
+
+    @property
+    def whole(self) -> ThreadEvent:
+        """The event itself, or the first part of one that was cut."""
+        return self.rest_of or self
 
     @property
     def kept(self) -> ThreadEvent:
@@ -313,6 +321,7 @@ class Trace:
     rank: int | None = None  # None: the run was not distributed
     ranks: int | None = None
     unfinished: int = 0  # events without an end, which are left out
+    untimed: int = 0  # host events without a time that can be, which are left out
     is_rounded: bool = False  # all times are whole microseconds, as in files of earlier versions
     # Events that are not known: "the category x" -> number.
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -382,9 +391,14 @@ class Steps:
     are_marked: bool  # False: the only step is the whole trace
 
     def slot_of(self, ns: int) -> int:
-        """Return the position of the step of a time; -1 outside of all."""
+        """Return the position of the step of a time; -1 outside of all.
+
+        What begins when a step ends is after it; the whole trace has nothing after it.
+        """
         slot = bisect_right(self.starts, ns) - 1
-        return slot if slot >= 0 and ns <= self.ends[slot] else -1
+        if slot < 0 or ns > self.ends[slot]:
+            return -1
+        return -1 if self.are_marked and ns == self.ends[slot] else slot
 
     def slot_of_device(self, event: DeviceEvent) -> int:
         """Return the position of the step that launched an event.

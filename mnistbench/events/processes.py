@@ -48,6 +48,13 @@ _RANK = "rank"
 
 _NUMBER = re.compile(r"\d+")
 
+#: Longer texts are no label of a process, and have numbers that Python does not read.
+_LONGEST_LABEL = 1_000
+
+#: So many numbers of a label are tried from each end. Those of SGLang have one for each dimension
+#: of parallelism.
+_MOST_NUMBERS = 10
+
 #: Stands in a label for the number of the process that the profiler wrote.
 _PROCESS = "\0"
 
@@ -134,6 +141,7 @@ def _parts(trace: Trace, owners: _Owners) -> Iterable[Trace]:
             impossible=Impossible(),  # counted in each process
             # The reader counts these for the whole file.
             unfinished=0 if position else trace.unfinished,
+            untimed=0 if position else trace.untimed,
             left_out={} if position else trace.left_out,
             repairs=() if position else trace.repairs,
         )
@@ -172,9 +180,13 @@ def _by_labels(trace: Trace, processes: set[Hashable], of_device: set[Hashable])
     texts = [
         process for process in (*processes, *of_device) if isinstance(process, str) and process
     ]
-    if not texts or len(texts) < len(processes) + len(of_device):
+    if (
+        not texts
+        or len(texts) < len(processes) + len(of_device)
+        or max(map(len, texts)) > _LONGEST_LABEL
+    ):
         return None
-    most_numbers = max(len(_NUMBER.findall(text)) for text in texts)
+    most_numbers = min(_MOST_NUMBERS, max(len(_NUMBER.findall(text)) for text in texts))
     for position in range(most_numbers):
         for place in (-1 - position, position):  # from the end first: a label is mostly in front
             labels = {_label(process, place) for process in processes or of_device}

@@ -83,7 +83,7 @@ def ranks_report(
         folder=run.folder,
         slowest_rank=run.slowest.rank,
         missing_ranks=run.missing,
-        left_out_files=(*run.merged, *run.other_files),
+        left_out_files=(*run.merged, *run.without_rank, *run.other_files),
         traces=_data(shown),
     )
     return Report("operations of a trace", blocks, data, _csv(shown))
@@ -403,9 +403,9 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
         )
     if impossible.untimed:
         yield (
-            "Impossible: kernels and copies that have a time of 0 or begin long before their own "
-            f"launch ({units.count(impossible.untimed)}). They are left out of the times here and "
-            "of the busy times of the steps."
+            "Impossible: kernels and copies that have a time of 0, last more than seven days or "
+            f"begin long before their own launch ({units.count(impossible.untimed)}). They are "
+            "left out of the times here and of the busy times of the steps."
         )
     if impossible.before_launch:
         number = units.count(impossible.before_launch)
@@ -535,10 +535,18 @@ def _notes(trace: Analysis) -> Iterator[str]:
     added_ns = sum(sum(row.self_cpu_ns) for row in trace.host.rows) - sum(trace.host.iteration_ns)
     concurrent_ns = added_ns - trace.impossible.overlapping_calls_ns
     if concurrent_ns > 0:
+        ways = [
+            *(["on several threads"] if trace.other_threads_ns else []),
+            *(["as communication in the background"] if trace.beside_ns else []),
+        ]
+        reason = (
+            f"calls ran at the same time, {' and '.join(ways)}"
+            if ways
+            else "the trace has calls of one thread that overlap, or no numbers of threads"
+        )
         yield (
             f"The host rows add up to {units.duration(concurrent_ns / len(trace.steps))} more "
-            "than a step: calls ran at the same time, on several threads or as communication in "
-            "the background."
+            f"than a step: {reason}."
         )
     yield from _left_out_and_repaired(trace)
     if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():
@@ -563,6 +571,12 @@ def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
         yield (
             f"Left out: {units.counted(trace.unfinished, 'event')} without an end; the profiler "
             "stopped before."
+        )
+    if trace.untimed:
+        yield (
+            f"Left out: {units.counted(trace.untimed, 'event')} without a time: the file has 0 for "
+            "their start, or a duration of more than seven days. Times, calls and shares are those "
+            "of the other events."
         )
     if trace.left_out:
         counts = [
@@ -602,12 +616,18 @@ def _kernel_table(trace: Analysis, top: int) -> Table:
         (
             units.cut(units.printable(name), _NAME_LENGTH),
             units.printable(operation),
-            units.count(count := sum(kernel.count for kernel in kernels)),
+            units.count(sum(kernel.count for kernel in kernels)),
             units.duration(ns := sum(kernel.ns for kernel in kernels)),
             units.percent(ns / whole) if whole else units.MISSING,
-            units.duration(ns / count),
-            units.duration(min(kernel.least_ns for kernel in kernels)),
-            units.duration(max(kernel.most_ns for kernel in kernels)),
+            *(
+                (
+                    units.duration(ns / timed),
+                    units.duration(min(kernel.least_ns for kernel in kernels if kernel.timed)),
+                    units.duration(max(kernel.most_ns for kernel in kernels)),
+                )
+                if (timed := sum(kernel.timed for kernel in kernels))
+                else (units.MISSING,) * 3
+            ),
         )
         for (name, operation), kernels in ordered[:top]
     ]
@@ -670,6 +690,11 @@ def _ranks_table(run: RanksRun) -> Table:
         lines.append(
             f"Left out: {', '.join(map(units.printable, run.merged))}: several ranks are merged "
             "into one file."
+        )
+    if run.without_rank:
+        lines.append(
+            f"Left out: {', '.join(map(units.printable, run.without_rank))}: no rank and no "
+            "accelerator, as of a process that prepares or distributes work."
         )
     if run.missing:
         lines.append(f"Without a file: rank {listed_numbers(run.missing)}.")

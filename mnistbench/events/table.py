@@ -157,8 +157,8 @@ def _add_device(
             counted.add(id(counted_event))
             row.calls += 1
         elif key in device_rows:
-            counted.add(id(counted_event))
-            row.calls += 1
+            row.calls += id(counted_event.whole) not in counted
+            counted |= {id(counted_event), id(counted_event.whole)}
             row.total_cpu[slot] += counted_event.ns
 
 

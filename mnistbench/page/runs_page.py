@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.page.run_view import PageRun, run_view
+from mnistbench.saved_runs.report import run_references
 from mnistbench.showing.page.html_page import html_page
 
 
 def runs_page(runs: Sequence[PageRun]) -> str:
     """Return the page, a whole HTML document."""
+    references = run_references([shown.saved for shown in runs])
     return html_page(
         "runs.html",
         operations_data=_operations_data,
-        runs=[run_view(number, shown) for number, shown in enumerate(runs)],
+        runs=[
+            {
+                **run_view(number, shown),
+                "reference": references[shown.saved.path],
+                "file": _file(shown.saved.path, references[shown.saved.path]),
+            }
+            for number, shown in enumerate(runs)
+        ],
     )
+
+
+def _file(path: Path, reference: str) -> str:
+    """Return the name of a file, with its folder if the reference to the run has it."""
+    if reference == str(path):
+        return reference
+    return f"{path.parent.name}/{path.name}" if "/" in reference else path.name
 
 
 def _operations_data(tables: Iterable[OpTable]) -> dict[str, Any]:

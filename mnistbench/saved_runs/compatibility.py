@@ -21,6 +21,12 @@ BLOCKING = {
     "allocator": "start both sides with the same allocator settings",
 }
 
+#: The clock of the times of a case. It differs by case, not by environment.
+TIMER = "timer"
+
+#: What to do about each difference.
+ADVICE = {**BLOCKING, TIMER: "measure both sides with the same --benchmark-timer"}
+
 #: Fields that ``--across-versions`` ignores.
 VERSIONS = ("torch", "blas")
 

@@ -6,6 +6,7 @@ with ``null`` or ``NaN``, are computed from others or unknown.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeGuard
@@ -51,6 +52,23 @@ def plain_stats(benchmark: Mapping[str, Any]) -> dict[str, Any]:
         error.complaint = f"{error.complaint} ({plain_name(benchmark)})"
         raise
     return stats
+
+
+def timer_name(benchmark: Mapping[str, Any]) -> str:
+    """Return the name of the timer of a benchmark: ``process_time``; empty if it is not known."""
+    options = benchmark.get("options")
+    timer = options.get("timer") if isinstance(options, dict) else None
+    return timer.rpartition(".")[2] if isinstance(timer, str) else ""
+
+
+#: Parts of the names of timers that measure time: perf_counter, process_time, CudaTimer, monotonic.
+#: Programs also save other numbers with pytest-benchmark, such as ``memory_mb``.
+_OF_TIME = re.compile(r"time|clock|counter|monotonic", re.IGNORECASE)
+
+
+def measures_time(timer: str) -> bool:
+    """Whether the name of a timer says that it measures time."""
+    return _OF_TIME.search(timer) is not None
 
 
 def samples_s(stats: Mapping[str, Any]) -> list[float]:

@@ -61,15 +61,18 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
 def run_references(runs: Sequence[SavedRun]) -> dict[Path, str]:
     """Return what names each run on a command line.
 
-    Its number, with the folder before it where numbers repeat.
+    Its number, with the folder before it where numbers repeat; its file where folders do, too.
     """
-    counts = Counter(saved.name for saved in runs)
-    return {
-        saved.path: saved.name
-        if counts[saved.name] == 1
-        else f"{saved.path.parent.name}/{saved.name}"
-        for saved in runs
-    }
+    numbers = Counter(saved.name for saved in runs)
+    in_folders = Counter((saved.path.parent.name, saved.name) for saved in runs)
+
+    def reference(saved: SavedRun) -> str:
+        folder = saved.path.parent.name
+        if numbers[saved.name] == 1:
+            return saved.name
+        return f"{folder}/{saved.name}" if in_folders[folder, saved.name] == 1 else str(saved.path)
+
+    return {saved.path: reference(saved) for saved in runs}
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
@@ -140,9 +143,10 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
             f"{case_name!r} is {len(several)} cases: {', '.join(sorted(several))}; name one"
         )
     times = [past.ns for past in past_times]
+    clocks = sorted({past.case.timing.clock for past in past_times if past.case.timing})
     of = (
         " ".join(filter(None, (op, f"in {module}" if module else "")))
-        or "wall time of one iteration"
+        or f"{' or '.join(clocks)} time of one iteration"
     )
     # A name may contain line ends; only this title may have two lines.
     heading = units.printable(f"{labels.pop()}: {of}")

@@ -31,10 +31,12 @@ from mnistbench.core.record import (
 from mnistbench.saved_runs.plain import (
     Seconds,
     is_time,
+    measures_time,
     plain_environment,
     plain_name,
     plain_stats,
     samples_s,
+    timer_name,
 )
 
 
@@ -149,7 +151,10 @@ def _run(data: object, source: str, detail: Detail) -> Run:
             continue
         plain = False
         with place(f"benchmarks[{position}]"):
-            timing = Timing.from_stats(vars(member(benchmark, "stats", _Stats)))
+            timing = replace(
+                Timing.from_stats(vars(member(benchmark, "stats", _Stats))),
+                timer=timer_name(benchmark),
+            )
             with place(f"extra_info.{KEY}"):
                 cases.append(CaseRecord.from_json(record, timing, detail))
     if left_out and not cases:
@@ -207,6 +212,9 @@ def _plain_case(benchmark: object, detail: Detail = "all") -> CaseRecord:
     members = read(benchmark, dict[str, Any])
     name = plain_name(members)
     stats = plain_stats(members)
+    timer = timer_name(members)
+    if timer and not measures_time(timer):
+        raise wrong(timer, f"a timer that measures time ({name})", "options.timer")
     rounds = stats.get("rounds")
     extra_info = members.get("extra_info")
     return CaseRecord(
@@ -222,6 +230,7 @@ def _plain_case(benchmark: object, detail: Detail = "all") -> CaseRecord:
             mean_ns=_known_ns(stats.get("mean")),
             stddev_ns=_known_ns(stats.get("stddev")),
             rounds=rounds if type(rounds) is int and rounds > 0 else None,
+            timer=timer,
         ),
     )
 

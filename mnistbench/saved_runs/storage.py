@@ -10,16 +10,13 @@ numbers are reported and do not stop a command.
 from __future__ import annotations
 
 import glob
-import gzip
 import json
 import os
 import re
 import shutil
 import subprocess
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +24,13 @@ import msgspec
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import Limit, beginning, read_limited
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.record import Detail
 from mnistbench.saved_runs.run import Run
 
-#: Larger files are not read; a run of 100 cases has 5 MB.
-LARGEST_FILE = 64 * 1024**2
+#: A run of 100 cases has 5 MB.
+SAVED_RUN = Limit(64 * 1024**2, "a saved run", "leave it out")
 
 _NUMBERED = re.compile(r"(\d{4,})_(.*)\.json(?:\.gz)?")
 
@@ -43,9 +41,6 @@ _AUTOSAVED = re.compile(r"([0-9a-f]{7,40}|unversioned|unknown)_\d{8}_\d{6}(_.*)?
 #: Endings of the names of saved runs.
 ENDINGS = (".json", ".json.gz")
 
-#: First bytes of a file that gzip compressed.
-GZIP = b"\x1f\x8b"
-
 #: The first of these keys tells a trace from a saved run; texts inside JSON have no plain quotes.
 _KEY = re.compile(rb'"(traceEvents|benchmarks)"\s*:')
 
@@ -55,8 +50,10 @@ _EVENT = re.compile(rb'"ph"\s*:')
 #: What may stand before JSON: byte order marks and white space.
 _BEFORE_JSON = b"\xef\xbb\xbf\xff\xfe \t\r\n"
 
-#: Bytes of a file that are searched at once, and of the part before that are searched with them.
-_CHUNK = 2**20
+#: Bytes of a file in which the key is searched. Both programs write it before the most of the file.
+_SEARCHED = 256 * 1024**2
+
+#: Bytes of a chunk that are searched with the next one.
 _OVERLAP = 64
 
 _NEITHER = "it is neither a saved run of pytest-benchmark nor a trace of torch.profiler"
@@ -329,24 +326,13 @@ def has_key(path: Path) -> str:
     A large part of a file is read only if it is neither. Chrome's form of a trace is a list of
     events, and a key of an event counts as ``traceEvents``.
     """
-    if not path.is_file():
-        return ""
-    try:
-        with path.open("rb") as file:
-            is_compressed = file.read(len(GZIP)) == GZIP
-            file.seek(0)
-            if not is_compressed:
-                return _first_key(file)
-            with gzip.open(file) as decompressed:
-                return _first_key(decompressed)
-    except (OSError, EOFError, zlib.error):
-        return ""
+    return _first_key(beginning(path, _SEARCHED))
 
 
-def _first_key(file: BufferedIOBase) -> str:
+def _first_key(chunks: Iterable[bytes]) -> str:
     pattern = None
     before = b""
-    while chunk := file.read1(_CHUNK):  # of a compressed file that was cut off, what is left of it
+    for chunk in chunks:
         text = chunk.replace(b"\0", b"")  # UTF-16 has a zero byte beside each letter of a key
         pattern = pattern or (_EVENT if text.lstrip(_BEFORE_JSON).startswith(b"[") else _KEY)
         if key := pattern.search(before + text):
@@ -374,27 +360,13 @@ def read_json(path: Path) -> Any:
     Raises:
         RecordError: one line with the file and the reason.
     """
-    return _parsed(_read_bytes(path), path)
+    content = read_limited(path, SAVED_RUN)
+    if not content:
+        raise RecordError(f"{path}: is empty; the run that should have written it was cut off")
+    return _parsed(content, path)
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        if not path.is_file():
-            raise RecordError(f"{path}: is not a file")
-        size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise RecordError(
-                f"{path}: has {units.size(size)}, more than any saved run; leave it out"
-            )
-        if size == 0:
-            raise RecordError(f"{path}: is empty; the run that should have written it was cut off")
-        return path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _parsed(content: bytes, path: Path) -> Any:
-    text = _decompressed(content, path) if content.startswith(GZIP) else content
+def _parsed(text: bytes, path: Path) -> Any:
     try:
         return msgspec.json.decode(text)
     # JSON of other programs: with NaN, in UTF-16 or UTF-32, or with a byte order mark.
@@ -421,27 +393,6 @@ def _parsed(content: bytes, path: Path) -> Any:
             else _NEITHER
         )
         raise RecordError(f"{path}: is not JSON ({error}); {why}") from None
-
-
-def _decompressed(content: bytes, path: Path) -> bytes:
-    """Return the content of a file that gzip compressed.
-
-    Raises:
-        RecordError: it is damaged, or larger than any saved run.
-    """
-    try:
-        with gzip.open(BytesIO(content)) as file:
-            text = file.read(LARGEST_FILE + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise RecordError(
-            f"{path}: cannot be decompressed ({error}); the file is cut off or damaged"
-        ) from None
-    if len(text) > LARGEST_FILE:
-        raise RecordError(
-            f"{path}: has more than {units.size(LARGEST_FILE)}, more than any saved run; leave it "
-            "out"
-        )
-    return text
 
 
 def _resolve(reference: str) -> str:

@@ -67,6 +67,8 @@ def _label(analysis: Analysis) -> str:
         if analysis.are_steps_marked
         else "no steps, so that one iteration is the whole trace"
     )
+    if analysis.untimed:
+        parts.append(f"without {units.counted(analysis.untimed, 'event')} that have no time")
     if any(asdict(analysis.impossible).values()):
         parts.append("with impossible times, see mnistbench trace")
     if analysis.launches.n_lost:

@@ -586,3 +586,13 @@ def test_rows_that_are_no_operations_stay_apart_when_operations_are_summed_by_mo
         RUNTIME: False,
         UNATTRIBUTED: False,
     }
+
+
+def test_the_operations_of_several_runs_of_the_head_count_by_their_median():
+    [base] = builders.base_runs(1, 1_000_000)
+    heads = builders.base_runs(3, 1_200_000, 1_500_000, 1_300_000)
+    case = compare([base], heads[-1], heads[:-1]).cases[0]
+    assert len(case.head_runs) == 3
+    [change] = [change for change in case.operations if change.name == "aten::mm"]
+    assert change.head_runs == (1_200_000, 1_500_000, 1_300_000)
+    assert (change.head_ns, change.change_ns) == (1_300_000, 300_000)

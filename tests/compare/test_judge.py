@@ -1414,7 +1414,7 @@ def run_finding(base_runs, head_ns, **changes):
         "spread_ns": 0.0,
         "limit": Threshold("", 0.1),
     }
-    return RunFinding(base_runs=tuple(base_runs), head_ns=head_ns, **{**ordinary, **changes})
+    return RunFinding(base_runs=tuple(base_runs), head_runs=(head_ns,), **{**ordinary, **changes})
 
 
 @pytest.mark.parametrize(

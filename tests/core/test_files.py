@@ -1,21 +1,131 @@
-"""Atomic writes and directories that cannot be written."""
+"""Bounded reads, atomic writes and directories that cannot be written."""
 
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
 import secrets
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import pytest
 
+from mnistbench.core import files
+from mnistbench.core.errors import RecordError
 from mnistbench.core.files import (
+    CutOffError,
+    DamagedError,
+    Limit,
+    beginning,
+    compressed_parts,
     locked,
+    read_limited,
     replace_file,
     why_not_writable,
 )
+
+LIMIT = Limit(1_000_000, "a file of this test", "make it smaller")
+TOO_LARGE = "has more than 977 KiB, the most that is read of a file of this test; make it smaller"
+
+
+def refusal(path: Path, limit: Limit = LIMIT) -> str:
+    with pytest.raises(RecordError) as raised:
+        read_limited(path, limit)
+    return str(raised.value).removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_000_000])
+def test_a_file_within_the_limit_is_read(tmp_path: Path, size: int) -> None:
+    content = os.urandom(size)
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"{" + content[1:])
+    compressed = tmp_path / "compressed"
+    # Two parts, with the padding that gzip allows.
+    parts = [content[:500_000], content[500_000:]]
+    compressed.write_bytes(b"".join(gzip.compress(part, 1) + bytes(40_000) for part in parts))
+    assert read_limited(plain, LIMIT) == b"{" + content[1:]
+    assert read_limited(compressed, Limit(10**9, "", "")) == content
+    assert list(compressed_parts(compressed, Limit(10**9, "", ""))) == parts
+    assert b"".join(beginning(compressed, 10**7)) == content
+    assert b"".join(beginning(plain, 10**7)) == b"{" + content[1:]
+
+
+def test_a_larger_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(bytes(1_000_001))
+    assert refusal(path) == TOO_LARGE
+    path.write_bytes(gzip.compress(bytes(1_000_001)))
+    assert refusal(path) == TOO_LARGE
+    assert sum(map(len, beginning(path, 100))) < 1_000_001
+
+
+def test_a_small_file_that_becomes_large_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_SMALL", 1_000_000)
+    path = tmp_path / "bomb"
+    path.write_bytes(gzip.compress(bytes(100_000_000)) * 3)
+    tracemalloc.start()
+    assert "has more than 238 MiB, the most" in refusal(path, Limit(250_000_000, "", ""))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000_000
+
+
+def test_a_file_for_which_the_memory_is_too_small_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_SMALL", 1_000)
+    monkeypatch.setattr(files, "available_bytes", lambda: 300_000.0)
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100_000))
+    assert read_limited(path, LIMIT) == bytes(100_000)
+    path.write_bytes(bytes(100_001))
+    assert refusal(path) == (
+        "has more than 97.7 KiB, for which the available memory of 293 KiB is too small; make it "
+        "smaller"
+    )
+
+
+def test_a_file_of_very_many_parts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "parts"
+    path.write_bytes(gzip.compress(b"", 1) * 100_001)
+    assert refusal(path, Limit(10**9, "", "make it smaller")) == (
+        "has more than 100,000 compressed parts, the most that are read of any file; make it "
+        "smaller"
+    )
+
+
+def test_a_compressed_file_with_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "damaged"
+    part = gzip.compress(b"part")
+    for content, error in (
+        (part + part[:-1], CutOffError),
+        (part + b"rest", DamagedError),
+        (part + part[:-8] + bytes(8), DamagedError),
+    ):
+        path.write_bytes(content)
+        read = []
+        with pytest.raises(error):
+            read.extend(compressed_parts(path, LIMIT))
+        assert read == [b"part"]
+        with pytest.raises(error):
+            read_limited(path, LIMIT)
+        assert next(beginning(path, 1_000)) == b"part"
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # reading it would wait for a writer
+    link = tmp_path / "link"
+    link.symlink_to("/dev/zero")
+    for path in (pipe, link, tmp_path):
+        assert refusal(path) == "is not a file; a folder, a pipe or a device is not read"
+        assert list(beginning(path, 1_000)) == []
+    assert refusal(tmp_path / "missing") == "cannot be read (No such file or directory)"
 
 
 def test_a_file_is_written_and_written_again(tmp_path: Path) -> None:

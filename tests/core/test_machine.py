@@ -260,3 +260,12 @@ def test_cpu_model_is_the_most_precise_name(
     monkeypatch.setattr("cpuinfo.get_cpu_info", lambda: info)
     monkeypatch.setattr(platform, "processor", lambda: processor)
     assert machine.cpu_model() == model
+
+
+def test_the_limit_of_the_address_space_counts_as_memory():
+    program = (
+        "import resource; from mnistbench.core.machine import available_bytes; "
+        "resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9)); print(available_bytes())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert 0 < float(done.stdout) < 10**9

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from mnistbench.core import reading
-from mnistbench.core.errors import UsageError
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.reading import (
     FieldError,
     Nanoseconds,
@@ -189,3 +189,14 @@ def test_half_of_a_surrogate_pair_in_a_text_is_read() -> None:
 def test_half_of_a_surrogate_pair_in_a_wrong_value_is_an_error_of_the_file(value: object) -> None:
     with pytest.raises(FieldError, match=r"^run: has a text with half a surrogate pair"):
         reading.read(value, dict[str, int] if isinstance(value, dict) else int, "run")
+
+
+def test_json_that_needs_more_memory_than_there_is(monkeypatch):
+    monkeypatch.setattr(reading, "available_bytes", lambda: 1_000_000.0)
+    reading.check_memory(b"[]," * 1_000, "a.json")
+    with pytest.raises(RecordError) as raised:
+        reading.check_memory(b"[]," * 10_000, "a.json")
+    assert str(raised.value) == (
+        "a.json: needs at least 1.40 MiB of memory, and 977 KiB are available; read it on a "
+        "machine with more"
+    )

@@ -10,6 +10,8 @@ import trace_builders as build
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.events.analysis import analyse, read_ranks
+from mnistbench.events.report import ranks_report
+from mnistbench.showing.terminal import draw_report
 
 
 def test_exposed_communication_and_copies(timeline):
@@ -159,6 +161,26 @@ def test_other_files_in_the_folder_are_left_out_and_named(tmp_path, text):
     run = read(tmp_path)
     assert ([rank.rank for rank in run.ranks], run.missing) == ([0, 1], ())
     assert run.other_files == ("execution_details.json",)
+
+
+def test_a_process_without_an_accelerator_is_no_rank(tmp_path):
+    """vLLM writes a trace of its front-end beside those of the ranks."""
+    for rank in range(2):
+        save_rank(tmp_path, rank, compute_us=100, ranks=2)
+    build.trace_file(tmp_path, [build.op("aten::to", 10, 20)], name="a_front_end.json", devices=())
+    run = read(tmp_path)
+    assert ([rank.rank for rank in run.ranks], run.without_rank) == ([0, 1], ("a_front_end.json",))
+    out = draw_report(ranks_report(run, 3, "op,module", {}).blocks)
+    assert "Left out: a_front_end.json: no rank and no accelerator" in out
+
+
+def test_a_process_without_a_rank_may_be_one_where_no_rank_has_an_accelerator(tmp_path):
+    for number, info in enumerate(({"rank": 0, "world_size": 2}, {})):
+        build.trace_file(
+            tmp_path, [build.op("aten::to", 10, 20)], name=f"{number}.json", distributedInfo=info
+        )
+    with pytest.raises(UsageError, match="has no distributedInfo with a rank"):
+        read(tmp_path)
 
 
 def test_a_folder_with_other_files_alone_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strategies import ANY_SPEED, many
 
 from mnistbench.core.errors import RecordError
-from mnistbench.events.analysis import analyse
+from mnistbench.events.analysis import analyse, analyse_processes
 from mnistbench.events.report import traces_report
 from mnistbench.showing.terminal import draw_report
 
@@ -90,6 +90,30 @@ def test_damaged_bytes(tmp_path_factory, data):
         content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content
     )
     survives(path)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [build.op("aten::mm", 9e15, 5), build.op("aten::mm", -9e15, 5)],
+        [build.op("aten::mm", 0, 5), *(build.memory(at, 2**62, of_host=True) for at in range(3))],
+    ],
+)
+def test_times_and_sizes_that_are_possible_alone(tmp_path, events):
+    with pytest.raises(RecordError, match="add up to more than can be") as raised:
+        analyse(build.trace_file(tmp_path, events))
+    assert str(raised.value).startswith(f"{tmp_path}")
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000, "1 " * 100_000])
+def test_processes_with_long_numbers(tmp_path, text):
+    events = [
+        event | {"pid": f"[A{text}{number}] {number}"}
+        for number in range(2)
+        for event in (build.op("aten::mm", 0, 10), build.kernel("k", 20, 5))
+    ]
+    path = build.trace_file(tmp_path, events)
+    assert len(analyse_processes(path)[0].kernels) == 1
 
 
 @real_traces.needs_traces

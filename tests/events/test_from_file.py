@@ -307,9 +307,11 @@ def test_a_file_that_is_no_trace_has_one_line(tmp_path, content, complaint):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["missing.json", "."])
-def test_a_path_that_is_no_file_has_one_line(tmp_path, name):
-    with pytest.raises(RecordError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("missing.json", "cannot be read"), (".", "is not a file")]
+)
+def test_a_path_that_is_no_file_has_one_line(tmp_path, name, complaint):
+    with pytest.raises(RecordError, match=complaint):
         read(tmp_path / name)
 
 

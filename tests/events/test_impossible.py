@@ -9,7 +9,7 @@ import pytest
 import real_traces
 import trace_builders as build
 
-from mnistbench.events.analysis import analyse
+from mnistbench.events.analysis import analyse, linked
 from mnistbench.events.report import traces_report
 from mnistbench.showing.terminal import draw_report
 
@@ -181,7 +181,8 @@ def test_kernels_without_a_time(tmp_path, length):
     assert trace.device.busy_ns == (100_000,)
     assert sum(kernel.count for kernel in trace.kernels) == 2
     assert (
-        "Impossible: kernels and copies that have a time of 0 or begin long before their own "
+        "Impossible: kernels and copies that have a time of 0, last more than seven days or begin "
+        "long before their own "
         "launch (1)."
     ) in text(tmp_path, *events)
 
@@ -316,6 +317,80 @@ def test_which_of_two_accelerators_a_call_waits_for_is_not_known(tmp_path):
     assert impossible(tmp_path, *events) == {}
 
 
+# ---- Events without a time ---------------------------------------------------------------------
+
+
+SEVEN_DAYS_US = 7 * 24 * 3600e6
+
+
+def without_time(tmp_path, *events):
+    """What is left of the host's events, and how many have no time."""
+    trace = linked(build.trace_file(tmp_path, events))
+    return [event.name for event in trace.host], trace.untimed
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        build.op("aten::lost", 0, 0),
+        build.op("aten::lost", 100_000, SEVEN_DAYS_US + 1),
+        build.op("aten::lost", 100_000, 2**64 / 1000),  # below 0, without a sign
+        build.range_("lost", 0, 1.7e15),
+        build.event("overhead", "lost", 0, 0),
+    ],
+)
+def test_events_of_the_host_without_a_time_are_left_out(tmp_path, event):
+    events = [build.op("aten::mm", 100_000, 20), event, build.op("aten::mm", 100_040, 20)]
+    assert without_time(tmp_path, *events) == (["aten::mm", "aten::mm"], 1)
+    trace = analysed(tmp_path, *events)
+    assert trace.host.iteration_ns == (60_000,)
+    assert "Left out: 1 event without a time" in text(tmp_path, *events)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # a trace that counts from its own beginning
+        [build.op("aten::a", 0, 0), build.op("aten::mm", 900, 20)],
+        [build.op("aten::a", 0, 5), build.op("aten::mm", 100_000, 20)],
+        [build.op("aten::a", 0, SEVEN_DAYS_US), build.op("aten::mm", 10, 20)],
+        [build.op("aten::a", 0, 0), build.op("aten::mm", 0, 0)],
+    ],
+)
+def test_events_that_may_begin_at_0(tmp_path, events):
+    assert without_time(tmp_path, *events) == (["aten::a", "aten::mm"], 0)
+
+
+def test_in_the_time_of_the_system_no_event_begins_at_0(tmp_path):
+    now = 1.7e15
+    events = [build.op("aten::lost", 0, 20), build.op("aten::mm", now, 20)]
+    assert without_time(tmp_path, *events) == (["aten::mm"], 1)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        launched(0, 0, 2, at=100_100),
+        launched(0, 1.7e15, 2, at=100_100),
+        launched(100_130, 2**64 / 1000, 2, at=100_100),
+    ],
+)
+def test_kernels_without_a_time_are_in_no_mean_and_no_share(tmp_path, kernel):
+    events = [
+        build.op("aten::mm", 100_000, 200),
+        *launched(100_050, 100, 1, at=100_010),
+        *kernel,
+        *launched(100_250, 50, 3, at=100_180),
+    ]
+    trace = analysed(tmp_path, *events)
+    assert [(row.count, row.timed, row.ns, row.least_ns) for row in trace.kernels] == [
+        (3, 2, 150_000, 50_000)
+    ]
+    assert trace.impossible.untimed == 1
+    [timeline] = trace.timelines
+    assert (timeline.span_ns, timeline.busy_ns) == (250_000, 150_000)
+
+
 # ---- Calls of one thread -------------------------------------------------------------------------
 
 
@@ -424,15 +499,44 @@ def test_calls_of_one_thread_that_overlap(tmp_path):
     assert "calls ran at the same time" not in out
 
 
-def test_ranges_that_overlap_take_no_time_twice(tmp_path):
+@pytest.mark.parametrize("end", [65, 90, 250])
+def test_ranges_that_overlap_take_no_time_twice(tmp_path, end):
     events = [
         build.step(1, 0, 200),
         build.range_("coroutine 1", 10, 50),
-        build.range_("coroutine 2", 30, 60),
+        build.range_("coroutine 2", 30, end - 30),
         build.op("aten::mm", 50, 20),
     ]
     rows = {row.name: sum(row.self_cpu_ns) for row in analysed(tmp_path, *events).host.rows}
     assert rows == {"aten::mm": 20_000, "(outside operations)": 180_000}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # a function in which the program calls prof.step()
+        [build.event("python_function", "train.py(3): f", 50, 100), build.op("aten::mm", 60, 20)],
+        [build.op("aten::mm", 60, 40.5)],  # ends half a microsecond after its step
+        [build.event("cpu_op", "nccl:all_reduce", 60, 90)],
+        [build.event("overhead", "Activity Buffer Request", 60, 90)],
+        [build.event("cuda_runtime", "cudaDeviceSynchronize", 60, 55, correlation=3)],
+        [build.event("user_annotation", "nccl:all_reduce", 60, 90)],
+        [build.op("aten::mm", 100, 1)],  # begins when its step has ended
+    ],
+)
+def test_the_host_rows_of_one_thread_add_up_to_the_steps(tmp_path, events):
+    events = [
+        build.step(1, 0, 100),
+        build.op("aten::add", 5, 20),
+        *events,
+        build.step(2, 101, 100),
+        build.op("aten::relu", 160, 20),
+    ]
+    trace = analysed(tmp_path, *events)
+    assert [
+        sum(times) for times in zip(*(row.self_cpu_ns for row in trace.host.rows), strict=True)
+    ] == [100_000, 100_000]
+    assert "add up to" not in text(tmp_path, *events)
 
 
 def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
@@ -444,7 +548,34 @@ def test_calls_of_two_threads_still_run_at_the_same_time(tmp_path):
     ]
     out = text(tmp_path, *events)
     assert "by 20.0 us in all), although a thread runs one call at a time" in out
-    assert "add up to 95.0 us more than a step: calls ran at the same time" in out
+    assert (
+        "add up to 95.0 us more than a step: calls ran at the same time, on several threads." in out
+    )
+
+
+def test_calls_beside_each_other_without_numbers_of_threads(tmp_path):
+    """It is not known whether several threads ran them."""
+    events = [
+        build.op("aten::mm", 0, 60, thread=None),
+        build.op("aten::add", 40, 60, thread=None),
+    ]
+    out = text(tmp_path, *events)
+    assert (
+        "add up to 20.0 us more than a step: the trace has calls of one thread that overlap, or "
+        "no numbers of threads." in out
+    )
+
+
+def test_communication_beside_its_thread(tmp_path):
+    events = [
+        build.step(1, 0, 100),
+        build.op("aten::mm", 0, 60),
+        build.range_("gloo:all_reduce", 10, 80),
+    ]
+    assert (
+        "add up to 80.0 us more than a step: calls ran at the same time, as communication in the "
+        "background." in text(tmp_path, *events)
+    )
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,166 @@ def test_a_range_names_a_phase(tmp_path, name, phase):
     }
 
 
+STEP = "Optimizer.step#SGD.step"
+
+
+def closure(ts, sequence):
+    """Forward of a linear layer, its loss, and backward on another thread: 100 us."""
+    return [
+        build.op("aten::arange", ts + 1, 3),
+        build.op("aten::linear", ts + 5, 30),
+        build.op("aten::addmm", ts + 8, 20, sequence=sequence),
+        build.op("aten::ones_like", ts + 40, 5),
+        build.backward(
+            "autograd::engine::evaluate_function: AddmmBackward0", ts + 50, 40, sequence
+        ),
+        build.backward("AddmmBackward0", ts + 52, 30, sequence),
+    ]
+
+
+def phases(tmp_path, *events):
+    """The phases of the operations in order."""
+    return [
+        (event.name.rpartition(":")[2].strip(), event.scope.phase)
+        for event in linked(tmp_path, *events).host
+        if event.kind == "operation"
+    ]
+
+
+CLOSURE_PHASES = [
+    ("arange", ""),
+    ("linear", "forward"),
+    ("addmm", "forward"),
+    ("ones_like", ""),
+    ("AddmmBackward0", "backward"),
+    ("AddmmBackward0", "backward"),
+]
+
+
+def test_a_closure_of_the_optimizer_has_the_phases_that_it_has_outside(tmp_path):
+    update = build.op("aten::_foreach_add_", 150, 20)
+    assert phases(tmp_path, *closure(20, 7), build.range_(STEP, 140, 50), update) == [
+        *CLOSURE_PHASES,
+        ("_foreach_add_", "optimizer"),
+    ]
+    assert phases(tmp_path, *closure(20, 7), build.range_(STEP, 10, 180), update) == [
+        *CLOSURE_PHASES,
+        ("_foreach_add_", "optimizer"),
+    ]
+
+
+def test_an_optimizer_that_calls_its_closure_twice(tmp_path):
+    """LBFGS does so, and computes between the calls."""
+    events = [
+        build.range_(STEP, 0, 400),
+        build.op("aten::first", 110, 5),
+        build.op("aten::second", 310, 5),
+    ]
+    assert (
+        phases(tmp_path, *closure(0, 7), *closure(200, 8), *events)
+        == [
+            *CLOSURE_PHASES,
+            ("first", "optimizer"),
+            ("arange", "optimizer"),  # it may be a part of the optimizer as well
+            *CLOSURE_PHASES[1:],
+            ("second", "optimizer"),
+        ]
+    )
+
+
+def test_ranges_and_functions_around_and_in_a_closure(tmp_path):
+    """As in a trace of Lightning with stacks."""
+    events = [
+        build.range_("[pl][profile][LightningModule]Net.optimizer_step", 0, 300),
+        build.module("Trainer_0", 0, 300) | {"name": "trainer.py(12): run"},
+        build.range_(STEP, 5, 290),
+        build.event("python_function", "sgd.py(77): step", 6, 288),
+        build.event("python_function", "trainer.py(99): closure", 7, 150),
+        build.range_("Optimizer.zero_grad#SGD.zero_grad", 8, 10),
+        build.op("aten::zero_", 10, 5),
+        build.range_("[pl][profile][Strategy]SingleDeviceStrategy.training_step", 20, 100),
+        *closure(20, 7),
+        build.op("aten::_foreach_add_", 200, 20),
+    ]
+    assert phases(tmp_path, *events) == [
+        ("zero_", "optimizer"),
+        *CLOSURE_PHASES,
+        ("_foreach_add_", "optimizer"),
+    ]
+
+
+def test_the_operations_of_an_optimizer_with_a_backward_are_no_closure(tmp_path):
+    """Those of one with ``differentiable=True``: autograd runs their backward after the step."""
+    events = [
+        build.range_(STEP, 0, 40),
+        build.op("aten::add", 10, 5, sequence=4),
+        build.backward("AddBackward0", 60, 10, 4),
+    ]
+    assert phases(tmp_path, *events) == [("add", "optimizer"), ("AddBackward0", "backward")]
+
+
+def test_a_closure_around_the_end_of_a_step(tmp_path):
+    """Lightning calls ``prof.step()`` between the forward and the backward of a closure."""
+    events = [
+        build.step(1, 0, 65),
+        build.step(2, 66, 234),
+        build.range_(STEP, 10, 250),
+        build.event("python_function", "sgd.py(77): step", 11, 248),
+        *closure(20, 7),
+        build.op("aten::_foreach_add_", 200, 20),
+        build.op("aten::after", 270, 10),
+    ]
+    assert phases(tmp_path, *events) == [
+        *CLOSURE_PHASES,
+        ("_foreach_add_", "optimizer"),
+        ("after", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        # the program calls prof.step() in the range
+        [build.step(1, 0, 100), build.step(2, 101, 100), build.range_("## forward ##", 50, 130)],
+        # and in a function of Python in it
+        [
+            build.step(1, 0, 100),
+            build.step(2, 101, 100),
+            build.range_("## forward ##", 50, 130),
+            build.event("python_function", "train.py(3): f", 60, 110),
+        ],
+        # the range begins before the first step
+        [build.range_("## forward ##", -50, 230), build.step(1, 0, 300)],
+        # it lasts for a whole step
+        [
+            build.step(0, 0, 10),
+            build.step(1, 10, 100),
+            build.step(2, 110, 100),
+            build.range_("## forward ##", 5, 175),
+        ],
+        # another range, or a function, begins in it and ends after it
+        [build.range_("## forward ##", 0, 180), build.range_("other", 140, 60)],
+        [
+            build.range_("## forward ##", 0, 180),
+            build.event("python_function", "train.py(3): f", 140, 60),
+        ],
+        # both at once
+        [
+            build.step(1, 0, 100),
+            build.step(2, 100, 100),
+            build.range_("## forward ##", 50, 130),
+            build.range_("other", 60, 170),
+        ],
+    ],
+)
+def test_a_range_gives_its_phase_until_it_ends(tmp_path, ranges):
+    events = [build.op("aten::mm", 150, 10), build.op("aten::add", 185, 10)]
+    assert scopes(tmp_path, *ranges, *events) == {
+        "aten::mm": ("forward", ""),
+        "aten::add": ("", ""),
+    }
+
+
 def training(*, with_links):
     """A linear layer in a module, its backward on another thread."""
     forward = build.op("aten::addmm", 3, 9, sequence=5)

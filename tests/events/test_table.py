@@ -524,3 +524,23 @@ def test_waiting_is_subtracted_from_the_time_outside_operations():
     outside = rows[OUTSIDE, "backward", NO_MODULE]
     assert (outside.self_cpu, outside.total_cpu) == ([18, 0], [18, 0])
     assert rows[KEY].self_cpu == [7, 7]
+
+
+def test_a_range_around_the_end_of_a_step_is_one_call(tmp_path):
+    events = [
+        build.step(1, 0, 100),
+        build.op("aten::a", 1, 2),
+        build.range_("part", 50, 100),
+        build.launch(60, 5, 3),
+        build.kernel("k", 70, 5, correlation=3),
+        build.step(2, 100, 100),
+        build.launch(120, 5, 4),
+        build.op("aten::a", 180, 2),
+        build.kernel("k", 130, 5, correlation=4),
+    ]
+    [row] = [row for row in analysed(tmp_path, *events).device.rows if row.name == "part"]
+    assert (row.calls, row.self_device_ns, row.total_cpu_ns) == (
+        0.5,
+        (5_000, 5_000),
+        (50_000, 50_000),
+    )

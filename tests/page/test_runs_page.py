@@ -520,3 +520,21 @@ def test_benchmarks_of_one_name_are_two_rows():
     text = runs_page([shown(saved_file(benchmarks=[plain_benchmark(), plain_benchmark()]))])
     assert 'data-value="test_a.py::test_x"' in text
     assert 'data-value="test_a.py::test_x (2)"' in text
+
+
+@pytest.mark.parametrize(
+    ("folders", "references"),
+    [
+        (("a", "b"), ["a/0001", "b/0001"]),
+        (("x/m", "y/m"), ["x/m/0001_base.json", "y/m/0001_base.json"]),
+    ],
+)
+def test_runs_of_one_number_have_their_folders(folders, references):
+    page = read(
+        runs_page(
+            [shown(saved_file(step()), name=f"{folder}/0001_base.json") for folder in folders]
+        )
+    )
+    options = [option.text.rpartition(", ")[2] for option in page.all("option")]
+    assert options[:2] == references[::-1]
+    assert all(f"{folder[-1]}/0001_base.json" in page.text for folder in folders)

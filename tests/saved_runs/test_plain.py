@@ -18,7 +18,7 @@ from pytest_benchmark.storage.file import FileStorage
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.saved_runs.run import Run
-from mnistbench.saved_runs.storage import LARGEST_FILE, Storage
+from mnistbench.saved_runs.storage import SAVED_RUN, Storage
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -333,7 +333,7 @@ def test_a_run_is_read_however_its_text_is_encoded(run, name):
             "is compressed twice with gzip; unpack it with: gunzip FILE",
         ),
         (b'{"name": "caf\xe9"}', "has bytes that are not UTF-8; save it as UTF-8"),
-        (gzip.compress(b'{"benchmarks": []}')[:-9], "cannot be decompressed ("),
+        (gzip.compress(b'{"benchmarks": []}')[:-9], "is cut off; copy the whole file again"),
         (
             gzip.compress(b"text"),
             "is not JSON (Expecting value: line 1 column 1 (char 0)); it is neither a saved run",
@@ -365,9 +365,9 @@ def test_a_file_that_is_neither_a_run_nor_a_trace_is_refused_with_the_reason(
 
 
 def test_a_small_file_that_becomes_large_is_refused(refused):
-    Path("bomb.json.gz").write_bytes(gzip.compress(b" " * (LARGEST_FILE + 1)))
+    Path("bomb.json.gz").write_bytes(gzip.compress(b" " * (SAVED_RUN.n_bytes + 1)))
     assert refused("export", "bomb.json.gz").startswith(
-        "bomb.json.gz: has more than 64.0 MiB, more than any saved run"
+        "bomb.json.gz: has more than 64.0 MiB, the most that is read of a saved run; leave it out"
     )
 
 
@@ -511,3 +511,101 @@ def test_cases_with_records_are_numbered_too():
     )
     assert first.key != second.key
     assert not set(first.names) & set(second.names)
+
+
+# ---- timers --------------------------------------------------------------------------------------
+
+
+def timed(timer, **changes):
+    return benchmark(options={"disable_gc": False, "timer": timer}, **changes)
+
+
+def test_times_of_two_timers_are_not_compared(run):
+    base = write("base.json", run_file(timed("perf_counter")))
+    head = write("head.json", run_file(timed("process_time")))
+    code, out, _ = run("compare", base, head, "--case-fail", "10%")
+    assert code == EXIT_UNJUDGED
+    assert "cases without operation tables: process time of one iteration" in out
+    assert (
+        "incomparable: 1 case: timer wall -> process; measure both sides with the same "
+        "--benchmark-timer" in out
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        ("perf_counter", "time.monotonic"),  # both measure wall time
+        ("process_time", "process_time"),
+        ("process_time", ...),  # one that is not known
+    ],
+)
+def test_times_of_one_timer_are_compared(run, base, head):
+    files = [
+        write(f"{number}.json", run_file(benchmark() if timer is ... else timed(timer)))
+        for number, timer in enumerate((base, head))
+    ]
+    code, _, _ = run("compare", *files, "--case-fail", "10%")
+    assert code == EXIT_PASSED
+
+
+def test_what_a_timer_of_no_time_measured_is_left_out():
+    run = summary(timed("perf_counter"), timed("memory_mb", name="test_memory", median=120.0))
+    assert [case.node_id for case in run.cases] == ["test_a.py::test_a"]
+    [line] = run.left_out
+    assert line == (
+        "benchmarks[1].options.timer: needs a timer that measures time "
+        "(test_a.py::test_memory), found 'memory_mb'"
+    )
+
+
+# ---- several runs of the head --------------------------------------------------------------------
+
+
+def commit(letter, minute):
+    return {
+        "commit_info": {"id": letter * 40, "dirty": False, "branch": "main"},
+        "datetime": f"2026-01-01T00:{minute:02}:00+00:00",
+    }
+
+
+def several_heads(*medians, letters="b"):
+    write(".benchmarks/m/0001_base.json", run_file(benchmark(median=1e-3), **commit("a", 0)))
+    for number, median in enumerate(medians, 2):
+        letter = letters[min(number - 2, len(letters) - 1)]
+        document = run_file(benchmark(median=median), **commit(letter, number))
+        write(f".benchmarks/m/{number:04}_head.json", document)
+
+
+def test_the_runs_of_the_head_are_samples(run):
+    several_heads(1.2e-3, 1.21e-3, 1.19e-3, 1e-3)
+    code, out, _ = run("compare", "*base*", "*head*", "--case-fail", "10%")
+    assert code == EXIT_REGRESSED
+    assert "head: 2026-01-01 00:05 UTC, commit bbbbbbb and 3 older saved runs" in out
+    assert "head runs used: 4 of 4, commit bbbbbbb" in out
+    assert "1.00 ms -> 1.20 ms, +19.5 %" in out
+    code, out, _ = run("compare", "*base*", "0005", "--case-fail", "10%")
+    assert code == EXIT_PASSED
+    assert "head runs used" not in out
+
+
+def test_runs_of_another_commit_are_no_samples_of_the_head(run):
+    several_heads(1.2e-3, 1e-3, letters="cb")
+    code, out, _ = run("compare", "*base*", "*head*", "--case-fail", "10%")
+    assert code == EXIT_PASSED
+    assert "head runs used: 1 of 2, commit bbbbbbb; left out: 1 (other commit)" in out
+
+
+def test_a_run_that_both_sides_name_is_one_of_the_base(run):
+    several_heads(1e-3, 1e-3)
+    code, out, _ = run("compare", "*", "*")
+    assert code == EXIT_PASSED
+    assert "base runs used: 1 of 2" in out
+    assert "head runs used" not in out
+
+
+def test_the_spread_of_the_runs_of_the_head_counts(run):
+    several_heads(0.9e-3, 1e-3, 1.1e-3)
+    code, out, _ = run("compare", "*base*", "*head*", "--case-fail", "10%")
+    assert code == EXIT_UNJUDGED
+    assert "spread" in out

@@ -19,7 +19,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.record import nanoseconds
-from mnistbench.saved_runs.storage import LARGEST_FILE, Storage, read_json, tensorboard_directory
+from mnistbench.saved_runs.storage import SAVED_RUN, Storage, read_json, tensorboard_directory
 
 MACHINE = "Linux-CPython-3.11-64bit"
 pytestmark = pytest.mark.usefixtures("alone")
@@ -418,9 +418,11 @@ def test_a_field_whose_name_has_a_line_end_gives_one_line():
 
 def test_a_larger_file_than_any_run_is_not_read(monkeypatch):
     path = save("0001_base.json")
-    os.truncate(path, LARGEST_FILE + 1)  # sparse: it takes no room
-    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("64 MiB were read"))
-    assert not_read(path) == f"{path}: has 64.0 MiB, more than any saved run; leave it out"
+    os.truncate(path, SAVED_RUN.n_bytes + 1)  # sparse: it takes no room
+    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("64 MiB were read"))
+    assert not_read(path) == (
+        f"{path}: has more than 64.0 MiB, the most that is read of a saved run; leave it out"
+    )
 
 
 def test_folders_pipes_and_links_to_nothing_are_passed_over():
@@ -433,7 +435,11 @@ def test_folders_pipes_and_links_to_nothing_are_passed_over():
     os.mkfifo(no_files[2])  # reading it would wait for a writer
     runs = storage()
     assert [run.path for run in runs.all()] == [run.path for run in runs.find("*")] == [path]
-    assert runs.refused == [f"{file}: is not a file" for file in no_files]
+    assert runs.refused == [
+        f"{no_files[0]}: is not a file; a folder, a pipe or a device is not read",
+        f"{no_files[1]}: cannot be read (No such file or directory)",
+        f"{no_files[2]}: is not a file; a folder, a pipe or a device is not read",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
@@ -454,10 +460,10 @@ def forbid(monkeypatch):
     def forbidden(name, path):
         really = getattr(Path, name)
 
-        def method(self):
+        def method(self, *arguments):
             if self == path:
                 raise PermissionError(13, "Permission denied", str(self))
-            return really(self)
+            return really(self, *arguments)
 
         monkeypatch.setattr(Path, name, method)
 
@@ -467,7 +473,7 @@ def forbid(monkeypatch):
 def test_a_file_that_may_not_be_read_is_passed_over_and_a_folder_is_refused(forbid):
     path = save("0001_base.json")
     forbidden = save("0002_base.json")
-    forbid("read_bytes", forbidden)
+    forbid("open", forbidden)
     runs = storage()
     assert [run.path for run in runs.all()] == [path]
     assert runs.refused == [f"{forbidden}: cannot be read (Permission denied)"]
@@ -492,13 +498,13 @@ def test_each_file_is_read_once(monkeypatch):
     paths = [save("0001_base.json"), save("0002_base.json", minute=40), save("0003_torn.json")]
     paths[2].write_text("{")
     read = []
-    really = Path.read_bytes
+    really = Path.open
 
-    def counting(path):
+    def counting(path, *arguments):
         read.append(path)
-        return really(path)
+        return really(path, *arguments)
 
-    monkeypatch.setattr(Path, "read_bytes", counting)
+    monkeypatch.setattr(Path, "open", counting)
     runs = storage()
     for reference in ("latest", "main", FIRST[:7], "1", "*", str(paths[0]), "latest"):
         runs.find(reference)

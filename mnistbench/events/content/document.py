@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnistbench.core.errors import RecordError
+from mnistbench.core.files import Limit, read_limited
+from mnistbench.core.reading import check_memory
 from mnistbench.events.content import formats
 from mnistbench.events.content.formats import NoTraceError
 from mnistbench.events.content.repair import repaired
 
-#: First bytes of a compressed file.
-GZIP = b"\x1f\x8b"
+#: Traces of large models with Python stacks have 1 GiB and more. By a
+#: trace of 35 MB, which took 2 s and 180 MB, each GiB takes about a minute and 5 GiB of memory.
+TRACE = Limit(4 * 1024**3, "a trace", "record fewer steps, or without with_stack and record_shapes")
 
 #: A damaged file without one of these keys is no damaged trace.
 _KEY_OF_TRACE = re.compile(rb'"(traceEvents|ph)"')
@@ -41,11 +42,12 @@ def read_document(path: Path) -> TraceDocument:
         RecordError: one line with the file and what is wrong with it. It is a NoTraceError if the
             file is of another format or has no part of a trace.
     """
-    content = _unpacked(path)
+    content = read_limited(path, TRACE)
     if not content.strip():
         raise NoTraceError(
             f"{path}: is empty; the program may have ended before the profiler wrote the trace"
         )
+    check_memory(content, str(path))
     document, repairs = _parsed(path, content)
     if isinstance(document, list) and any(
         isinstance(event, dict) and "ph" in event for event in document
@@ -56,18 +58,6 @@ def read_document(path: Path) -> TraceDocument:
     if known := formats.of_json(document):
         raise NoTraceError(f"{path}: is {known}")
     raise NoTraceError(f"{path}: has no list of traceEvents, so it is no trace; {ADVICE}")
-
-
-def _unpacked(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(GZIP) else content
-    except EOFError:
-        raise RecordError(f"{path}: is cut off; copy the whole file again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise RecordError(f"{path}: is damaged ({error}); copy the file again") from None
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _parsed(path: Path, content: bytes) -> tuple[Any, tuple[str, ...]]:

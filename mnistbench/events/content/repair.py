@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 #: Inside of a JSON string. All repetitions are possessive, so that no text takes long.
@@ -52,6 +53,10 @@ _OF_ANOTHER_EVENT = re.compile(r'"(?:ph|name)"\s*+:')
 #: So many strings may end in a backslash. For each of them, the whole rest of the text may be
 #: looked through.
 _MOST_ENDING_IN_BACKSLASH = 100
+
+#: Broken strings are given up when so many times the characters of the text were looked through.
+#: Those of a whole file that torch wrote take one or two.
+_MOST_LOOKS = 16
 
 _UNESCAPED = re.compile(r'\\["\\]|\\|"')
 
@@ -111,6 +116,7 @@ def _with_escapes(text: str) -> str:
 def _escaped_parts(text: str) -> Iterator[str]:
     position = 0
     ending_in_backslash = 0
+    looks = _Looks(_MOST_LOOKS * (len(text) + _LONGEST))
     while position < len(text):
         sound = _SOUND_STRINGS.match(text, position)
         assert sound is not None  # it may be empty
@@ -119,8 +125,8 @@ def _escaped_parts(text: str) -> Iterator[str]:
         opening = _OPENING.match(text, position)
         if opening is None:
             break
-        inside = _inside(text, position, opening.end())
-        if inside is None:
+        inside = _inside(text, position, opening.end(), looks)
+        if inside is None or looks.characters_left < 0:
             break
         ending_in_backslash += inside.endswith("\\")
         if ending_in_backslash > _MOST_ENDING_IN_BACKSLASH:
@@ -130,7 +136,14 @@ def _escaped_parts(text: str) -> Iterator[str]:
     yield text[position:]
 
 
-def _inside(text: str, position: int, start: int) -> str | None:
+@dataclass
+class _Looks:
+    """How many characters may still be looked through for the ends of broken strings."""
+
+    characters_left: int
+
+
+def _inside(text: str, position: int, start: int, looks: _Looks) -> str | None:
     """Return the string that begins at ``start``, without its quotes.
 
     None where its end is not found.
@@ -145,6 +158,7 @@ def _inside(text: str, position: int, start: int) -> str | None:
         ends = [_END_BEFORE_KEY, _END_BEFORE_BRACE]
     for end in ends:
         closing = end.search(text, start, start + _LONGEST)
+        looks.characters_left -= closing.end() - start if closing else _LONGEST
         if closing and not _OF_ANOTHER_EVENT.search(text, start, closing.start()):
             return text[start : closing.start()]
     return None

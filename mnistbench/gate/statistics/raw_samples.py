@@ -14,7 +14,6 @@ import gzip
 import hashlib
 import json
 import os
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,12 +23,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta
 
 from mnistbench import __version__
+from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import CutOffError, DamagedError, Limit, compressed_parts
 from mnistbench.core.operation import OpKey
 from mnistbench.core.reading import (
     FieldError,
     Nanoseconds,
     Positive,
+    check_memory,
     member,
     read,
     read_text,
@@ -519,10 +521,11 @@ def load(path: Path) -> Recorded:
     Raises:
         RecordError: the file is not one of :func:`append`, or a line is damaged.
     """
+    lines = _lines(path)
     try:
         first, *rest = [
             read_text(line, Mapping[str, Any], f"line {number}")
-            for number, line in enumerate(_lines(path), 1)
+            for number, line in enumerate(lines, 1)
         ]
         if (schema := member(first, "schema", int)) != SCHEMA:
             raise RecordError(  # noqa: TRY301
@@ -544,34 +547,30 @@ def load(path: Path) -> Recorded:
 
 
 def _lines(path: Path) -> list[str]:
+    parts: list[bytes] = []
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"cannot be read ({error.strerror})") from None
-    text = b""
-    while data:
-        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        try:
-            part = member.decompress(data)
-        except zlib.error:
-            whole = len(text.splitlines())
-            fault = (
-                f"is spoiled after {whole} lines; measure again"
-                if whole
-                else f"is not gzip; {_NAME_ONE}"
-            )
-            raise RecordError(fault) from None
-        if not member.eof:
-            break  # the last line is incomplete
-        text += part
-        data = member.unused_data
+        parts.extend(compressed_parts(path, _RAW_SAMPLES))
+    except CutOffError:
+        pass  # the last line is incomplete
+    except DamagedError:
+        fault = (
+            f"is spoiled after {units.counted(len(parts), 'line')}; measure again"
+            if parts
+            else f"is not gzip; {_NAME_ONE}"
+        )
+        raise RecordError(f"{path}: {fault}") from None
+    text = b"".join(parts)
+    check_memory(text, str(path))
     try:
         lines = text.decode().splitlines()
     except UnicodeDecodeError:
-        raise RecordError("is not text") from None
+        raise RecordError(f"{path}: is not text") from None
     if not lines:
-        raise RecordError(f"is empty; {_NAME_ONE}")
+        raise RecordError(f"{path}: is empty; {_NAME_ONE}")
     return lines
 
 
 _NAME_ONE = "name a file that mnistbench gate has written"
+
+#: An estimate from the number of times: a gate of 1,000 cases with 60 launches has some 200 MiB.
+_RAW_SAMPLES = Limit(1024**3, "raw samples", "measure fewer cases in a gate, in shards")

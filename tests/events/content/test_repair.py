@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import ANY_SPEED, json_values
 
 from mnistbench.core.errors import RecordError
+from mnistbench.events.content import repair
 from mnistbench.events.content.repair import repaired
 from mnistbench.events.from_file import read
 
@@ -236,3 +237,17 @@ def test_any_tokens_end(parts):
 )
 def test_a_long_text_of_mistakes_ends(text):
     assert repaired(text.encode()) is None
+
+
+def test_a_text_of_broken_strings_without_an_end_is_given_up(monkeypatch):
+    """For each of them, all of the text that follows would be looked through."""
+    searches = []
+    really = repair._inside
+
+    def counting(*arguments):
+        searches.append(arguments)
+        return really(*arguments)
+
+    monkeypatch.setattr(repair, "_inside", counting)
+    assert repair.repaired(b"[" + b'{"a":"x"y"},' * 20_000 + b"]") is None
+    assert len(searches) < 200

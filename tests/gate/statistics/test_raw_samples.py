@@ -163,7 +163,7 @@ def test_a_file_that_is_none_of_ours_is_refused_in_one_line(tmp_path, data, expe
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     assert refusal(tmp_path / "missing.jsonl.gz") == "cannot be read (No such file or directory)"
-    assert refusal(tmp_path) == "cannot be read (Is a directory)"
+    assert refusal(tmp_path) == "is not a file; a folder, a pipe or a device is not read"
 
 
 IN_CASE = f"cases.{CASE}[0].base"
