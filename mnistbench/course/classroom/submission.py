@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.errors import MnistbenchError, RecordError, first_line
 from mnistbench.core.reading import FieldError, member, wrong
 from mnistbench.core.reading import read as read_value
 from mnistbench.core.units import cut
@@ -39,21 +39,18 @@ INCONSISTENT = "inconsistent"
 #: Kind of a flaw: the machine was disturbed.
 DOUBTFUL = "doubtful"
 
-#: Files that a student writes by hand.
-BY_HAND = (PREDICTIONS, EXPLANATIONS)
 #: Files of a lab that a submission has, beside those of its steps.
-NAMES = (*BY_HAND, FILE, SCORE, QUIET)
+NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET)
 #: Most bytes of a submission, 16 times as many as are usual.
 LARGEST = 16 * 2**20
-#: Most characters of a file by hand, whose format is slow to read.
-LONGEST_TEXT = 2**18
 
 #: Most characters of a text about a flaw, which may have values of the file.
 LONGEST_LINE = 1_000
 
 _STEP = re.compile(rf"{STEPS.name}/[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}\.json")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-_SENTENCE_END = re.compile(r"[.!?]+(?=\s|$)|[\u3002\uff01\uff1f]+")
+#: It begins at the first of several marks only, or it would search them again from each.
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|[\u3002\uff01\uff1f]+")
 
 _T = TypeVar("_T")
 
@@ -83,10 +80,8 @@ class Submission:
         for name, text in self.files.items():
             if name not in NAMES and not _STEP.fullmatch(name):
                 raise FieldError("is no file of a lab", f"files.{name[:60]!r}")
-            if _NO_TEXT.search(text) or (name in BY_HAND and len(text) > LONGEST_TEXT):
-                raise FieldError(
-                    f"is no text, or longer than {LONGEST_TEXT} characters", f"files.{name}"
-                )
+            if _NO_TEXT.search(text):
+                raise FieldError("is no text", f"files.{name}")
 
     @cached_property
     def predictions(self) -> Predictions | None:
@@ -103,17 +98,13 @@ class Submission:
 
     @cached_property
     def score(self) -> Score | None:
-        """The score, if it follows from its times and is of the machine of the lab."""
-        return self._read(
-            SCORE,
-            lambda file: read_score(file, self.findings.environment if self.findings else None),
-        )
+        """The score, if it follows from its times and is possible on the machine of the lab."""
+        return self._read(SCORE, self._measured)
 
     @cached_property
     def quiet(self) -> Score | None:
         """The self-test, a score of code that is equal to the reference."""
-        machine = self.findings.environment if self.findings else None
-        return self._read(QUIET, lambda file: read_score(file, machine, is_quiet=True))
+        return self._read(QUIET, self._measured)
 
     @cached_property
     def explanations(self) -> Mapping[str, str]:
@@ -132,6 +123,13 @@ class Submission:
             raise RecordError(
                 f"{FILE}: its measurements contradict each other ({type(error).__name__})"
             ) from None
+
+    def _measured(self, file: SubmittedFile) -> Score:
+        machine = self.findings.environment if self.findings else None
+        score = read_score(file, machine, is_quiet=file.name == QUIET)
+        if self.findings:
+            score.check_machine(self.findings)
+        return score
 
     def file(self, name: str) -> dict[str, Any] | None:
         """Return the content of a JSON file; None if there is none."""
@@ -339,4 +337,7 @@ def problems(submission: Submission) -> tuple[Flaw, ...]:
             flaws += [Flaw(kind, name, cut(text, LONGEST_LINE)) for kind, text in check(submission)]
         except RecordError as error:
             flaws.append(Flaw(INCONSISTENT, name, cut(str(error), LONGEST_LINE)))
+        except Exception as error:  # noqa: BLE001  # made-up numbers can raise anything
+            text = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
+            flaws.append(Flaw(INCONSISTENT, name, text))
     return tuple(flaws)

@@ -181,7 +181,7 @@ class Findings:
     environment: Environment
     train_samples: Positive
     test_samples: Positive
-    cases: tuple[Profiled, ...]
+    cases: Annotated[tuple[Profiled, ...], Meta(min_length=1)]
     iteration_times: tuple[WarmTime, ...]  # of forward and step
     epoch_times: tuple[WarmTime, ...]  # of train and eval
     first_iterations: tuple[FirstIteration, ...]

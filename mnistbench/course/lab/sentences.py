@@ -166,13 +166,18 @@ def top_operation(sheet: Sheet) -> str:
 
 def ranked_operations(sheet: Sheet) -> list[str]:
     """Return the operations by their self times over all modules, largest first."""
-    names = {str(name) for name in sheet.values("operation")} - NOT_OPERATIONS
-    times = {
-        name: quantity.value
-        for name in names
-        if (quantity := sheet.total("self_ns", operation=name))
-    }
-    return sorted(times, key=lambda name: (times[name], name), reverse=True)
+    times = _sums_by_operation(sheet, "self_ns")
+    names = times.keys() - NOT_OPERATIONS
+    return sorted(names, key=lambda name: (times[name], name), reverse=True)
+
+
+def _sums_by_operation(sheet: Sheet, column: str) -> dict[str, float]:
+    """Return the sums of a column, in one pass: a table may be made up, with any number of rows."""
+    sums: dict[str, float] = {}
+    for name, number in zip(sheet.values("operation"), sheet.values(column), strict=True):
+        if isinstance(number, int | float):
+            sums[str(name)] = sums.get(str(name), 0) + number
+    return sums
 
 
 def _convolution_and_addmm(
@@ -577,21 +582,17 @@ def _alike(first: CitedNumber, after: CitedNumber) -> bool:
 
 def _spent_on(sheet: Sheet, words: Words) -> Sentence:
     """Name the operation with the most extra time, over all its modules."""
-    totals = {
-        str(name): sheet.total("extra_ns", operation=str(name))
-        for name in sheet.values("operation")
-    }
-    costs = {name: number for name, number in totals.items() if number}
-    most = max(costs, key=lambda name: (costs[name].value, name), default="")
+    costs = _sums_by_operation(sheet, "extra_ns")
+    most = max(costs, key=lambda name: (costs[name], name), default="")
     # Of self times: the median of an iteration is not the sum of its operations' medians.
     extra = sheet.total("extra_ns")
     if not most or not extra or extra.value <= 0:
         return Sentence("spent_unknown", words)
     # No share: it exceeds 100 % if other operations take less time.
-    numbers = {"extra": extra, "cost": costs[most]}
+    numbers = _complete(extra=extra, cost=sheet.total("extra_ns", operation=most))
     if most in NOT_OPERATIONS:
         return Sentence("spent_outside", words, numbers)
-    key = "spent_on" if costs[most].value >= EXPLAINS * extra.value else "spent_widely"
+    key = "spent_on" if costs[most] >= EXPLAINS * extra.value else "spent_widely"
     return Sentence(key, {**words, "operation": Code(most)}, numbers)
 
 

@@ -163,10 +163,11 @@ class Sheet(Table):
             )
             for name, value in sorted(where.items(), key=lambda item: list(columns).index(item[0]))
         )
+        wanted = [(name, frozenset(values)) for name, values in conditions]
         matching = [
             row[column]
             for row in self.written
-            if all(row[name] in values for name, values in conditions)
+            if all(row[name] in values for name, values in wanted)
         ]
         numbers = [number for number in matching if isinstance(number, int | float)]
         if not numbers:

@@ -23,7 +23,13 @@ from mnistbench import cli
 from mnistbench.core.child import measuring_environment
 from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import score_command
-from mnistbench.course.classroom.score import IDLE_SHARE, REFERENCE_STEP, RefusedError, read_score
+from mnistbench.course.classroom.score import (
+    FLOPS,
+    IDLE_SHARE,
+    REFERENCE_STEP,
+    RefusedError,
+    read_score,
+)
 from mnistbench.course.classroom.score_command import (
     REFERENCE,
     STUDENT,
@@ -280,10 +286,7 @@ def test_the_floor_counts_the_operations_of_a_forward_pass():
     from mnistbench.profile.counting import layers
     from mnistbench.workloads.workload import ConvNet
 
-    assert (
-        sum(layer.flops or 0 for layer in layers(ConvNet(), torch.zeros(1, 1, 28, 28)))
-        == score_command.FLOPS
-    )
+    assert sum(layer.flops or 0 for layer in layers(ConvNet(), torch.zeros(1, 1, 28, 28))) == FLOPS
 
 
 @pytest.mark.thorough

@@ -96,6 +96,11 @@ TextFile = Path | SubmittedFile
 
 #: Most characters of a student's name.
 LONGEST_NAME = 200
+#: Most characters of a file by hand, four times as many as all questions with long explanations.
+LONGEST_TEXT = 2**15
+#: Most dots in one line of it: a TOML key may have a part after each, and tomllib takes time and
+#: memory that grow with the square of their number.
+MOST_DOTS = 100
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,11 @@ class Predictions:
     dataset: str
     cores: int  # of the machine
     answers: Mapping[str, Answer]
+
+    def __post_init__(self) -> None:
+        for key, answer in self.answers.items():
+            with place(f"answers.{key}"):
+                check(key, answer)
 
     @property
     def batch_size(self) -> int:
@@ -174,11 +184,21 @@ def _number(text: str) -> float:
 def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the content of a TOML file that a student wrote, after its text was corrected.
 
-    UsageError if it cannot be read.
+    UsageError if it cannot be read, or is so long or has such keys that it would take long.
     """
     try:
         # Some editors begin a file with a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
+        if len(text) > LONGEST_TEXT:
+            raise UsageError(
+                f"{path}: has {len(text)} characters, more than {LONGEST_TEXT}; shorten it"
+            )
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.count(".") > MOST_DOTS:
+                raise UsageError(
+                    f"{path}: line {number} has more than {MOST_DOTS} dots; divide it into "
+                    "several lines"
+                )
         return tomllib.loads(corrected(text))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
@@ -200,7 +220,8 @@ def _plain_numbers(text: str) -> str:
         return f"{line['start']}{_without_units(kind, values)}{line['end']}"
 
     return re.sub(
-        r"^(?P<start>\s*(?P<key>\w+)\s*=\s*\[)(?P<values>[^\]\n]*)(?P<end>\])",
+        # Not \s, which would search all following lines from the start of each.
+        r"^(?P<start>[ \t]*(?P<key>\w+)[ \t]*=[ \t]*\[)(?P<values>[^\]\n]*)(?P<end>\])",
         plain,
         text,
         flags=re.MULTILINE,
@@ -226,13 +247,9 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
             key: read_value(answer, Answer, f"answers.{key}")
             for key, answer in member(content, "answers", Mapping[str, Any]).items()
         }
-        predictions = read_value({**content, **(known or {}), "answers": answers}, Predictions)
-        for key, answer in predictions.answers.items():
-            with place(f"answers.{key}"):
-                check(key, answer)
+        return read_value({**content, **(known or {}), "answers": answers}, Predictions)
     except RecordError as error:
         raise UsageError(f"{path}: {error}") from None
-    return predictions
 
 
 def read_explanations(path: TextFile) -> dict[str, str]:
