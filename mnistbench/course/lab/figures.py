@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib as mpl
+# matplotlib reads a file matplotlibrc of the current directory when it is imported. There may be
+# files of strangers, and one that cannot be read would end the import.
+with contextlib.chdir(Path(__file__).parent):
+    import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -137,7 +140,9 @@ class Figures:
             "axes.unicode_minus": False,
             "font.family": self._font_families,  # matplotlib takes each glyph of the first one
         }
-        with mpl.rc_context(settings):  # type: ignore[arg-type]
+        with mpl.rc_context():
+            mpl.rcdefaults()  # not those of a file matplotlibrc
+            mpl.rcParams.update(settings)  # type: ignore[arg-type]
             figure = Figure(figsize=size, layout="constrained")
             yield figure
             self._directory.mkdir(parents=True, exist_ok=True)

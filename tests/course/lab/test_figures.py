@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 
@@ -35,6 +37,33 @@ def saved_figures(monkeypatch):
 def _unwritten(monkeypatch):
     """Figures are drawn into no file, where their names and lines are of interest alone."""
     monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+
+
+#: Draws a figure with a dollar sign in a label, in a process that has not imported matplotlib.
+PROGRAM = """
+from pathlib import Path
+
+from mnistbench.course.lab.figures import Figures
+from mnistbench.course.lab.texts import Texts
+
+Figures(Path(), Texts("en")).speedups({"a$x$": [("s001", 1.2, 1.1, 1.3)]}, (1.05,))
+"""
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    "content", [b"text.usetex: True\nsavefig.format: pdf\n", b"font.size: 3\n", b"\xff\n"]
+)
+def test_a_matplotlibrc_of_the_current_directory_decides_nothing(tmp_path, content):
+    drawn = []
+    for name in ("with", "without"):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "with":
+            (folder / "matplotlibrc").write_bytes(content)
+        subprocess.run([sys.executable, "-P", "-c", PROGRAM], cwd=folder, check=True)
+        drawn.append((folder / "figures" / "speedups.svg").read_bytes())
+    assert drawn[0] == drawn[1]
 
 
 @pytest.mark.versions
