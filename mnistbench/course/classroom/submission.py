@@ -19,7 +19,16 @@ from mnistbench.core.reading import FieldError, member, wrong
 from mnistbench.core.reading import read as read_value
 from mnistbench.core.units import cut
 from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
-from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, Findings, read_file, write_file
+from mnistbench.course.lab.lab_file import (
+    FILE,
+    QUIET,
+    QUIET_ADVICE,
+    SCORE,
+    Findings,
+    disturbance,
+    read_file,
+    write_file,
+)
 from mnistbench.course.lab.predict import predictions
 from mnistbench.course.lab.predict.predictions import (
     EXPLANATIONS,
@@ -36,8 +45,10 @@ from mnistbench.course.lab.sheets import sheets_of
 INCOMPLETE = "incomplete"
 #: Kind of a flaw: something was changed or is of another lab.
 INCONSISTENT = "inconsistent"
-#: Kind of a flaw: the machine was disturbed.
+#: Kind of a flaw: the machine was disturbed when it measured the score, or nothing shows that not.
 DOUBTFUL = "doubtful"
+#: Kind of a flaw: the machine was disturbed when it measured the lab.
+DISTURBED = "disturbed"
 
 #: Files of a lab that a submission has, beside those of its steps.
 NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET)
@@ -59,7 +70,7 @@ _T = TypeVar("_T")
 class Flaw:
     """Something that is wrong with a submission."""
 
-    kind: str  # INCOMPLETE, INCONSISTENT or DOUBTFUL
+    kind: str  # INCOMPLETE, INCONSISTENT, DOUBTFUL or DISTURBED
     check: str  # one of CHECKS
     text: str  # what is wrong, and what to do
 
@@ -275,6 +286,8 @@ def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
                 "mnistbench lab again"
             ),
         )
+    elif worst := findings.disturbed:
+        yield DISTURBED, f"{disturbance(worst)}; {QUIET_ADVICE}"
 
 
 def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:

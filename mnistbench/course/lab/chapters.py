@@ -11,7 +11,7 @@ from mnistbench.core import units
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.course.lab.claims import check
 from mnistbench.course.lab.lab_file import UNTRAINED, Findings
-from mnistbench.course.lab.sentences import Sentence, best_view, explain, main_place
+from mnistbench.course.lab.sentences import Sentence, best_view, disturbed, explain, main_place
 from mnistbench.course.lab.sheets import (
     TOP,
     Cells,
@@ -174,7 +174,8 @@ class Chapters:
                 "method_sources",
             )
         ]
-        return [aims, *note, list(methods)]
+        noise = [self._explanation(sentence) for sentence in disturbed(findings, self._sheets)]
+        return [*([noise] if noise else []), aims, *note, list(methods)]
 
     def _environment(self) -> list[Part]:
         texts = self._texts
@@ -366,10 +367,10 @@ class Chapters:
         return parts
 
     def _explained(self, section: str) -> list[Text]:
-        return [
-            self._texts.text("explain", sentence.key, **sentence.words, **sentence.numbers)
-            for sentence in self._sentences[section]
-        ]
+        return [self._explanation(sentence) for sentence in self._sentences[section]]
+
+    def _explanation(self, sentence: Sentence) -> Text:
+        return self._texts.text("explain", sentence.key, **sentence.words, **sentence.numbers)
 
     def _picture(self, name: str, sheets: Iterable[Sheet]) -> list[Figure]:
         if name not in self._pictures:

@@ -15,7 +15,14 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, path, switch
 from mnistbench.core.units import printable
 from mnistbench.course.lab.chapters import Chapters
-from mnistbench.course.lab.lab_file import DIRECTORY, Findings, LabSettings, write_file
+from mnistbench.course.lab.lab_file import (
+    DIRECTORY,
+    QUIET_ADVICE,
+    Findings,
+    LabSettings,
+    disturbance,
+    write_file,
+)
 from mnistbench.course.lab.merged import Merged
 from mnistbench.course.lab.predict.questions import with_predictions
 from mnistbench.course.lab.predict.section import predictions_section
@@ -131,6 +138,8 @@ def _measure(settings: Settings) -> None:
     notes = write_report(directory, findings, settings.lang)
     for note in (*findings.notes, *notes):
         print_error(note)
+    if worst := findings.disturbed:
+        print_error(f"{disturbance(worst)}; {QUIET_ADVICE}")
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:

@@ -98,6 +98,9 @@ class Merged:
             if len(different) > 1:
                 listed = self._texts.plain("report", "comma").join(different)
                 parts.append(self._texts.text("text", key, **{word: listed}))
+        if noisy := [name for name, findings in self._machines.items() if findings.disturbed]:
+            listed = self._texts.plain("report", "comma").join(noisy)
+            parts.append(self._texts.text("text", "merged_disturbed", labs=listed))
         return parts
 
     def _environment(self) -> Table:

@@ -350,6 +350,7 @@ ITERATIONS: tuple[Column[WarmTime], ...] = (
         "time", "sample_ns", lambda time: round(time.median_ns / time.batch_size), "per_sample"
     ),
     number_column("count", "iterations", lambda time: len(time.times_ns), "timed_iterations"),
+    number_column("share", "other_programs", lambda time: time.queued_share),
 )
 
 EPOCHS: tuple[Column[WarmTime], ...] = (

@@ -20,7 +20,12 @@ from score_builders import launch, score
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import submission
-from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
+from mnistbench.course.classroom.submission import (
+    DISTURBED,
+    DOUBTFUL,
+    INCOMPLETE,
+    INCONSISTENT,
+)
 from mnistbench.course.classroom.teacher.cohort import (
     COMPLETE,
     UNREADABLE,
@@ -105,7 +110,8 @@ def test_places_of_a_machine_compare_its_students_alone():
 
 
 @pytest.mark.parametrize(
-    ("kind", "place"), [(INCOMPLETE, 1), (DOUBTFUL, None), (INCONSISTENT, None)]
+    ("kind", "place"),
+    [(INCOMPLETE, 1), (DISTURBED, 1), (DOUBTFUL, None), (INCONSISTENT, None)],
 )
 def test_only_scores_that_count_have_a_place(kind, place):
     entry_read = entry("s1", measured_speedup=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))

@@ -12,7 +12,7 @@ from builders import environment
 from hypothesis import given
 from hypothesis import strategies as st
 from lab_builders import MS, laptop, without_numbers
-from lab_runs import ANSWERS, measure, predict, quiet, write
+from lab_runs import ANSWERS, Counting, measure, predict, quiet, write
 from score_builders import launch, score
 from strategies import many, spoiled
 
@@ -21,6 +21,7 @@ from mnistbench.course.classroom import submission as submissions
 from mnistbench.course.classroom.score import RefusedError
 from mnistbench.course.classroom.submission import (
     CHECKS,
+    DISTURBED,
     DOUBTFUL,
     INCOMPLETE,
     INCONSISTENT,
@@ -293,6 +294,30 @@ def test_more_batch_sizes_than_steps_take_no_time(packed):
     assert INCONSISTENT in {
         flaw.kind for flaw in problems(Submission("s001", files)) if flaw.check == "lab"
     }
+
+
+class Noisy(Counting):
+    """On this machine, other programs had the core for a part of the time."""
+
+    def iterations(self, wanted, advance):
+        return tuple(
+            dataclasses.replace(time, queued_share=0.15)
+            for time in super().iterations(wanted, advance)
+        )
+
+
+def test_a_lab_of_a_disturbed_machine_has_a_state_of_its_own(tmp_path):
+    predict(tmp_path)
+    measure(tmp_path, Noisy())
+    for name, of_step in ((SCORE, score()), (QUIET, quiet())):
+        write_file(tmp_path / name, of_step.content)
+    [flaw] = problems(pack(tmp_path))
+    assert (flaw.kind, flaw.check) == (DISTURBED, "lab")
+    assert flaw.text == (
+        "measured on a disturbed machine: other programs had the core for 15.0 % of the time (step "
+        "at batch size 1, 2 threads); close other programs, plug in the power supply, and run the "
+        "lab again in a new directory (-o)"
+    )
 
 
 def test_a_check_that_made_up_numbers_break_is_a_problem(packed, monkeypatch):

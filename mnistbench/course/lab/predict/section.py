@@ -124,13 +124,13 @@ def _row(outcome: Outcome, texts: Texts) -> tuple[Text, ...]:
         low, best, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
         guess = Text([best])
         possible = texts.text("predictions", "range", low=low, high=high)
-    verdict = {None: "unmeasured", True: "yes", False: "no"}[outcome.inside]
+    verdict = {None: "unjudged" if outcome.is_noise else "unmeasured", True: "yes", False: "no"}
     return (
         asked(outcome.question, texts),
         guess,
         possible,
         value,
-        texts.text("predictions", verdict),
+        texts.text("predictions", verdict[outcome.inside]),
     )
 
 
