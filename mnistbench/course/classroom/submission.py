@@ -6,10 +6,11 @@ Nothing of it is run or extracted.
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +38,12 @@ from mnistbench.course.lab.predict.predictions import (
     Predictions,
     SubmittedFile,
 )
-from mnistbench.course.lab.predict.questions import Outcome, questions, with_predictions
+from mnistbench.course.lab.predict.questions import (
+    LARGE,
+    Outcome,
+    questions,
+    with_predictions,
+)
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
 
@@ -84,6 +90,7 @@ class Submission:
 
     student: str  # empty without predictions
     files: Mapping[str, str]  # name -> text
+    directory: Path | None = field(default=None, compare=False)  # of the lab that was packed
 
     def __post_init__(self) -> None:
         if self.student and not (self.student.isprintable() and len(self.student) <= LONGEST_NAME):
@@ -135,6 +142,11 @@ class Submission:
                 f"{FILE}: its measurements contradict each other ({type(error).__name__})"
             ) from None
 
+    def command(self, *words: str) -> str:
+        """Return a command of ``mnistbench lab``, for the directory of the lab if it is known."""
+        place = ["-o", str(self.directory)] if self.directory else []
+        return shlex.join(["mnistbench", "lab", *words, *place])
+
     def _measured(self, file: SubmittedFile) -> Score:
         machine = self.findings.environment if self.findings else None
         score = read_score(file, machine, is_quiet=file.name == QUIET)
@@ -171,7 +183,7 @@ def pack(directory: Path) -> Submission:
     if steps.is_symlink() or not {PREDICTIONS, FILE, BEGUN.as_posix()} & {*there}:
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
-    submission = Submission("", {name: _text(directory / name) for name in names})
+    submission = Submission("", {name: _text(directory / name) for name in names}, directory)
     with suppress(RecordError):
         return replace(
             submission, student=submission.predictions.student if submission.predictions else ""
@@ -234,7 +246,7 @@ def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
             INCOMPLETE,
             (
                 f"{PREDICTIONS} is missing; predict before the lab, in a new directory: "
-                "mnistbench lab predict"
+                "mnistbench lab predict --student NAME -o DIR"
             ),
         )
         return
@@ -262,7 +274,7 @@ def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
 def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
     findings = submission.findings
     if not findings:
-        yield INCOMPLETE, f"{FILE} is missing; run mnistbench lab"
+        yield INCOMPLETE, f"{FILE} is missing; run {submission.command()}"
     elif len(findings.settings.batch_sizes) * len(findings.settings.devices) > len(
         submission.files
     ):
@@ -283,11 +295,38 @@ def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
             INCONSISTENT,
             (
                 f"{FILE} does not follow from the files in {STEPS}: {', '.join(unlike)}; run "
-                "mnistbench lab again"
+                f"{submission.command()} again"
             ),
         )
+    elif unmeasured := _unmeasured(findings):
+        yield INCOMPLETE, f"{FILE} does not answer all questions: {unmeasured}"
     elif worst := findings.disturbed:
         yield DISTURBED, f"{disturbance(worst)}; {QUIET_ADVICE}"
+
+
+def _unmeasured(findings: Findings) -> str:
+    """Return what questions of the predictions a lab did not measure, and what to do; or nothing.
+
+    Else a student could leave out what a prediction would fail at.
+    """
+    predicted = findings.predictions
+    settings = findings.settings
+    if not predicted:
+        return ""
+    if predicted.dataset != settings.dataset:
+        return (
+            f"it is of {settings.dataset}, the predictions are of {predicted.dataset}; give both "
+            "commands the same --dataset, in a new directory"
+        )
+    if "cpu" not in settings.devices:
+        return "the CPU was not measured; add --device cpu, in a new directory"
+    asked = questions(predicted.student, predicted.dataset, predicted.cores)
+    sizes = {question.size for question in asked} | {LARGE}
+    if missing := sorted(sizes - set(settings.batch_sizes)):
+        listed = ", ".join(map(str, missing))
+        wanted = ",".join(map(str, sorted(sizes | set(settings.batch_sizes))))
+        return f"batch size {listed} was not measured; run the lab again with --batch-size {wanted}"
+    return ""
 
 
 def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
@@ -305,7 +344,7 @@ def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
 
 def _score(submission: Submission) -> Iterator[tuple[str, str]]:
     if not submission.score:
-        yield INCOMPLETE, f"{SCORE} is missing; run mnistbench lab score"
+        yield INCOMPLETE, f"{SCORE} is missing; run {submission.command('score', 'my_step.py')}"
 
 
 def _machine(submission: Submission) -> Iterator[tuple[str, str]]:

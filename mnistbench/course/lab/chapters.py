@@ -42,10 +42,16 @@ _STUDIES = {
 }
 
 
-def document_of(texts: Texts, title: str, sections: Sequence[Section]) -> Document:
-    """Return a report of these sections."""
+def document_of(
+    texts: Texts, title: str, sections: Sequence[Section], datasets: Iterable[str] = ()
+) -> Document:
+    """Return a report of these sections, whose title may name the datasets."""
+    listed = texts.plain("report", "comma").join(
+        texts.plain("noun", dataset) if texts.has("noun", dataset) else dataset
+        for dataset in dict.fromkeys(datasets)
+    )
     return Document(
-        title=texts.plain("report", title),
+        title=texts.plain("report", title, data=listed),
         language=texts.plain("report", "tag"),
         source=texts.plain("report", "source", files="{files}"),
         sections=tuple(sections),
@@ -147,7 +153,8 @@ class Chapters:
         numbers = Sheet("tables/numbers.csv", _NUMBERS, tuple(entries.items()))
         table = replace(texts.table("sources", numbers), anchors_from=1)
         sections += sections_of(texts, {"sources": [texts.text("text", "sources"), table]})
-        return document_of(texts, "title", sections), numbers
+        dataset = self._findings.settings.dataset
+        return document_of(texts, "title", sections, [dataset]), numbers
 
     def _aims(self) -> list[Part]:
         findings = self._findings

@@ -84,7 +84,9 @@ class Merged:
             "claims": [self._claims()],
         }
         sections = sections_of(self._texts, parts)
-        return document_of(self._texts, "merged_title", sections), tuple(self._sheets)
+        datasets = [findings.settings.dataset for findings in self._machines.values()]
+        document = document_of(self._texts, "merged_title", sections, datasets)
+        return document, tuple(self._sheets)
 
     def _aims(self) -> list[Part]:
         """Describe the columns and name the numbers that cannot be compared."""

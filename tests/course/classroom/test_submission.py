@@ -31,9 +31,17 @@ from mnistbench.course.classroom.submission import (
     problems,
     read,
 )
-from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, SUBMISSION, Findings, write_file
+from mnistbench.course.lab.lab_file import (
+    FILE,
+    QUIET,
+    SCORE,
+    SUBMISSION,
+    Findings,
+    LabSettings,
+    write_file,
+)
 from mnistbench.course.lab.predict.predictions import EXPLANATIONS, PREDICTIONS
-from mnistbench.course.lab.run import BEGUN, STEPS
+from mnistbench.course.lab.run import BEGUN, STEPS, Lab
 
 STEP = f"{STEPS}/operations-step-cpu-b64.json"
 
@@ -294,6 +302,34 @@ def test_more_batch_sizes_than_steps_take_no_time(packed):
     assert INCONSISTENT in {
         flaw.kind for flaw in problems(Submission("s001", files)) if flaw.check == "lab"
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"batch_sizes": (1, 2)}, "batch size 64 was not measured; run the lab again with --batch"),
+        ({"batch_sizes": (16,)}, "batch size 1, 64 was not measured; run the lab again with --b"),
+        ({"devices": ("cuda",)}, "the CPU was not measured; add --device cpu, in a new directory"),
+        ({"dataset": "mnist"}, "it is of mnist, the predictions are of digits; give both commands"),
+    ],
+)
+def test_a_lab_that_does_not_answer_all_questions_is_incomplete(tmp_path, changes, what):
+    """Else a prediction that would fail could be left out."""
+    predict(tmp_path)
+    settings = LabSettings("digits", (1, 16, 64), ("cpu",), 3, "convnet", 1)
+    settings = dataclasses.replace(settings, **changes)
+    Lab(tmp_path, settings, environment(threads=2), Counting()).run(None)
+    [flaw] = [flaw for flaw in problems(pack(tmp_path)) if flaw.check == "lab"]
+    assert flaw.kind == INCOMPLETE
+    assert flaw.text.startswith(f"{FILE} does not answer all questions: {what}")
+
+
+def test_what_to_do_next_names_the_directory(tmp_path):
+    directory = tmp_path / "my lab"
+    predict(directory)
+    texts = [flaw.text for flaw in problems(pack(directory))]
+    assert f"{FILE} is missing; run mnistbench lab -o '{directory}'" in texts
+    assert f"{SCORE} is missing; run mnistbench lab score my_step.py -o '{directory}'" in texts
 
 
 class Noisy(Counting):

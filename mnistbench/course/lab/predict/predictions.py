@@ -77,6 +77,10 @@ _SIZES = 17, 61
 Answer = tuple[Any, ...]
 
 
+class OrderError(ValueError):
+    """The numbers of a range do not ascend, so it is not clear which is the best guess."""
+
+
 class SubmittedFile(NamedTuple):
     """A file of a submission, which is read as one on disk."""
 
@@ -155,18 +159,27 @@ def parsed(key: str, text: str) -> Answer:
     A number may have the unit of its kind, ``20 %`` or ``5x``, a decimal comma and commas between
     thousands.
 
-    ValueError if the text has no numbers where it needs them, FieldError as :func:`check`.
+    ValueError if the text has no numbers where it needs them, OrderError if they do not ascend,
+    FieldError as :func:`check`.
     """
     kind = ASKED[key]
+    answer: Answer
     if kind == OPERATION:
         answer = tuple(dict.fromkeys(re.split(r"[\s,;、\uff0c\uff1b]+", text.strip())))
     else:
         numbers = re.split(r"[\s;、\uff0c\uff1b]+", _without_units(kind, text).strip())
         if len(numbers) != 3:  # commas separate the numbers, and are no decimal commas
             numbers = re.split(r"[\s,;、\uff0c\uff1b]+", _without_units(kind, text).strip())
-        answer = tuple(sorted(map(_number, numbers)))
+        answer = tuple(map(_number, numbers))
+        if len(answer) == 3 and list(answer) != sorted(answer):
+            raise OrderError(f"{text!r} is not in ascending order")
     check(key, answer)
     return answer
+
+
+def is_tiny(key: str, answer: Answer) -> bool:
+    """Return whether a range of percentages ends at 1 % or below: shares of 1 may be meant."""
+    return ASKED[key] == PERCENT and 0 < answer[2] <= 1
 
 
 def _without_units(kind: str, text: str) -> str:

@@ -83,6 +83,11 @@ def predictions_section(
     return parts
 
 
+def shown_number(key: str, number: float) -> str:
+    """Return a number of an answer with its unit."""
+    return f"{number:g}{' %' if ASKED[key] == PERCENT else ''}"
+
+
 def _explained(question: Question, explanations: Mapping[str, str], texts: Texts) -> Text:
     """Return a question, and the student's explanation or the request for it."""
     own = " ".join(explanations.get(question.key, "").split())
@@ -121,7 +126,7 @@ def _row(outcome: Outcome, texts: Texts) -> tuple[Text, ...]:
         guess = Text([Code(predicted[0])])
         possible = Text([Code(", ".join(map(str, predicted)))])
     else:
-        low, best, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
+        low, best, high = (shown_number(outcome.question.key, number) for number in predicted)
         guess = Text([best])
         possible = texts.text("predictions", "range", low=low, high=high)
     verdict = {None: "unjudged" if outcome.is_noise else "unmeasured", True: "yes", False: "no"}

@@ -217,7 +217,7 @@ def test_a_percentage_in_a_file_may_have_its_unit(tmp_path, values):
     ("key", "text", "answer"),
     [
         ("image", "2 5 12", (2.0, 5.0, 12.0)),
-        ("image", " 12, 2; 5 ", (2.0, 5.0, 12.0)),
+        ("image", " 2, 5; 12 ", (2.0, 5.0, 12.0)),
         ("accuracy", "80 % 94% 99\uff05", (80.0, 94.0, 99.0)),
         ("accuracy", "80\uff0c94、99", (80.0, 94.0, 99.0)),
         ("accuracy", "80% 94.5% 99 percent", (80.0, 94.5, 99.0)),
