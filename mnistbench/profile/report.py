@@ -254,6 +254,11 @@ def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
         if left_out
         else []
     )
+    if with_work and any((row.of_roof or 0) > 1 for row in picked):
+        lines.append(
+            "An operation can reach more than 100 % of the roof if its data come from a cache, or "
+            "if the library does fewer FLOPs than are counted."
+        )
     lines += [*(sentences(case, table) if with_work else ()), *rank_sentences(case)]
     whole = _whole(table, rows, "self-device" if table.clock == "device" else "self-cpu")
     return Table(

@@ -230,6 +230,10 @@ def _text(path: Path) -> str:
             raise RecordError(f"{path}: has {status.st_size} bytes, more than {LARGEST}")
         with path.open("rb") as stream:
             return stream.read(LARGEST).decode()
+    except FileNotFoundError:
+        raise RecordError(
+            f"{path}: does not exist; name the directory of a lab, or a submission"
+        ) from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError:

@@ -25,7 +25,7 @@ from mnistbench.course.lab.lab_file import (
 )
 from mnistbench.course.lab.merged import Merged
 from mnistbench.course.lab.predict.questions import with_predictions
-from mnistbench.course.lab.predict.section import predictions_section
+from mnistbench.course.lab.predict.section import predictions_section, summary_section
 from mnistbench.course.lab.run import TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language
@@ -175,7 +175,9 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     figures = Figures(directory, texts)
     figures.draw(findings, sheets)
     predictions = predictions_section(directory, findings, sheets, texts)
-    document, numbers = Chapters(findings, sheets, texts, figures.drawn, predictions).document()
+    summary = summary_section(directory, findings, texts)
+    chapters = Chapters(findings, sheets, texts, figures.drawn, predictions, summary)
+    document, numbers = chapters.document()
     _write(directory, document, [*(sheet for sheet in sheets.all() if sheet.rows), numbers])
     if figures.texts is texts:
         return []

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
@@ -276,6 +277,9 @@ def environment_fields(findings: Findings) -> dict[str, str]:
         name: getattr(environment, name)
         for name in ("platform", "python", "torch", "torchvision", "blas")
     }
+    if not any("cuda" in device for device in environment.devices):
+        build = re.search(r"\+cu(\d+)(\d)", environment.torch)
+        fields["cuda"] = f"none (PyTorch is built for {build[1]}.{build[2]})" if build else "none"
     return fields | {
         "allocator": units.listed(dict(environment.allocator)),
         "mnistbench": environment.mnistbench,

@@ -312,7 +312,7 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
     ("words", "message"),
     [
         ([], "LAB"),
-        (["nowhere"], "nowhere: cannot be read (No such file or directory)"),
+        (["nowhere"], "nowhere: does not exist; name the directory of a lab, or a submission"),
         (
             [".", "--submission", "."],
             "--submission: . cannot be written (Is a directory); name another file",

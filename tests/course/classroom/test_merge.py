@@ -423,8 +423,12 @@ def test_made_up_findings_never_end_the_merge(tmp_path, handed_in, value, seed):
 
 def test_a_folder_without_submissions_is_refused(tmp_path):
     (tmp_path / "notes.txt").touch()
-    for folder in (tmp_path, tmp_path / "missing", tmp_path / "notes.txt"):
-        with pytest.raises(UsageError, match=r"has no \*\.json"):
+    for folder, problem in (
+        (tmp_path, r"has no \*\.json"),
+        (tmp_path / "missing", "missing does not exist; name the folder of the submissions$"),
+        (tmp_path / "notes.txt", "notes.txt is a file; name the folder of the submissions$"),
+    ):
+        with pytest.raises(UsageError, match=problem):
             gather(folder)
 
 

@@ -414,7 +414,7 @@ def test_a_file_that_is_no_submission_is_one_line(tmp_path, content, fault):
 
 def test_what_is_not_a_regular_file_is_not_read(tmp_path, original):
     path = tmp_path / SUBMISSION
-    with pytest.raises(RecordError, match="No such file"):
+    with pytest.raises(RecordError, match="does not exist; name the directory of a lab"):
         read(path)
     path.symlink_to(original / FILE)
     os.mkfifo(tmp_path / "pipe")

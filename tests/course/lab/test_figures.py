@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import matplotlib.legend
 import pytest
-from lab_builders import cluster, laptop, without_device_view, without_numbers
+from lab_builders import S, cluster, laptop, without_device_view, without_numbers
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
@@ -64,6 +64,28 @@ def test_a_matplotlibrc_of_the_current_directory_decides_nothing(tmp_path, conte
         subprocess.run([sys.executable, "-P", "-c", PROGRAM], cwd=folder, check=True)
         drawn.append((folder / "figures" / "speedups.svg").read_bytes())
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.versions
+def test_numbers_and_time_outside_operations_are_labelled(tmp_path, saved_figures):
+    """A time above 1,000 s has no exponent."""
+    slow = tuple(
+        dataclasses.replace(time, times_ns=(1_540 * S,) * 3) for time in laptop().epoch_times
+    )
+    findings = laptop(epoch_times=slow)
+    Figures(tmp_path, Texts("en")).draw(findings, sheets_of(findings))
+    texts = [text.get_text() for text in saved_figures["epochs"].axes[0].texts]
+    assert set(texts) == {"1,540"}
+    [legend] = saved_figures["operations-forward-cpu"].legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels[-2:] == ["other operations", "time outside operations"]
+    axes = saved_figures["operations-forward-cpu"].axes[0]
+    widths = [bars.datavalues[0] for bars in axes.containers]
+    assert sum(widths) == pytest.approx(100)
+    assert widths[-1] == pytest.approx(100 * 20 / (400 + 4 + 100 + 3 * 20))
+    graph = saved_figures["graph"].axes[0]
+    assert "input (1 x 28 x 28)" in [text.get_text() for text in graph.texts]
+    assert not saved_figures["first-iterations"].axes[0].containers  # no bars on a logarithmic axis
 
 
 @pytest.mark.versions

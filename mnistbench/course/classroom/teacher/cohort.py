@@ -104,6 +104,9 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     Links are not followed. A file that cannot be read is an entry with the reason. UsageError if
     there is no such file.
     """
+    if not folder.is_dir():
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise UsageError(f"SUBMISSIONS: {folder} {problem}; name the folder of the submissions")
     paths = list[Path]()
     refused = list[OSError]()
     for root, folders, files in os.walk(folder, onerror=refused.append):

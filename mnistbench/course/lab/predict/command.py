@@ -69,6 +69,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "student", self.student.strip())
+        if not self.student:
+            raise UsageError("--student: is missing; give your name or number: --student s001")
         if not self.student.isprintable() or not 1 <= len(self.student) <= LONGEST_NAME:
             shown = cut(repr(self.student), 60)
             raise UsageError(

@@ -284,10 +284,7 @@ def test_the_time_is_that_of_the_command_not_of_the_file(run_predict, tmp_path):
     [
         (
             (),
-            (
-                "--student: '' cannot be used; give your name or number, at most 200 printable "
-                "characters"
-            ),
+            "--student: is missing; give your name or number: --student s001",
         ),
         (("--student", "s1", "--lang", "de"), "--lang: 'de' is not known; choose en or zh"),
         (
