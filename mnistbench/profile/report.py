@@ -369,7 +369,7 @@ _LAYERS: tuple[Column[Layer], ...] = (
         lambda layer: (" x ".join(map(str, layer.output_shape)) or "1") if layer.kind else "",
     ),
     Column("parameters", lambda layer: layer.parameters, units.count),
-    Column("MFLOP", lambda layer: layer.flops, lambda flops: f"{flops / 1e6:,.2f}"),
+    Column("FLOPs", lambda layer: layer.flops, units.flops),
     Column("output KiB", lambda layer: layer.output_bytes, units.kibibytes),
     Column("parameters KiB", lambda layer: layer.parameter_bytes, units.kibibytes),
 )
@@ -397,7 +397,7 @@ def layer_table(case: Profiled) -> Table:
         (whole,),
         (
             (
-                "MFLOP: only of layers with a FLOP formula; one multiplication and one addition "
+                "FLOPs: only of layers with a FLOP formula; one multiplication and one addition "
                 "count as two."
             ),
         ),
