@@ -12,9 +12,7 @@ all processes ran the same operations.
 import random
 import statistics
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 from mnistbench.core.params import Params
 from mnistbench.profile.first_call import FirstCallJob, calls_of_process
@@ -37,28 +35,26 @@ LARGE = 0.1
 def main():
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     ways = {"fresh": False, "forked": True}
-    with tempfile.TemporaryDirectory() as folder:
-        weights = Path(folder) / "weights.pt"
-        calls_of_process(FirstCallJob(PARAMS, None, weights, trained=False), forks=False)
-        calls = {}
-        print(
-            "| case | time, ms: median (minimum; IQR) | fresh | forked | ratio of medians |",
-            "|---|---|---|---|---|",
-            sep="\n",
-        )
-        cases = [
-            replace(PARAMS, phase=phase, batch_size=size)
-            for phase in ("forward", "step")
-            for size in (1, 64)
-        ]
-        for _ in range(pairs):
-            for params in random.sample(cases, len(cases)):
-                job = FirstCallJob(params, None, weights, trained=True)
-                for way in random.sample(sorted(ways), 2):
-                    (call,) = calls_of_process(job, forks=ways[way])
-                    calls.setdefault(params, {}).setdefault(way, []).append(call)
-        for params in cases:
-            show(params, calls[params])
+    trained = calls_of_process(FirstCallJob(PARAMS, None), forks=False)
+    calls = {}
+    print(
+        "| case | time, ms: median (minimum; IQR) | fresh | forked | ratio of medians |",
+        "|---|---|---|---|---|",
+        sep="\n",
+    )
+    cases = [
+        replace(PARAMS, phase=phase, batch_size=size)
+        for phase in ("forward", "step")
+        for size in (1, 64)
+    ]
+    for _ in range(pairs):
+        for params in random.sample(cases, len(cases)):
+            job = FirstCallJob(params, None, trained.trained_weights)
+            for way in random.sample(sorted(ways), 2):
+                (call,) = calls_of_process(job, forks=ways[way]).calls
+                calls.setdefault(params, {}).setdefault(way, []).append(call)
+    for params in cases:
+        show(params, calls[params])
 
 
 def show(params, calls):

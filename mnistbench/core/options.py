@@ -452,7 +452,15 @@ def several(kind: Kind[_T]) -> Kind[tuple[_T, ...]]:
         entries = [entry.strip() for entry in text.split(",")]
         if not all(entries):
             raise ValueError("has an empty entry; give a comma list such as its default")
-        return tuple(dict.fromkeys(map(kind, entries)))
+        values = []
+        for entry in entries:
+            try:
+                values.append(kind(entry))
+            except ValueError as error:
+                raise ValueError(
+                    str(error) if len(entries) == 1 else f"has an entry {entry!r}, which {error}"
+                ) from None
+        return tuple(dict.fromkeys(values))
 
     return read_several
 

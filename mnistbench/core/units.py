@@ -54,7 +54,12 @@ def flops_per_s(rate: float) -> str:
 
 def bytes_per_s(rate: float) -> str:
     """Return a rate of bytes in decimal units, as in memory specifications: ``20.1 GB/s``."""
-    return f"{_scaled(rate, _DECIMAL_PREFIXES)}B/s"
+    return f"{decimal_size(rate)}/s"
+
+
+def decimal_size(n_bytes: float) -> str:
+    """Return a number of bytes in the units of their rates: ``12.5 GB``."""
+    return f"{_scaled(n_bytes, _DECIMAL_PREFIXES)}B"
 
 
 def factor(ratio: float) -> str:

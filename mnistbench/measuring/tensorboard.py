@@ -13,6 +13,7 @@ import copy
 import io
 import math
 import os
+import re
 import time
 import warnings
 from collections import Counter
@@ -155,7 +156,8 @@ class Tracker:
     def _run_directory(self, params: Params, what: str) -> Path | None:
         if self.directory is None:
             return None
-        name = f"{what}-{params.label.split(' ')[1].replace(':', '')}-{params.dataset}"
+        dataset = re.sub(r"[^\w.+-]", "_", params.dataset)  # a workload may have any name for it
+        name = f"{what}-{params.label.split(' ')[1].replace(':', '')}-{dataset}"
         self._runs[name] += 1
         return self.directory / (name if self._runs[name] == 1 else f"{name}-{self._runs[name]}")
 

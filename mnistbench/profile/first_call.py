@@ -2,7 +2,7 @@
 
 A profile of an untrained model is often slower than one taken after training. Two processes
 separate the effect of training from the effect of being first: one process profiles its first
-iteration, trains, and profiles later iterations; another process loads the trained weights and
+iteration, trains, and profiles later iterations; another process gets the trained weights and
 profiles its first iteration.
 
 Importing torch takes longer than all of that. Therefore, on a CPU under Linux, the processes are
@@ -14,10 +14,10 @@ themselves: ``docs/evidence/first_call_processes.py``.
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -50,8 +50,17 @@ class FirstCallJob:
 
     params: Params  # of a case of a built-in workload
     data_dir: str | Path | None  # of MNIST
-    weights: Path  # file that the process without trained weights writes, and the other one reads
-    trained: bool  # start with these weights
+    trained_weights: bytes | None = None  # to start with, as torch.save writes them
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """What a process measured."""
+
+    calls: list[ColdCall]
+    # After training; of a process that began with untrained ones. No file has them, because it
+    # would stay if the command was killed.
+    trained_weights: bytes | None
 
 
 def cold_calls(params: Params, data_dir: str | Path | None = None) -> tuple[ColdCall, ...]:
@@ -60,14 +69,12 @@ def cold_calls(params: Params, data_dir: str | Path | None = None) -> tuple[Cold
     In order: the first iteration of a process, later ones of that process after TRAINING_STEPS
     steps, and the first iteration of a process with the trained weights.
     """
-    with tempfile.TemporaryDirectory(prefix="mnistbench-cold-") as folder:
-        weights = Path(folder) / "weights.pt"
-        untrained = calls_of_process(FirstCallJob(params, data_dir, weights, trained=False))
-        trained = calls_of_process(FirstCallJob(params, data_dir, weights, trained=True))
-    return (*untrained, *trained)
+    untrained = calls_of_process(FirstCallJob(params, data_dir))
+    trained = calls_of_process(FirstCallJob(params, data_dir, untrained.trained_weights))
+    return (*untrained.calls, *trained.calls)
 
 
-def calls_of_process(job: FirstCallJob, *, forks: bool = True) -> list[ColdCall]:
+def calls_of_process(job: FirstCallJob, *, forks: bool = True) -> FirstCalls:
     """Return the iterations of a job, measured in a new process.
 
     Forked from the fork server if ``forks`` and where that is possible, else started.
@@ -86,7 +93,7 @@ def calls_of_process(job: FirstCallJob, *, forks: bool = True) -> list[ColdCall]
 
 def _measured(
     context: BaseContext, job: FirstCallJob, variables: Mapping[str, str]
-) -> list[ColdCall] | None:
+) -> FirstCalls | None:
     """Run a job in a new process; None if it is a fork whose first iteration would differ."""
     receiving, sending = context.Pipe(duplex=False)
     is_fork = context.get_start_method() == "forkserver"
@@ -113,7 +120,7 @@ def _measured(
         receiving.close()
     if isinstance(answer, str):
         raise UsageError(answer)
-    calls: list[ColdCall] | None = answer
+    calls: FirstCalls | None = answer
     return calls
 
 
@@ -171,7 +178,7 @@ def _is_like_a_started_process() -> bool:
     )
 
 
-def _calls(job: FirstCallJob) -> list[ColdCall]:
+def _calls(job: FirstCallJob) -> FirstCalls:
     from mnistbench.measuring.torch_import import import_torch
 
     import_torch()
@@ -190,20 +197,23 @@ def _calls(job: FirstCallJob) -> list[ColdCall]:
     }
     workload = workloads[params.workload]
     case = build(params, workload)
-    if job.trained:
+    is_trained = job.trained_weights is not None
+    if job.trained_weights is not None:
+        stream = io.BytesIO(job.trained_weights)
         case.model.load_state_dict(
-            torch.load(job.weights, map_location=params.device, weights_only=True)
+            torch.load(stream, map_location=params.device, weights_only=True)
         )
     first = profile_first_call(case, first_of_process=True)
-    calls = [ColdCall(trained=job.trained, first=True, table=first)]
-    if not job.trained:
+    calls = [ColdCall(trained=is_trained, first=True, table=first)]
+    weights = io.BytesIO()
+    if not is_trained:
         mode = case.model.training
         device = torch.device(params.device)
         generator = torch.Generator().manual_seed(params.seed)
         step = Step(case.model, workload.loss, workload.make_optimizer(case.model.parameters()))
         for _ in range(TRAINING_STEPS):
             step(*workload.make_batch(params.batch_size, device, generator))
-        torch.save(case.model.state_dict(), job.weights)
+        torch.save(case.model.state_dict(), weights)
         case.model.train(mode)
         activities = [torch.profiler.ProfilerActivity.CPU]
         profiler = profile_iterations(
@@ -211,4 +221,4 @@ def _calls(job: FirstCallJob) -> list[ColdCall]:
         )
         later = operation_table(profiler, params.device, "host")
         calls.append(ColdCall(trained=True, first=False, table=later))
-    return calls
+    return FirstCalls(calls, weights.getvalue() or None)

@@ -254,6 +254,11 @@ def work_table(case: Profiled, table: OpTable, shown: Settings) -> Table:
         if left_out
         else []
     )
+    if with_work and any((row.of_roof or 0) > 1 for row in picked):
+        lines.append(
+            "An operation can reach more than 100 % of the roof if its data come from a cache, or "
+            "if the library does fewer FLOPs than are counted."
+        )
     lines += [*(sentences(case, table) if with_work else ()), *rank_sentences(case)]
     whole = _whole(table, rows, "self-device" if table.clock == "device" else "self-cpu")
     return Table(
@@ -364,7 +369,7 @@ _LAYERS: tuple[Column[Layer], ...] = (
         lambda layer: (" x ".join(map(str, layer.output_shape)) or "1") if layer.kind else "",
     ),
     Column("parameters", lambda layer: layer.parameters, units.count),
-    Column("MFLOP", lambda layer: layer.flops, lambda flops: f"{flops / 1e6:,.2f}"),
+    Column("FLOPs", lambda layer: layer.flops, units.flops),
     Column("output KiB", lambda layer: layer.output_bytes, units.kibibytes),
     Column("parameters KiB", lambda layer: layer.parameter_bytes, units.kibibytes),
 )
@@ -392,7 +397,7 @@ def layer_table(case: Profiled) -> Table:
         (whole,),
         (
             (
-                "MFLOP: only of layers with a FLOP formula; one multiplication and one addition "
+                "FLOPs: only of layers with a FLOP formula; one multiplication and one addition "
                 "count as two."
             ),
         ),

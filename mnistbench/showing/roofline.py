@@ -69,21 +69,23 @@ def work_columns(iterations: int = 1) -> tuple[Column[OperationSum], ...]:
     The times of rows are those of this many.
     """
 
-    def millions(number: int) -> str:
-        return f"{number / iterations / 1e6:,.2f}"
+    def of_one(shown: Callable[[float], str]) -> Callable[[int], str]:
+        return lambda number: shown(number / iterations)
 
     def rate(
         number: Callable[[OperationSum], int | None],
     ) -> Callable[[OperationSum], float | None]:
         return lambda row: (
-            None if (amount := number(row)) is None or row.self_ns <= 0 else amount / row.self_ns
+            None
+            if (amount := number(row)) is None or row.self_ns <= 0
+            else 1e9 * amount / row.self_ns
         )
 
     return (
-        Column("MFLOP", lambda row: row.flops, millions, key="flops"),
-        Column("GFLOP/s", rate(lambda row: row.flops), "{:,.1f}".format),
-        Column("MB moved", lambda row: row.n_bytes, millions, key="bytes"),
-        Column("GB/s", rate(lambda row: row.n_bytes), "{:,.1f}".format),
+        Column("FLOPs", lambda row: row.flops, of_one(units.flops), key="flops"),
+        Column("FLOP/s", rate(lambda row: row.flops), units.flops_per_s),
+        Column("moved", lambda row: row.n_bytes, of_one(units.decimal_size), key="bytes"),
+        Column("bytes/s", rate(lambda row: row.n_bytes), units.bytes_per_s),
         Column("of roof", lambda row: row.of_roof, units.percent, key="of_roof"),
         Column("limit", lambda row: row.limit, key="limit"),
     )

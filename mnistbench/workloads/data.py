@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import math
 import os
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,13 +54,21 @@ _MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"  # torchvision's f
 _NETWORK_TIMEOUT_S = 30.0
 _CAUSE_WIDTH = 240  # largest number of characters kept of an exception's message
 
-#: Bytes of each unpacked file. Files of this size are taken for MNIST, and their headers are not
-#: parsed; torchvision checks the MD5 of what it downloads.
+
+class _MnistFile(NamedTuple):
+    """What identifies an unpacked file of MNIST."""
+
+    n_bytes: int
+    # Files of Fashion-MNIST, KMNIST and QMNIST have the same names and sizes. torchvision knows the
+    # MD5 of the packed files only, which depends on the program that packed them.
+    md5: str
+
+
 _MNIST_FILES = {
-    "train-images-idx3-ubyte": 47_040_016,
-    "train-labels-idx1-ubyte": 60_008,
-    "t10k-images-idx3-ubyte": 7_840_016,
-    "t10k-labels-idx1-ubyte": 10_008,
+    "train-images-idx3-ubyte": _MnistFile(47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
+    "train-labels-idx1-ubyte": _MnistFile(60_008, "a25bea736e30d166cdddb491f175f624"),
+    "t10k-images-idx3-ubyte": _MnistFile(7_840_016, "2646ac647ad5339dbf082846283269ea"),
+    "t10k-labels-idx1-ubyte": _MnistFile(10_008, "27ae3e4e09519cfbb04c329615203637"),
 }
 #: Bytes of the header of a file of images.
 _IMAGES_HEADER = 16
@@ -178,7 +188,7 @@ def load(
 
     Raises:
         UsageError: the name is unknown.
-        DataError: MNIST is incomplete, or missing and cannot be downloaded.
+        DataError: MNIST is incomplete or another dataset, or missing and cannot be downloaded.
     """
     if name not in DATASETS:
         raise UsageError(f"dataset {name!r} is not known: one of {', '.join(DATASETS)}")
@@ -259,11 +269,11 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _read(raw: Path, name: str) -> bytearray:
-    """Return a file's content after a check of its size.
+    """Return a file's content after a check that it is MNIST's.
 
     A .gz is unpacked in memory, because the folder may be read-only.
     """
-    n_bytes = _MNIST_FILES[name]
+    n_bytes, md5 = _MNIST_FILES[name]
     path = raw / name
     try:
         try:
@@ -282,6 +292,8 @@ def _read(raw: Path, name: str) -> bytearray:
     if len(content) != n_bytes:
         size = f"{len(content):,}" if len(content) < n_bytes else "more"
         raise DataError(f"{path}: expected {n_bytes:,} bytes{unpacked}, found {size}")
+    if (found := hashlib.md5(content, usedforsecurity=False).hexdigest()) != md5:
+        raise DataError(f"{path}: is not of MNIST: expected the MD5{unpacked} {md5}, found {found}")
     return content
 
 

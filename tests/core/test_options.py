@@ -120,8 +120,17 @@ def test_kinds_read_texts(kind, text, value):
         (seconds, "5 days", "is not a time; give 5m or 300s"),
         (seconds, "1e3", "is not a time; give 5m or 300s"),
         (several(whole(1)), "1,,2", "has an empty entry; give a comma list such as its default"),
-        (several(whole(1)), "2,0", "cannot be used; give a whole number, at least 1"),
-        (some_of("cpu", "cuda"), "cpu,tpu", "is not known; choose cpu or cuda"),
+        (
+            several(whole(1)),
+            "1,16,abc",
+            "has an entry 'abc', which cannot be used; give a whole number, at least 1",
+        ),
+        (several(whole(1)), "0", "cannot be used; give a whole number, at least 1"),
+        (
+            some_of("cpu", "cuda"),
+            "cpu,tpu",
+            "has an entry 'tpu', which is not known; choose cpu or cuda",
+        ),
         (grouping, "kernel", "is not known; choose op or module or op,module"),
     ],
 )

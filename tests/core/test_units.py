@@ -184,6 +184,8 @@ def test_a_tick_has_the_decimals_of_its_step(value, step, text):
         ),
         (units.flops(1.15e9), "1.15 GFLOP"),
         (units.bytes_per_s(20.1e9), "20.1 GB/s"),
+        (units.decimal_size(12.538e9), "12.5 GB"),
+        (units.decimal_size(512), "512 B"),
     ],
 )
 def test_other_numbers(text, expected):

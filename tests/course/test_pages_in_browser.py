@@ -1,8 +1,10 @@
 """The pages of a lab and of a class in Chromium."""
 
+import dataclasses
+
 import pytest
 from browsing import eventually, visit
-from lab_builders import laptop
+from lab_builders import laptop, with_operations
 from lab_runs import predict, whole_lab
 
 from mnistbench import cli
@@ -63,3 +65,34 @@ def test_the_class_has_a_row_for_each_student(opened):
     students = opened.locator("#students table").first.locator("tbody tr")
     names = students.evaluate_all("rows => rows.map(row => row.cells[0].textContent)")
     assert sorted(names) == ["s001", "s002"]
+
+
+@pytest.fixture(scope="module")
+def wide_page(tmp_path_factory):
+    """Four batch sizes, and names of operations as long as real ones."""
+    findings = laptop()
+    more = [
+        dataclasses.replace(case, params=dataclasses.replace(case.params, batch_size=41))
+        for case in findings.cases
+        if case.params.batch_size == 16
+    ]
+    settings = dataclasses.replace(findings.settings, batch_sizes=(1, 16, 41, 64))
+    findings = dataclasses.replace(findings, settings=settings, cases=(*findings.cases, *more))
+    longest = "aten::max_pool2d_with_indices_backward"
+    findings = with_operations(
+        findings,
+        lambda row, _: dataclasses.replace(row, name=longest) if "pool" in row.name else row,
+    )
+    directory = tmp_path_factory.mktemp("wide")
+    write_report(directory, findings, "en")
+    return directory / "report.html"
+
+
+@pytest.mark.parametrize("opened", ["wide_page"], indirect=True)
+def test_four_batch_sizes_fit_beside_one_another(opened):
+    opened.set_viewport_size({"width": 1400, "height": 900})
+    hidden = opened.locator(".scroll:has(caption:text('Operations:'))").evaluate_all(
+        "parts => parts.map(part => part.scrollWidth - part.clientWidth)"
+    )
+    assert len(hidden) >= 2
+    assert set(hidden) == {0}

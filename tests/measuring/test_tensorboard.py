@@ -83,6 +83,17 @@ def test_values_are_those_of_the_training_that_a_case_does() -> None:
     assert [value for _, value in scalars.curves["train/loss"]] == pytest.approx(spies[0].values)
 
 
+def test_a_dataset_of_any_name_has_a_folder_of_one_printable_name(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path / "runs", no_bar)
+    for dataset in ("x/../../y", "x .. .. y", "a\n\u202eb", "synthetic"):
+        scalars = tracker.rounds(tiny_params(dataset=dataset), (1.0,), 1)
+        assert scalars.dataset == dataset
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert len(names) == 4
+    assert all(name.isprintable() for name in names)
+
+
 def test_final_test_values_are_those_of_the_trained_model() -> None:
     models: list[nn.Module] = []
 

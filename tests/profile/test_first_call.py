@@ -9,6 +9,7 @@ import mmap
 import multiprocessing
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +21,53 @@ from torch_builders import CPU, tiny_params
 from mnistbench.core.errors import UsageError
 from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.profile import first_call, preloaded
-from mnistbench.profile.first_call import FirstCallJob, calls_of_process
-from mnistbench.profile.result import ColdCall
+from mnistbench.profile.first_call import (
+    FirstCallJob,
+    FirstCalls,
+    calls_of_process,
+    cold_calls,
+)
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
 
-def job(folder: Path, **changes: Any) -> FirstCallJob:
+NO_CALLS = FirstCalls([], None)
+
+
+def job(**changes: Any) -> FirstCallJob:
     """Return a job that takes seconds."""
     params = tiny_params(workload="lenet5", phase="forward", batch_size=1, dataset="digits")
-    return FirstCallJob(
-        **{
-            "params": params,
-            "data_dir": None,
-            "weights": folder / "weights.pt",
-            "trained": False,
-            **changes,
-        }
-    )
+    return FirstCallJob(**{"params": params, "data_dir": None, **changes})
 
 
-def test_only_the_first_iteration_of_a_process_is_cold(tmp_path: Path) -> None:
+def test_only_the_first_iteration_of_a_process_is_cold() -> None:
     with thread_count(1), fork_random(CPU):
-        first, later = first_call._calls(job(tmp_path))
-    assert (first.first, first.table.temperature) == (True, "cold")
-    assert (later.first, later.table.temperature) == (False, "warm")
+        untrained = first_call._calls(job())
+        trained = first_call._calls(job(trained_weights=untrained.trained_weights))
+    first, later = untrained.calls
+    assert (first.first, first.trained, first.table.temperature) == (True, False, "cold")
+    assert (later.first, later.trained, later.table.temperature) == (False, True, "warm")
+    [of_trained] = trained.calls
+    assert (of_trained.first, of_trained.trained) == (True, True)
+    assert trained.trained_weights is None
+
+
+def test_weights_are_handed_on_without_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A command that is killed cannot remove one."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    jobs: list[FirstCallJob] = []
+
+    def measured(job: FirstCallJob) -> FirstCalls:
+        assert list(tmp_path.iterdir()) == []
+        jobs.append(job)
+        return FirstCalls([], b"weights")
+
+    monkeypatch.setattr(first_call, "calls_of_process", measured)
+    assert cold_calls(job().params) == ()
+    assert [of_process.trained_weights for of_process in jobs] == [None, b"weights"]
 
 
 def test_a_process_gets_the_settings_of_the_gate_s_launches(
@@ -67,18 +90,18 @@ def test_a_process_gets_the_settings_of_the_gate_s_launches(
 
 @on_linux
 def test_where_a_fork_would_differ_a_process_is_started(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     methods = []
 
-    def measured(context: Any, job: FirstCallJob, _: object) -> list[ColdCall] | None:
+    def measured(context: Any, job: FirstCallJob, _: object) -> FirstCalls | None:
         methods.append((job.params.device, context.get_start_method()))
-        return None if methods[-1][1] == "forkserver" else []
+        return None if methods[-1][1] == "forkserver" else NO_CALLS
 
     monkeypatch.setattr(first_call, "_measured", measured)
     for device in ("cuda:0", "cpu"):
-        assert calls_of_process(job(tmp_path, params=tiny_params(device=device))) == []
-    assert calls_of_process(job(tmp_path), forks=False) == []
+        assert calls_of_process(job(params=tiny_params(device=device))) == NO_CALLS
+    assert calls_of_process(job(), forks=False) == NO_CALLS
     assert methods == [
         ("cuda:0", "spawn"),
         ("cpu", "forkserver"),
@@ -117,7 +140,6 @@ PROGRAM = """
 import multiprocessing
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import Params
@@ -125,15 +147,14 @@ from mnistbench.profile import first_call
 
 if __name__ == "__main__":  # the fork server imports this module
     params = Params("lenet5", "forward", 1, "cpu", "float32", 1, False, 1, "mnist")
-    weights = Path(sys.argv[1], "weights.pt")
-    job = first_call.FirstCallJob(params, sys.argv[1], weights, trained=False)
+    job = first_call.FirstCallJob(params, sys.argv[1])
     try:
         first_call.calls_of_process(job)
     except UsageError as error:
         print(error)
     context = multiprocessing.get_context("forkserver")
     job_on_digits = replace(job, params=replace(params, dataset="digits"))
-    calls = first_call._measured(context, job_on_digits, {})
+    calls = first_call._measured(context, job_on_digits, {}).calls
     print([(call.first, call.table.temperature) for call in calls])
 """
 
@@ -152,20 +173,20 @@ def test_forks_are_served_one_after_another_and_an_error_ends_none(tmp_path: Pat
 
 
 def test_a_process_that_exceeds_the_time_limit_is_ended(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(first_call, "_serve", sleeping.sleep)
     monkeypatch.setattr(first_call, "_TIMEOUT_S", 0.1)
     message = r"^first iteration: its process failed \(it took longer than 0.1 s\); try again$"
     with pytest.raises(UsageError, match=message):
-        calls_of_process(job(tmp_path), forks=False)
+        calls_of_process(job(), forks=False)
     assert multiprocessing.active_children() == []
 
 
 def test_a_process_that_is_killed_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(first_call, "_serve", sleeping.end_by_signal)
     message = r"^first iteration: its process failed \(killed by signal 9\); try again$"
     with pytest.raises(UsageError, match=message):
-        calls_of_process(job(tmp_path), forks=False)
+        calls_of_process(job(), forks=False)

@@ -413,6 +413,17 @@ def faster_gpu(*factors: float) -> Findings:
     return cluster(epoch_times=tuple(times))
 
 
+def queued(findings: Findings, *shares: float) -> Findings:
+    """The same machine, on which other programs had the core for parts of the first times."""
+    changed = [
+        dataclasses.replace(time, queued_share=share)
+        for time, share in zip(findings.iteration_times, shares, strict=False)
+    ]
+    return dataclasses.replace(
+        findings, iteration_times=(*changed, *findings.iteration_times[len(shares) :])
+    )
+
+
 def with_threads(items: Any, threads: int) -> tuple[Any, ...]:
     """The main place of a machine: what ran with one thread stays as it is."""
     return tuple(

@@ -67,8 +67,11 @@ def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make mnistbench take FILES for MNIST."""
-    sizes = {name: len(body) for name, body in FILES.items()}
-    monkeypatch.setattr(data, "_MNIST_FILES", sizes)
+    tiny_files = {
+        name: data._MnistFile(len(body), hashlib.md5(body, usedforsecurity=False).hexdigest())
+        for name, body in FILES.items()
+    }
+    monkeypatch.setattr(data, "_MNIST_FILES", tiny_files)
 
 
 @pytest.fixture
@@ -391,6 +394,21 @@ class TestReadMnist:
         """A tensor over read-only memory warns when it is made and crashes when it is written."""
         write_raw(root)
         load("mnist", root).train.images.zero_()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.usefixtures("tiny")
+def test_files_of_another_dataset_are_not_taken_for_mnist(root: Path, *, packed: bool) -> None:
+    """As those of Fashion-MNIST, whose names and sizes are the same; one has a label above 9."""
+    raw = write_raw(root, packed=packed)
+    labels = idx_labels([3, 1, 4, 0, 5, 200, 2])
+    path = raw / (f"{TRAIN_LABELS}.gz" if packed else TRAIN_LABELS)
+    path.write_bytes(gzip.compress(labels) if packed else labels)
+    with pytest.raises(DataError) as error:
+        load("mnist", root)
+    unpacked = " unpacked" if packed else ""
+    assert str(error.value).startswith(f"{path}: is not of MNIST: expected the MD5{unpacked} ")
+    assert ". Three ways out: (1) " in str(error.value)
 
 
 def replace_file(name: str, body: bytes) -> Callable[[Path], None]:

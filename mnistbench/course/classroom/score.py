@@ -23,7 +23,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.reading import Nanoseconds, Positive, read
 from mnistbench.core.record import Environment
-from mnistbench.course.lab.lab_file import SCHEMA, read_file
+from mnistbench.course.lab.lab_file import SCHEMA, Findings, read_file
 from mnistbench.course.lab.predict.predictions import TextFile
 from mnistbench.gate.statistics.differences import difference
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
@@ -51,6 +51,20 @@ ACCURACY_MARGIN = 0.05
 CLOCK_FACTOR = 1.25
 #: Largest CPU time of the student's process in the turns of the reference, as a share of these.
 IDLE_SHARE = 0.05
+
+#: FLOPs of a forward pass of one sample: a backward pass may be sparse, as max-pooling and ReLU
+#: leave few gradients.
+FLOPS = 23_984_896
+#: No core does more, in FLOP/s: 1,024 multiply-adds of bfloat16 per cycle, at 4.9 GHz.
+MOST_FLOPS_PER_S = 1e13
+#: How many times the rate in float32 a core may reach in bfloat16: 16 with AMX, 2 without.
+BFLOAT16_FACTOR = 16
+#: How many times as fast as measured in the lab a core may be in the score: the lab may have been
+#: disturbed when it measured the peak rate.
+PEAK_FACTOR = 2
+#: Largest factor between the times of the reference's step in the score and in the lab: by its
+#: power supply and temperature, the clock of a laptop changes by 3.
+LAB_FACTOR = 5
 
 #: The reference, as a student's file.
 REFERENCE_STEP = """\
@@ -163,9 +177,7 @@ class Score:
                     *map(units.percent, self.accuracies)
                 )
             )
-        step_ns = (
-            statistics.median(ns for launch in self.launches for ns in launch.student_ns) / STEPS
-        )
+        step_ns = self._step_ns("student_ns")
         if step_ns < self.floor_ns:
             least = (
                 f"its forward pass takes {units.duration(self.floor_ns)} at the core's peak rate"
@@ -197,6 +209,44 @@ class Score:
                 "meanwhile"
             )
 
+    def check_machine(self, lab: Findings) -> None:
+        """Raise RefusedError if the machine of the lab cannot be that of the score.
+
+        The step is faster than its forward pass at the lab's peak rate, or the reference took
+        another time than in the lab. Both are compared only if the lab measured the CPU.
+        """
+        peak = MOST_FLOPS_PER_S
+        if ceilings := lab.ceilings.get("cpu"):
+            faster = PEAK_FACTOR * (BFLOAT16_FACTOR if self.dtype == "bfloat16" else 1)
+            peak = min(peak, faster * ceilings.flops_per_s)
+        step_ns = self._step_ns("student_ns")
+        if step_ns < (least_ns := forward_ns(self.batch_size, peak)):
+            raise RefusedError(
+                f"a step took {units.duration(step_ns)}, but its forward pass takes at least "
+                f"{units.duration(least_ns)} on the machine of the lab"
+            )
+        steps = [
+            time for time in lab.iteration_times if (time.device, time.phase) == ("cpu", "step")
+        ]
+        if not steps:
+            return
+        near = min(steps, key=lambda time: (abs(time.batch_size - self.batch_size), time.threads))
+        samples = self.batch_size / near.batch_size
+        low_ns = near.median_ns * min(1.0, samples) / LAB_FACTOR
+        high_ns = near.median_ns * max(1.0, samples) * near.threads * LAB_FACTOR
+        reference_ns = self._step_ns("reference_ns")
+        if not low_ns <= reference_ns <= high_ns:
+            raise RefusedError(
+                f"a step of the reference took {units.duration(reference_ns)}, but "
+                f"{units.duration(near.median_ns)} in the lab (batch size {near.batch_size}, "
+                f"{units.threads(near.threads)})"
+            )
+
+    def _step_ns(self, side: str) -> float:
+        """Return the median time of a step of ``student_ns`` or ``reference_ns``."""
+        turns: list[int] = [ns for launch in self.launches for ns in getattr(launch, side)]
+        return statistics.median(turns) / STEPS
+
     @property
     def content(self) -> dict[str, Any]:
         """What the file has: the samples, what follows from them, and a digest of both."""
@@ -219,6 +269,11 @@ class Score:
         return (
             f"{self.file}: {'tie, ' if speedup['tie'] else ''}{shown}, {n} launches); band: {band}"
         )
+
+
+def forward_ns(batch_size: int, flops_per_s: float) -> float:
+    """Return the least time of a forward pass at a rate, in nanoseconds."""
+    return 1e9 * batch_size * FLOPS / flops_per_s
 
 
 def interval(speedup: Mapping[str, Any], form: str = "{} ({} - {})") -> str:

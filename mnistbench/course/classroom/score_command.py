@@ -39,9 +39,6 @@ REFERENCE = "reference"
 STUDENT = "student"
 WORKER = (sys.executable, "-P", "-m", "mnistbench.course.classroom.score_worker")
 
-#: FLOPs of a forward pass of one sample: a backward pass may be sparse, as max-pooling and ReLU
-#: leave few gradients.
-FLOPS = 23_984_896
 #: Longest wait for an answer, in seconds: a first step may be compiled.
 PATIENCE_S = 300.0
 
@@ -154,7 +151,7 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
                     ]
                 launches.append(time_launch(sides, weights[REFERENCE], coin, settings))
     peak = max(ceilings_of("cpu", dtype, 1).flops_per_s for dtype in {"float32", settings.dtype})
-    floor_ns = max(1, round(1e9 * size * FLOPS / peak))
+    floor_ns = max(1, round(scores.forward_ns(size, peak)))
     learnt = (accuracies[0], accuracies[1])
     return scores.Score(
         settings.file.name, text, size, settings.dtype, here, floor_ns, learnt, tuple(launches)

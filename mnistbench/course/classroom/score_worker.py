@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from types import ModuleType
 from typing import Any
 
@@ -22,10 +23,15 @@ from mnistbench.workloads.data import load
 from mnistbench.workloads.workload import builtin_workloads, number_correct
 
 
+class StepError(Exception):
+    """A step is not what it has to be; the message says it whole."""
+
+
 class ScoreWorker:
     """One side: the text of a student's file, or of the reference."""
 
     def __init__(self) -> None:
+        self.file = ""
         self._workload = builtin_workloads("digits", None)[0]
         self._data = load("digits")
         # The first optimizer of a process imports for seconds, here in both processes at once.
@@ -39,8 +45,12 @@ class ScoreWorker:
         touch_heap()
         self._batch_size = batch_size
         module = sys.modules["student_step"] = ModuleType("student_step")
+        self.file = file
         exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102  # the user's own file
-        self._make_step = module.make_step
+        make_step = module.__dict__.get("make_step")
+        if not callable(make_step):
+            raise StepError("the file has no function make_step(model)")
+        self._make_step = make_step
 
     def epoch(self, seed: int, weights: str) -> None:
         """Train for an epoch of whole batches, and save the weights."""
@@ -82,7 +92,11 @@ class ScoreWorker:
                 train, self._data.draw(train, self._batch_size, generator)
             )
             loss = self._step(images + torch.rand(images.shape, generator=generator), targets)
-            self._losses.append(loss.detach().item() if isinstance(loss, Tensor) else float(loss))
+            try:
+                number = loss.detach().item() if isinstance(loss, Tensor) else float(loss)
+            except (TypeError, ValueError):
+                raise StepError(f"the step returned {loss!r}, not its loss"[:200]) from None
+            self._losses.append(number)
 
     def audit(self, seed: int) -> dict[str, Any]:
         """Return the losses of the turn, and 64 values of each parameter.
@@ -109,6 +123,24 @@ class ScoreWorker:
                 module.p = 0.0
         self._model.load_state_dict(weights, strict=bool(weights))
         self._step = self._make_step(self._model)
+        if not callable(self._step):
+            raise StepError(f"make_step returned {self._step!r}, not a function"[:200])
+
+
+def _described(error: Exception, file: str) -> str:
+    """Return an error of a student's code with the last line of the file that was running."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == file and frame.lineno
+    ]
+    if isinstance(error, SyntaxError) and error.filename == file and error.lineno:
+        lines.append(error.lineno)
+    place = f"{file}:{lines[-1]}" if lines else file
+    if isinstance(error, StepError):
+        return f"{file}: {first_line(error)}"
+    message = error.msg if isinstance(error, SyntaxError) else first_line(error)
+    return f"{place}: {type(error).__name__}: {message}"
 
 
 def main() -> None:
@@ -126,7 +158,7 @@ def main() -> None:
         try:
             answer = {"value": getattr(worker, request.pop("do"))(**request)}
         except Exception as error:  # noqa: BLE001  # the student's code may raise anything
-            answer = {"error": f"{type(error).__name__}: {first_line(error)}"}
+            answer = {"error": _described(error, worker.file)}
         out.write(json.dumps(answer) + "\n")
         out.flush()
 

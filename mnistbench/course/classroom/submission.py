@@ -6,20 +6,30 @@ Nothing of it is run or extracted.
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mnistbench.core.errors import MnistbenchError, RecordError
+from mnistbench.core.errors import MnistbenchError, RecordError, first_line
 from mnistbench.core.reading import FieldError, member, wrong
 from mnistbench.core.reading import read as read_value
 from mnistbench.core.units import cut
 from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
-from mnistbench.course.lab.lab_file import FILE, QUIET, SCORE, Findings, read_file, write_file
+from mnistbench.course.lab.lab_file import (
+    FILE,
+    QUIET,
+    QUIET_ADVICE,
+    SCORE,
+    Findings,
+    disturbance,
+    read_file,
+    write_file,
+)
 from mnistbench.course.lab.predict import predictions
 from mnistbench.course.lab.predict.predictions import (
     EXPLANATIONS,
@@ -28,7 +38,12 @@ from mnistbench.course.lab.predict.predictions import (
     Predictions,
     SubmittedFile,
 )
-from mnistbench.course.lab.predict.questions import Outcome, questions, with_predictions
+from mnistbench.course.lab.predict.questions import (
+    LARGE,
+    Outcome,
+    questions,
+    with_predictions,
+)
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
 from mnistbench.course.lab.sheets import sheets_of
 
@@ -36,24 +51,23 @@ from mnistbench.course.lab.sheets import sheets_of
 INCOMPLETE = "incomplete"
 #: Kind of a flaw: something was changed or is of another lab.
 INCONSISTENT = "inconsistent"
-#: Kind of a flaw: the machine was disturbed.
+#: Kind of a flaw: the machine was disturbed when it measured the score, or nothing shows that not.
 DOUBTFUL = "doubtful"
+#: Kind of a flaw: the machine was disturbed when it measured the lab.
+DISTURBED = "disturbed"
 
-#: Files that a student writes by hand.
-BY_HAND = (PREDICTIONS, EXPLANATIONS)
 #: Files of a lab that a submission has, beside those of its steps.
-NAMES = (*BY_HAND, FILE, SCORE, QUIET)
+NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET)
 #: Most bytes of a submission, 16 times as many as are usual.
 LARGEST = 16 * 2**20
-#: Most characters of a file by hand, whose format is slow to read.
-LONGEST_TEXT = 2**18
 
 #: Most characters of a text about a flaw, which may have values of the file.
 LONGEST_LINE = 1_000
 
 _STEP = re.compile(rf"{STEPS.name}/[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}\.json")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-_SENTENCE_END = re.compile(r"[.!?]+(?=\s|$)|[\u3002\uff01\uff1f]+")
+#: It begins at the first of several marks only, or it would search them again from each.
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|[\u3002\uff01\uff1f]+")
 
 _T = TypeVar("_T")
 
@@ -62,7 +76,7 @@ _T = TypeVar("_T")
 class Flaw:
     """Something that is wrong with a submission."""
 
-    kind: str  # INCOMPLETE, INCONSISTENT or DOUBTFUL
+    kind: str  # INCOMPLETE, INCONSISTENT, DOUBTFUL or DISTURBED
     check: str  # one of CHECKS
     text: str  # what is wrong, and what to do
 
@@ -76,6 +90,7 @@ class Submission:
 
     student: str  # empty without predictions
     files: Mapping[str, str]  # name -> text
+    directory: Path | None = field(default=None, compare=False)  # of the lab that was packed
 
     def __post_init__(self) -> None:
         if self.student and not (self.student.isprintable() and len(self.student) <= LONGEST_NAME):
@@ -83,10 +98,8 @@ class Submission:
         for name, text in self.files.items():
             if name not in NAMES and not _STEP.fullmatch(name):
                 raise FieldError("is no file of a lab", f"files.{name[:60]!r}")
-            if _NO_TEXT.search(text) or (name in BY_HAND and len(text) > LONGEST_TEXT):
-                raise FieldError(
-                    f"is no text, or longer than {LONGEST_TEXT} characters", f"files.{name}"
-                )
+            if _NO_TEXT.search(text):
+                raise FieldError("is no text", f"files.{name}")
 
     @cached_property
     def predictions(self) -> Predictions | None:
@@ -103,17 +116,13 @@ class Submission:
 
     @cached_property
     def score(self) -> Score | None:
-        """The score, if it follows from its times and is of the machine of the lab."""
-        return self._read(
-            SCORE,
-            lambda file: read_score(file, self.findings.environment if self.findings else None),
-        )
+        """The score, if it follows from its times and is possible on the machine of the lab."""
+        return self._read(SCORE, self._measured)
 
     @cached_property
     def quiet(self) -> Score | None:
         """The self-test, a score of code that is equal to the reference."""
-        machine = self.findings.environment if self.findings else None
-        return self._read(QUIET, lambda file: read_score(file, machine, is_quiet=True))
+        return self._read(QUIET, self._measured)
 
     @cached_property
     def explanations(self) -> Mapping[str, str]:
@@ -132,6 +141,18 @@ class Submission:
             raise RecordError(
                 f"{FILE}: its measurements contradict each other ({type(error).__name__})"
             ) from None
+
+    def command(self, *words: str) -> str:
+        """Return a command of ``mnistbench lab``, for the directory of the lab if it is known."""
+        place = ["-o", str(self.directory)] if self.directory else []
+        return shlex.join(["mnistbench", "lab", *words, *place])
+
+    def _measured(self, file: SubmittedFile) -> Score:
+        machine = self.findings.environment if self.findings else None
+        score = read_score(file, machine, is_quiet=file.name == QUIET)
+        if self.findings:
+            score.check_machine(self.findings)
+        return score
 
     def file(self, name: str) -> dict[str, Any] | None:
         """Return the content of a JSON file; None if there is none."""
@@ -162,7 +183,7 @@ def pack(directory: Path) -> Submission:
     if steps.is_symlink() or not {PREDICTIONS, FILE, BEGUN.as_posix()} & {*there}:
         raise RecordError(f"{directory} is not the directory of a lab; name one, or a submission")
     names = [*(name for name in NAMES if name in there), *filter(_STEP.fullmatch, there)]
-    submission = Submission("", {name: _text(directory / name) for name in names})
+    submission = Submission("", {name: _text(directory / name) for name in names}, directory)
     with suppress(RecordError):
         return replace(
             submission, student=submission.predictions.student if submission.predictions else ""
@@ -209,6 +230,10 @@ def _text(path: Path) -> str:
             raise RecordError(f"{path}: has {status.st_size} bytes, more than {LARGEST}")
         with path.open("rb") as stream:
             return stream.read(LARGEST).decode()
+    except FileNotFoundError:
+        raise RecordError(
+            f"{path}: does not exist; name the directory of a lab, or a submission"
+        ) from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError:
@@ -225,7 +250,7 @@ def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
             INCOMPLETE,
             (
                 f"{PREDICTIONS} is missing; predict before the lab, in a new directory: "
-                "mnistbench lab predict"
+                "mnistbench lab predict --student NAME -o DIR"
             ),
         )
         return
@@ -253,7 +278,7 @@ def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
 def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
     findings = submission.findings
     if not findings:
-        yield INCOMPLETE, f"{FILE} is missing; run mnistbench lab"
+        yield INCOMPLETE, f"{FILE} is missing; run {submission.command()}"
     elif len(findings.settings.batch_sizes) * len(findings.settings.devices) > len(
         submission.files
     ):
@@ -274,9 +299,38 @@ def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
             INCONSISTENT,
             (
                 f"{FILE} does not follow from the files in {STEPS}: {', '.join(unlike)}; run "
-                "mnistbench lab again"
+                f"{submission.command()} again"
             ),
         )
+    elif unmeasured := _unmeasured(findings):
+        yield INCOMPLETE, f"{FILE} does not answer all questions: {unmeasured}"
+    elif worst := findings.disturbed:
+        yield DISTURBED, f"{disturbance(worst)}; {QUIET_ADVICE}"
+
+
+def _unmeasured(findings: Findings) -> str:
+    """Return what questions of the predictions a lab did not measure, and what to do; or nothing.
+
+    Else a student could leave out what a prediction would fail at.
+    """
+    predicted = findings.predictions
+    settings = findings.settings
+    if not predicted:
+        return ""
+    if predicted.dataset != settings.dataset:
+        return (
+            f"it is of {settings.dataset}, the predictions are of {predicted.dataset}; give both "
+            "commands the same --dataset, in a new directory"
+        )
+    if "cpu" not in settings.devices:
+        return "the CPU was not measured; add --device cpu, in a new directory"
+    asked = questions(predicted.student, predicted.dataset, predicted.cores)
+    sizes = {question.size for question in asked} | {LARGE}
+    if missing := sorted(sizes - set(settings.batch_sizes)):
+        listed = ", ".join(map(str, missing))
+        wanted = ",".join(map(str, sorted(sizes | set(settings.batch_sizes))))
+        return f"batch size {listed} was not measured; run the lab again with --batch-size {wanted}"
+    return ""
 
 
 def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
@@ -294,7 +348,7 @@ def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
 
 def _score(submission: Submission) -> Iterator[tuple[str, str]]:
     if not submission.score:
-        yield INCOMPLETE, f"{SCORE} is missing; run mnistbench lab score"
+        yield INCOMPLETE, f"{SCORE} is missing; run {submission.command('score', 'my_step.py')}"
 
 
 def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
@@ -339,4 +393,7 @@ def problems(submission: Submission) -> tuple[Flaw, ...]:
             flaws += [Flaw(kind, name, cut(text, LONGEST_LINE)) for kind, text in check(submission)]
         except RecordError as error:
             flaws.append(Flaw(INCONSISTENT, name, cut(str(error), LONGEST_LINE)))
+        except Exception as error:  # noqa: BLE001  # made-up numbers can raise anything
+            text = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
+            flaws.append(Flaw(INCONSISTENT, name, text))
     return tuple(flaws)

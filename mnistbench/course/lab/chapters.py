@@ -8,10 +8,10 @@ from dataclasses import replace
 from operator import itemgetter
 
 from mnistbench.core import units
-from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
+from mnistbench.core.operation import NOT_OPERATIONS, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.course.lab.claims import check
 from mnistbench.course.lab.lab_file import UNTRAINED, Findings
-from mnistbench.course.lab.sentences import Sentence, best_view, explain, main_place
+from mnistbench.course.lab.sentences import Sentence, best_view, disturbed, explain, main_place
 from mnistbench.course.lab.sheets import (
     TOP,
     Cells,
@@ -42,10 +42,16 @@ _STUDIES = {
 }
 
 
-def document_of(texts: Texts, title: str, sections: Sequence[Section]) -> Document:
-    """Return a report of these sections."""
+def document_of(
+    texts: Texts, title: str, sections: Sequence[Section], datasets: Iterable[str] = ()
+) -> Document:
+    """Return a report of these sections, whose title may name the datasets."""
+    listed = texts.plain("report", "comma").join(
+        texts.plain("noun", dataset) if texts.has("noun", dataset) else dataset
+        for dataset in dict.fromkeys(datasets)
+    )
     return Document(
-        title=texts.plain("report", title),
+        title=texts.plain("report", title, data=listed),
         language=texts.plain("report", "tag"),
         source=texts.plain("report", "source", files="{files}"),
         sections=tuple(sections),
@@ -100,8 +106,8 @@ _NUMBERS: tuple[Column[tuple[CitedNumber, int]], ...] = (
 class Chapters:
     """Builds the sections of one machine's report in one language.
 
-    ``pictures`` are the figures that were drawn; ``predictions`` are the parts of the section on
-    them, which is left out if empty.
+    ``pictures`` are the figures that were drawn; ``predictions`` and ``summary`` are the parts of
+    their sections, which are left out if empty.
     """
 
     def __init__(
@@ -111,12 +117,14 @@ class Chapters:
         texts: Texts,
         pictures: Collection[str],
         predictions: Sequence[Part] = (),
+        summary: Sequence[Part] = (),
     ) -> None:
         self._findings = findings
         self._sheets = sheets
         self._texts = texts
         self._pictures = pictures
         self._predictions = predictions
+        self._summary = summary
         self._sentences = explain(findings, sheets)
 
     def document(self) -> tuple[Document, Sheet]:
@@ -139,15 +147,19 @@ class Chapters:
             "first_iterations": self._first_iterations(),
             "profiler": [self._explained("profiler"), *self._table("profiler", sheets.profiler)],
             "claims": self._claims(),
+            **({"summary": self._summary} if self._summary else {}),
             **({"studies": self._studies()} if sheets.studies else {}),
             "files": self._files(),
         }
+        if not self._findings.settings.accelerator:  # the section compares threads
+            parts = {"threads" if name == "devices" else name: part for name, part in parts.items()}
         sections = sections_of(texts, parts)
         entries = entries_of(sections)
         numbers = Sheet("tables/numbers.csv", _NUMBERS, tuple(entries.items()))
         table = replace(texts.table("sources", numbers), anchors_from=1)
         sections += sections_of(texts, {"sources": [texts.text("text", "sources"), table]})
-        return document_of(texts, "title", sections), numbers
+        dataset = self._findings.settings.dataset
+        return document_of(texts, "title", sections, [dataset]), numbers
 
     def _aims(self) -> list[Part]:
         findings = self._findings
@@ -164,6 +176,9 @@ class Chapters:
         note: list[Part] = (
             [texts.text("text", "digits_note")] if findings.settings.dataset == "digits" else []
         )
+        if findings.predictions:
+            size = findings.predictions.batch_size
+            note.append(texts.text("text", "drawn_size", size=size))
         methods = [
             texts.text("text", key)
             for key in (
@@ -174,7 +189,8 @@ class Chapters:
                 "method_sources",
             )
         ]
-        return [aims, *note, list(methods)]
+        noise = [self._explanation(sentence) for sentence in disturbed(findings, self._sheets)]
+        return [*([noise] if noise else []), aims, *note, list(methods)]
 
     def _environment(self) -> list[Part]:
         texts = self._texts
@@ -250,7 +266,30 @@ class Chapters:
             "caption", "operations", phase=Label(phase), place=place, view=Word(view)
         )
         files = tuple(sheet.file for sheet in tables.values())
-        return [texts.rows(caption, heads, rows, files, numbers=2 * len(tables))]
+        parts: list[Part] = [texts.rows(caption, heads, rows, files, numbers=2 * len(tables))]
+        if view == "host":  # total times are those of the host
+            size = max(tables)
+            parts.append(self._calls(tables[size], phase=Label(phase), size=size, place=place))
+        return parts
+
+    def _calls(self, sheet: Sheet, **words: object) -> Table:
+        """Return calls and total times of the most expensive operations of one batch size."""
+        texts = self._texts
+        rows = list[Sequence[str]]()
+        for row in sheet.written:
+            calls = float(row["calls"] or 0)
+            total_ns = float(row["total_ns"] or 0)
+            if row["operation"] in NOT_OPERATIONS or not calls or len(rows) == TOP:
+                continue
+            names = (str(row[key] or units.MISSING) for key in ("phase", "module"))
+            times = (float(row["self_ns"] or 0), total_ns, total_ns / calls)
+            cells = (units.count(calls), *map(units.duration, times))
+            rows.append((Code(row["operation"]), *names, *cells))
+        keys = ("operation", "phase", "module", "calls", "self_time", "total_time", "per_call")
+        heads = [texts.plain("column", key) for key in keys]
+        return texts.rows(
+            texts.plain("caption", "calls", **words), heads, rows, (sheet.file,), numbers=4
+        )
 
     def _batches(self) -> list[Part]:
         findings = self._findings
@@ -366,10 +405,10 @@ class Chapters:
         return parts
 
     def _explained(self, section: str) -> list[Text]:
-        return [
-            self._texts.text("explain", sentence.key, **sentence.words, **sentence.numbers)
-            for sentence in self._sentences[section]
-        ]
+        return [self._explanation(sentence) for sentence in self._sentences[section]]
+
+    def _explanation(self, sentence: Sentence) -> Text:
+        return self._texts.text("explain", sentence.key, **sentence.words, **sentence.numbers)
 
     def _picture(self, name: str, sheets: Iterable[Sheet]) -> list[Figure]:
         if name not in self._pictures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -15,10 +16,17 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.options import argument, path, switch
 from mnistbench.core.units import printable
 from mnistbench.course.lab.chapters import Chapters
-from mnistbench.course.lab.lab_file import DIRECTORY, Findings, LabSettings, write_file
+from mnistbench.course.lab.lab_file import (
+    DIRECTORY,
+    QUIET_ADVICE,
+    Findings,
+    LabSettings,
+    disturbance,
+    write_file,
+)
 from mnistbench.course.lab.merged import Merged
 from mnistbench.course.lab.predict.questions import with_predictions
-from mnistbench.course.lab.predict.section import predictions_section
+from mnistbench.course.lab.predict.section import predictions_section, summary_section
 from mnistbench.course.lab.run import TENSORBOARD, Lab
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language
@@ -78,7 +86,7 @@ class Settings(LabSettings):
 
 
 def run(settings: Settings) -> int:
-    """Run the lab, or merge labs; return 0, or 130 if Ctrl-C stopped it.
+    """Run the lab, or merge labs; return 0, or 130 if Ctrl-C or SIGTERM stopped it.
 
     Raises:
         MnistbenchError: an option or a directory cannot be used, or a dataset is missing or
@@ -90,6 +98,8 @@ def run(settings: Settings) -> int:
     if settings.merge:
         _merge(settings.labs, directory, settings.lang)
     else:
+        # Else it would leave the temporary folders of its processes.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             _measure(settings)
         except KeyboardInterrupt:
@@ -98,6 +108,8 @@ def run(settings: Settings) -> int:
                 "command again to resume"
             )
             return EXIT_STOPPED
+        finally:
+            signal.signal(signal.SIGTERM, before)
     for name in REPORTS:
         print(_shown(directory / name))
     if not settings.merge:
@@ -131,6 +143,8 @@ def _measure(settings: Settings) -> None:
     notes = write_report(directory, findings, settings.lang)
     for note in (*findings.notes, *notes):
         print_error(note)
+    if worst := findings.disturbed:
+        print_error(f"{disturbance(worst)}; {QUIET_ADVICE}")
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:
@@ -166,7 +180,9 @@ def write_report(directory: Path, findings: Findings, language: str) -> list[str
     figures = Figures(directory, texts)
     figures.draw(findings, sheets)
     predictions = predictions_section(directory, findings, sheets, texts)
-    document, numbers = Chapters(findings, sheets, texts, figures.drawn, predictions).document()
+    summary = summary_section(directory, findings, texts)
+    chapters = Chapters(findings, sheets, texts, figures.drawn, predictions, summary)
+    document, numbers = chapters.document()
     _write(directory, document, [*(sheet for sheet in sheets.all() if sheet.rows), numbers])
     if figures.texts is texts:
         return []

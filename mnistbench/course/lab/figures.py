@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib as mpl
+# matplotlib reads a file matplotlibrc of the current directory when it is imported. There may be
+# files of strangers, and one that cannot be read would end the import.
+with contextlib.chdir(Path(__file__).parent):
+    import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -38,6 +41,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 #: Operations with a colour of their own in a stacked bar.
 STACKED = 6
 _GREY = "#B8BEC5"
+#: Shape of an image of digits and of MNIST.
+IMAGE_SHAPE = (1, 28, 28)
 #: Axes whose lines have a colour and a marker each.
 _LINES = {"prop_cycle": cycler(color=COLOURS, marker=[*"osD^vPX"])}
 #: Where a legend hides least. If it is not given, matplotlib warns where it takes a second to find
@@ -137,7 +142,9 @@ class Figures:
             "axes.unicode_minus": False,
             "font.family": self._font_families,  # matplotlib takes each glyph of the first one
         }
-        with mpl.rc_context(settings):  # type: ignore[arg-type]
+        with mpl.rc_context():
+            mpl.rcdefaults()  # not those of a file matplotlibrc
+            mpl.rcParams.update(settings)  # type: ignore[arg-type]
             figure = Figure(figsize=size, layout="constrained")
             yield figure
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -156,7 +163,8 @@ class Figures:
         axes = figure.add_subplot()
         axes.set_axis_off()
         axes.set(xlim=(0, 10), ylim=(-len(layers) - 0.5, 1))
-        axes.text(3.1, 0.5, self._label("input"), ha="center", va="center")
+        text = f"{self._label('input')} ({shape(IMAGE_SHAPE)})"
+        axes.text(3.1, 0.5, text, ha="center", va="center")
         for row, layer in enumerate(layers):
             y = -row - 0.55
             coloured = layer.parameters > 0
@@ -258,14 +266,23 @@ class Figures:
                     label=_as_it_is(operation_name(*key)),
                 )
                 left = [before + part for before, part in zip(left, parts, strict=True)]
-            axes.barh(
-                names,
-                [100 - part for part in left],
-                left=left,
-                color=_GREY,
-                edgecolor="white",
-                label=self._label("rest"),
-            )
+            outside = [
+                100 * sum(column.rest.values()) / (column.total or 1) for column in columns.values()
+            ]
+            for widths, label, hatch in (
+                ([100 - by - part for by, part in zip(outside, left, strict=True)], "rest", ""),
+                (outside, "outside", "//"),
+            ):
+                axes.barh(
+                    names,
+                    widths,
+                    left=left,
+                    color=_GREY,
+                    edgecolor="white",
+                    hatch=hatch,
+                    label=self._label(label),
+                )
+                left = [before + width for before, width in zip(left, widths, strict=True)]
             axes.invert_yaxis()
             axes.set(xlim=(0, 100), xlabel=self._label("share"))
             axes.set_title(
@@ -322,14 +339,19 @@ class Figures:
     def _first_iterations(self, figure: Figure, findings: Findings) -> None:
         calls = [call for call in findings.first_iterations if call.weights == UNTRAINED]
         axes = figure.add_subplot()
-        self._bars(axes, 0, 2, [call.cold.ns / 1e6 for call in calls], self._label("first"))
-        self._bars(
-            axes,
-            1,
-            2,
-            [call.warm_ns / 1e6 if call.warm_ns else None for call in calls],
-            self._label("warm"),
-        )
+        # Points, because a bar on a logarithmic axis has no meaningful length.
+        firsts = [call.cold.ns / 1e6 for call in calls]
+        warms = [call.warm_ns / 1e6 if call.warm_ns else None for call in calls]
+        for times, key, colour in ((firsts, "first", COLOURS[0]), (warms, "warm", COLOURS[1])):
+            known = [(place, ms) for place, ms in enumerate(times) if ms is not None]
+            axes.plot(*zip(*known, strict=True), "o", color=colour, label=self._label(key))
+            for place, ms in known:
+                axes.annotate(
+                    units.factor(ms), (place, ms), (6, 0), textcoords="offset points", va="center"
+                )
+        axes.set_xlim(-0.5, len(calls) - 0.3)
+        axes.margins(y=0.15)
+        axes.grid(axis="y", alpha=0.25)
         names = [f"{self._label(call.phase)}\n{call.device}, b{call.batch_size}" for call in calls]
         axes.set_xticks(range(len(calls)), names, fontsize=8)
         _logarithmic_values(axes)
@@ -437,7 +459,7 @@ class Figures:
             color=COLOURS[number % len(COLOURS)],
             label=label,
         )
-        texts = [units.MISSING if height is None else f"{height:.3g}" for height in heights]
+        texts = [units.MISSING if height is None else units.factor(height) for height in heights]
         axes.bar_label(drawn, texts, fontsize=8, padding=2)
         axes.margins(y=0.12)
 

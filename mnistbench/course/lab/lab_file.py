@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from mnistbench.core import options
+from mnistbench.core import options, units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import option, whole
@@ -47,6 +47,12 @@ BEFORE = {PREDICTIONS, SCORE, QUIET, SUBMISSION}
 
 #: The default directory of a lab.
 DIRECTORY = "mnistbench-lab"
+
+#: An interquartile range of at least this share of the median is unusually wide: on quiet machines
+#: it is 2 to 15 %.
+NOISY_IQR = 0.5
+#: A machine on which other programs had the core for at least this share of the time is disturbed.
+NOISY_QUEUE = 0.1
 
 #: Weights of the model in the first iteration of a process: as initialised.
 UNTRAINED = "untrained"
@@ -97,6 +103,8 @@ class WarmTime:
     times_ns: Annotated[tuple[Nanoseconds, ...], Meta(min_length=1)]  # of each timed iteration
     samples: Positive  # in one timed iteration; a timed pass may cover a part of the set
     whole_set: Positive  # samples of the whole set, or of the batch
+    # Part of the time in which another program had the core of the main thread; 0 if not known.
+    queued_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
     @property
     def place(self) -> DevicePlace:
@@ -111,6 +119,12 @@ class WarmTime:
         """Interquartile range of the times; None if a single iteration was timed."""
         first, third = quartiles_ns(self.times_ns)
         return third - first if len(self.times_ns) > 1 else None
+
+    @property
+    def disturbance(self) -> float:
+        """How much the times show that other programs ran: 1 or more if they did."""
+        spread = (self.iqr_ns or 0) / self.median_ns if self.median_ns else 0.0
+        return max(spread / NOISY_IQR, self.queued_share / NOISY_QUEUE)
 
     @property
     def whole_ns(self) -> int:
@@ -181,7 +195,7 @@ class Findings:
     environment: Environment
     train_samples: Positive
     test_samples: Positive
-    cases: tuple[Profiled, ...]
+    cases: Annotated[tuple[Profiled, ...], Meta(min_length=1)]
     iteration_times: tuple[WarmTime, ...]  # of forward and step
     epoch_times: tuple[WarmTime, ...]  # of train and eval
     first_iterations: tuple[FirstIteration, ...]
@@ -195,6 +209,12 @@ class Findings:
         # Its default depends on the dataset: the option alone has none.
         if self.settings.epochs is None:
             raise FieldError("is missing", "settings.epochs")
+
+    @property
+    def disturbed(self) -> WarmTime | None:
+        """The times that show best that other programs ran; None if the machine was quiet."""
+        worst = max(self.iteration_times, key=lambda time: time.disturbance, default=None)
+        return worst if worst and worst.disturbance >= 1 else None
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -239,6 +259,26 @@ class Findings:
         except RecordError as error:
             problem = f"{error}; run mnistbench lab -o {directory} again"
         raise RecordError(f"{directory / FILE}: {problem}")
+
+
+#: What to do after a lab on a disturbed machine.
+QUIET_ADVICE = (
+    "close other programs, plug in the power supply, and run the lab again in a new directory (-o)"
+)
+
+
+def disturbance(worst: WarmTime) -> str:
+    """Return what shows that the machine of a lab was disturbed."""
+    case = f"{worst.phase} at batch size {worst.batch_size}, {units.threads(worst.threads)}"
+    if worst.queued_share >= NOISY_QUEUE:
+        return (
+            f"measured on a disturbed machine: other programs had the core for "
+            f"{units.percent(worst.queued_share)} of the time ({case})"
+        )
+    return (
+        f"measured on a disturbed machine: times of {units.duration(worst.median_ns)} have an "
+        f"interquartile range of {units.duration(worst.iqr_ns or 0)} ({case})"
+    )
 
 
 def write_file(path: Path, content: Mapping[str, Any]) -> None:

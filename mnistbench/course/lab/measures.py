@@ -16,7 +16,7 @@ import torch
 from mnistbench.core.params import Params, default_step
 from mnistbench.course.lab.lab_file import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.timing import WARMUP_ITERATIONS, timed
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, timed
 from mnistbench.profile.first_call import cold_calls
 from mnistbench.profile.result import Profiled
 from mnistbench.profile.run import profile_case, too_large
@@ -138,6 +138,8 @@ class Measures:
         largest = max(size for *_, size in wanted)
         order = random.Random(self._settings.seed)  # noqa: S311  # no secret
         times: list[list[int]] = [[] for _ in wanted]
+        queued_ns = [0] * len(wanted)
+        blocks_ns = [0] * len(wanted)
         with memory_suffices(too_large(" or ".join(devices), largest)), ExitStack() as stack:
             for device in devices:
                 stack.enter_context(fork_random(torch.device(device)))
@@ -160,11 +162,24 @@ class Measures:
                 )
             for _ in range(_ROUNDS):
                 for position in order.sample(range(len(cases)), len(cases)):
+                    began_ns = Clock.wall_ns()
+                    queued_before_ns = Clock.queued_ns()
                     times[position] += _timed(cases[position], calls_of_block[position])
+                    queued_ns[position] += Clock.queued_ns() - queued_before_ns
+                    blocks_ns[position] += Clock.wall_ns() - began_ns
                 advance(1 / _ROUNDS)
         return tuple(
-            WarmTime(device, threads, phase, size, tuple(times_ns), size, size)
-            for times_ns, (phase, device, threads, size) in zip(times, wanted, strict=True)
+            WarmTime(
+                device,
+                threads,
+                phase,
+                size,
+                tuple(times[position]),
+                size,
+                size,
+                min(1.0, queued_ns[position] / max(1, blocks_ns[position])),
+            )
+            for position, (phase, device, threads, size) in enumerate(wanted)
         )
 
     def epoch(self, phase: str, device: str, threads: int, size: int) -> WarmTime:

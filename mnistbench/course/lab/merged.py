@@ -84,7 +84,9 @@ class Merged:
             "claims": [self._claims()],
         }
         sections = sections_of(self._texts, parts)
-        return document_of(self._texts, "merged_title", sections), tuple(self._sheets)
+        datasets = [findings.settings.dataset for findings in self._machines.values()]
+        document = document_of(self._texts, "merged_title", sections, datasets)
+        return document, tuple(self._sheets)
 
     def _aims(self) -> list[Part]:
         """Describe the columns and name the numbers that cannot be compared."""
@@ -98,6 +100,9 @@ class Merged:
             if len(different) > 1:
                 listed = self._texts.plain("report", "comma").join(different)
                 parts.append(self._texts.text("text", key, **{word: listed}))
+        if noisy := [name for name, findings in self._machines.items() if findings.disturbed]:
+            listed = self._texts.plain("report", "comma").join(noisy)
+            parts.append(self._texts.text("text", "merged_disturbed", labs=listed))
         return parts
 
     def _environment(self) -> Table:

@@ -318,6 +318,7 @@ class Lab:
         if self._predictions:
             sizes = {*settings.batch_sizes, self._predictions.batch_size}
             settings = replace(settings, batch_sizes=tuple(sorted(sizes)))
+        _check_finished(directory, settings)
         self._plan = LabPlan(
             settings, environment, samples, studies=studies, directory=directory, measures=measures
         )
@@ -462,6 +463,26 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
             f"software: {name} was {then!r} and is {now!r}; name another directory"
         )
     return predicted
+
+
+def _check_finished(directory: Path, settings: LabSettings) -> None:
+    """Raise UsageError if a finished lab has numbers that these settings would remove."""
+    if not (directory / FILE).exists():
+        return
+    try:
+        finished = member(read_file(directory / FILE), "settings", LabSettings)
+    except (OSError, RecordError):
+        return  # it is written again
+    for option, before, now in (
+        ("--batch-size", finished.batch_sizes, settings.batch_sizes),
+        ("--device", finished.devices, settings.devices),
+    ):
+        if missing := [value for value in before if value not in now]:
+            listed = ", ".join(map(str, missing))
+            raise UsageError(
+                f"{option}: the finished lab in {directory} has {listed}, too, and would be "
+                f"replaced; add {listed}, or name another directory with -o"
+            )
 
 
 def _seconds_per_step(size: int) -> float:

@@ -14,24 +14,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.core.operation import NOT_OPERATIONS
-from mnistbench.course.lab.lab_file import TRAINED, UNTRAINED, DevicePlace, Findings
+from mnistbench.course.lab.lab_file import (
+    NOISY_QUEUE,
+    TRAINED,
+    UNTRAINED,
+    DevicePlace,
+    Findings,
+)
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share
 from mnistbench.showing.text import Code
 
-#: Times that differ by less than this factor count as equal.
-EQUAL_WITHIN = 1.05
-#: A batch size is about as good as the best one if its time per sample is less than this many times
-#: the best one's.
-BEST_WITHIN = 1.10
+#: A time is about as long as another, and a ratio about the same, within this factor.
+ALIKE_WITHIN = 1.10
 #: Two ratios match if they differ by at most this factor.
-RATIOS_MATCH_WITHIN = 1.5
+MATCH_WITHIN = 1.15
+#: Numbers of calls that differ by less than this factor are the same.
+SAME_CALLS_WITHIN = 1.05
 #: A rate of at least this share of a measured ceiling is near it.
 NEAR_CEILING = 0.5
 #: A first iteration that takes less than this many times a warm one counts as free of extra time.
 SLOW_FIRST_CALL = 1.5
-#: An interquartile range of at least this share of the median is unusually wide: on quiet machines
-#: it is 2 to 15 %.
-NOISY_IQR = 0.5
 #: An operation with at least this share of the time dominates.
 DOMINATES = 0.5
 #: An accelerator is idle if it runs kernels for less than this share of a step.
@@ -53,6 +55,12 @@ class Sentence:
     key: str
     words: Mapping[str, object] = field(default_factory=dict)
     numbers: Mapping[str, CitedNumber] = field(default_factory=dict)
+
+    @property
+    def is_of_times(self) -> bool:
+        """Whether a number is computed from times, so that noise could make it."""
+        cells = [cells for number in self.numbers.values() for cells in (number.over, number.under)]
+        return any(part and part.column.endswith("_ns") for part in cells)
 
 
 def main_place(findings: Findings, device: str) -> DevicePlace:
@@ -110,10 +118,14 @@ def _say(
     )
 
 
-def _direction(now: float, before: float, factor: float) -> str:
-    if now >= before * factor:
+def _direction(now: float, before: float, factor: float = ALIKE_WITHIN) -> str:
+    if now > before * factor:
         return "rises"
-    return "falls" if now * factor <= before else "same"
+    return "falls" if now * factor < before else "same"
+
+
+def _match(one: float, other: float) -> bool:
+    return one > 0 and other > 0 and max(one, other) / min(one, other) <= MATCH_WITHIN
 
 
 def _ends(sizes: Sequence[int]) -> Iterable[int]:
@@ -166,13 +178,18 @@ def top_operation(sheet: Sheet) -> str:
 
 def ranked_operations(sheet: Sheet) -> list[str]:
     """Return the operations by their self times over all modules, largest first."""
-    names = {str(name) for name in sheet.values("operation")} - NOT_OPERATIONS
-    times = {
-        name: quantity.value
-        for name in names
-        if (quantity := sheet.total("self_ns", operation=name))
-    }
-    return sorted(times, key=lambda name: (times[name], name), reverse=True)
+    times = _sums_by_operation(sheet, "self_ns")
+    names = times.keys() - NOT_OPERATIONS
+    return sorted(names, key=lambda name: (times[name], name), reverse=True)
+
+
+def _sums_by_operation(sheet: Sheet, column: str) -> dict[str, float]:
+    """Return the sums of a column, in one pass: a table may be made up, with any number of rows."""
+    sums: dict[str, float] = {}
+    for name, number in zip(sheet.values("operation"), sheet.values(column), strict=True):
+        if isinstance(number, int | float):
+            sums[str(name)] = sums.get(str(name), 0) + number
+    return sums
 
 
 def _convolution_and_addmm(
@@ -220,10 +237,8 @@ def _nearest_ceiling(values: Mapping[str, float]) -> str:
 
 def _ratio_key(time: float, flops: float, moved: float) -> str:
     """Return the sentence that tells which ratio the ratio of times matches."""
-    matches_flops, matches_bytes = (
-        compared > 0 and max(time, compared) / min(time, compared) <= RATIOS_MATCH_WITHIN
-        for compared in (flops, moved)
-    )
+    matches_flops = _match(time, flops)
+    matches_bytes = _match(time, moved)
     if matches_flops or matches_bytes:
         return (
             "ratio_follows_both"
@@ -254,21 +269,22 @@ def _ratio_over_batches(tables: Mapping[int, Sheet], place: DevicePlace) -> Iter
     growth = _growth(before, after)
     if not (ends and growth):
         return
-    change = _direction(ends["last"].value, ends["first"].value, RATIOS_MATCH_WITHIN)
+    change = _direction(ends["last"].value, ends["first"].value)
     words: Words = {"place": place, "small": small, "large": large}
     numbers = ends if change == "same" else {**ends, **growth}
     yield Sentence(_RATIO_OVER_BATCHES[change], words, numbers)
-    # Why addmm's time grows less than convolution's, if the bytes that both move grow likewise.
+    # Why addmm's time may grow less than convolution's.
     moved = _growth(
         *(convolution_and_addmm(tables[size], "moved_bytes") for size in (small, large))
     )
-    if (
-        change == "rises"
-        and moved
-        and _direction(moved["convolution"].value, moved["addmm"].value, RATIOS_MATCH_WITHIN)
-        == "rises"
-    ):
-        yield Sentence("bytes_over_batches", words, moved)
+    if change != "rises" or not moved or not moved["addmm"].value:
+        return
+    times = {f"time_{noun}": number for noun, number in growth.items()}
+    bytes_ratio = moved["convolution"].value / moved["addmm"].value
+    if _match(ends["last"].value / ends["first"].value, bytes_ratio):
+        yield Sentence("bytes_over_batches_match", words, {**moved, **times})
+    elif _direction(bytes_ratio, 1) == "rises":
+        yield Sentence("bytes_over_batches", words, {**moved, **times})
 
 
 def _growth(
@@ -282,11 +298,7 @@ _EPOCHS = {"rises": "epoch_rises", "same": "epoch_same", "falls": "epoch_falls"}
 
 
 def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Compare times per batch, per sample and per pass over the batch sizes.
-
-    Warn if the times vary widely.
-    """
-    yield from _disturbed(findings, sheets)
+    """Compare times per batch, per sample and per pass over the batch sizes."""
     if len(findings.settings.batch_sizes) < 2:
         yield Sentence("one_batch_size", {"size": findings.settings.batch_sizes[0]})
         return
@@ -303,28 +315,39 @@ def batches(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
                 continue
             small = min(epochs)
             large = max(epochs)
-            change = _direction(epochs[large].value, epochs[small].value, EQUAL_WITHIN)
+            change = _direction(epochs[large].value, epochs[small].value)
             numbers = {"first": epochs[small], "last": epochs[large]}
             yield Sentence(_EPOCHS[change], words | {"small": small, "large": large}, numbers)
+            yield from _extrapolated(sheets, place, phase, (small, large))
 
 
-def _disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
-    """Warn of the case with the widest spread, if that is unusually wide."""
-    spreads = {
-        time: (time.iqr_ns or 0) / time.median_ns
-        for time in findings.iteration_times
-        if time.median_ns
-    }
-    widest = max(spreads, key=lambda time: spreads[time], default=None)
-    if widest and spreads[widest] >= NOISY_IQR:
-        place = widest.place
-        phase = widest.phase
-        size = widest.batch_size
-        iqrs, medians = (
-            _by_size(sheets.iterations, column, place, phase) for column in ("iqr_ns", "median_ns")
-        )
-        words: Words = {"place": place, "phase": Word(phase), "size": size}
-        yield Sentence("disturbed", words, {"iqr": iqrs[size], "median": medians[size]})
+def _extrapolated(
+    sheets: Sheets, place: DevicePlace, phase: str, sizes: Sequence[int]
+) -> Iterator[Sentence]:
+    """Tell of which times a part of a pass was timed."""
+    shares = _by_size(sheets.epochs, "timed_share", place, phase)
+    timed = _by_size(sheets.epochs, "timed_median_ns", place, phase)
+    for size in sizes:
+        if shares[size].value < 1:
+            words: Words = {"place": place, "phase": Word(phase), "size": size}
+            numbers = {"part": shares[size], "timed": timed[size]}
+            yield Sentence("epoch_extrapolated", words, numbers)
+
+
+def disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
+    """Tell what shows that other programs ran, if something does, and what follows."""
+    worst = findings.disturbed
+    if not worst:
+        return
+    words: Words = {"place": worst.place, "phase": Word(worst.phase), "size": worst.batch_size}
+    queued, iqr, median = (
+        _by_size(sheets.iterations, column, worst.place, worst.phase).get(worst.batch_size)
+        for column in ("other_programs", "iqr_ns", "median_ns")
+    )
+    by_queue = worst.queued_share >= NOISY_QUEUE
+    numbers = _complete(part=queued) if by_queue else _complete(iqr=iqr, median=median)
+    yield Sentence("disturbed_queue" if by_queue else "disturbed_spread", words, numbers)
+    yield Sentence("disturbed")
 
 
 def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[int, CitedNumber]:
@@ -359,8 +382,8 @@ def _over_batches(sheet: Sheet, place: DevicePlace, phase: str) -> Iterator[Sent
     if small == large or not numbers or not numbers["last"].value:
         yield Sentence("batches_missing", words)
         return
-    batch_change = _direction(numbers["batch_ratio"].value, 1, EQUAL_WITHIN)
-    sample_change = _direction(sample[large].value / sample[small].value, 1, EQUAL_WITHIN)
+    batch_change = _direction(numbers["batch_ratio"].value, 1)
+    sample_change = _direction(sample[large].value / sample[small].value, 1)
     yield Sentence(
         _BATCHES[batch_change, sample_change], words | {"small": small, "large": large}, numbers
     )
@@ -371,13 +394,13 @@ def _where_it_stops(sample: Mapping[int, CitedNumber], words: Words) -> Sentence
     """Tell from which batch size on the time per sample hardly improves."""
     best = min(sample, key=lambda size: (sample[size].value, size))
     before, last = list(sample)[-2:]
-    if sample[last].value > sample[best].value * EQUAL_WITHIN:
+    if sample[last].value > sample[best].value * ALIKE_WITHIN:
         return Sentence(
             "best_at",
             words | {"best": best, "large": last},
             _complete(worse=ratio(sample[last], sample[best])),
         )
-    enough = min(size for size in sample if sample[size].value <= sample[best].value * BEST_WITHIN)
+    enough = min(size for size in sample if sample[size].value <= sample[best].value * ALIKE_WITHIN)
     if enough == last:
         gain = _complete(gain=ratio(sample[before], sample[last]))
         return Sentence("still_improving", words | {"before": before, "large": last}, gain)
@@ -400,9 +423,9 @@ def _calls_over_batches(
         last=sheets.profiler.total("operation_calls", **where, batch_size=large),
     )
     if numbers:
-        same = _direction(numbers["last"].value, numbers["first"].value, EQUAL_WITHIN) == "same"
+        change = _direction(numbers["last"].value, numbers["first"].value, SAME_CALLS_WITHIN)
         yield Sentence(
-            "calls_same" if same else "calls_differ",
+            "calls_same" if change == "same" else "calls_differ",
             {"place": place, "small": small, "large": large},
             numbers,
         )
@@ -454,10 +477,9 @@ def _speedup(
         return Sentence("speedup_missing", words)
     small = min(known)
     large = max(known)
-    ahead = sum(number.value >= EQUAL_WITHIN for number in known.values())
+    ahead = sum(number.value >= ALIKE_WITHIN for number in known.values())
     if len(known) == 1:
-        key = "speedup_all_one" if ahead else "speedup_none_one"
-        return Sentence(key, words | {"size": small}, {"first": known[small]})
+        return Sentence("speedup_one", words | {"size": small}, {"first": known[small]})
     key = "speedup_all" if ahead == len(known) else "speedup_some" if ahead else "speedup_none"
     return Sentence(
         key, words | {"small": small, "large": large}, {"first": known[small], "last": known[large]}
@@ -502,7 +524,7 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
         if not (with_one and all_):
             yield Sentence("threads_missing", words)
             continue
-        faster = _direction(with_one.value, all_.value, EQUAL_WITHIN)
+        faster = _direction(with_one.value, all_.value)
         key = {"rises": "threads_help", "same": "threads_same", "falls": "threads_hurt"}[faster]
         gain = {"threads_help": ratio(with_one, all_), "threads_hurt": ratio(all_, with_one)}.get(
             key
@@ -542,9 +564,9 @@ def _first_iteration(
     if not (first and warm and times):
         yield Sentence("first_unknown", words)
         return
-    costly = times.value >= SLOW_FIRST_CALL
+    costly = is_slow(first, warm)
     yield Sentence(
-        "first_costs" if costly else "first_free",
+        "first_same" if _direction(first.value, warm.value) == "same" else "first_times",
         words,
         {"first": first, "warm": warm, "times": times},
     )
@@ -554,44 +576,33 @@ def _first_iteration(
     if not after:
         yield Sentence("trained_missing", words)
         return
-    same = start_costs(first, after, warm) if costly else _alike(first, after)
-    key = "trained_differs" if not same else "trained_same" if costly else "trained_same_free"
-    yield Sentence(
-        key,
-        words,
-        {"first": first, "after": after, **({"warm": warm} if key == "trained_same" else {})},
-    )
+    same = _direction(after.value, first.value) == "same"
+    if costly and is_slow(after, warm):
+        key = "trained_same" if same else "trained_slow"
+        yield Sentence(key, words, {"first": first, "after": after, "warm": warm})
+    else:
+        key = "trained_same_free" if same else "trained_differs"
+        yield Sentence(key, words, {"first": first, "after": after})
 
 
-def start_costs(first: CitedNumber, after: CitedNumber, warm: CitedNumber) -> bool:
-    """Return whether first iterations take about the same extra time with trained weights.
-
-    ``first`` has untrained, ``after`` trained ones.
-    """
-    return after.value >= SLOW_FIRST_CALL * warm.value and _alike(first, after)
-
-
-def _alike(first: CitedNumber, after: CitedNumber) -> bool:
-    return _direction(after.value, first.value, RATIOS_MATCH_WITHIN) == "same"
+def is_slow(first: CitedNumber, warm: CitedNumber) -> bool:
+    """Return whether a first iteration takes much longer than a warm one."""
+    return first.value >= SLOW_FIRST_CALL * warm.value
 
 
 def _spent_on(sheet: Sheet, words: Words) -> Sentence:
     """Name the operation with the most extra time, over all its modules."""
-    totals = {
-        str(name): sheet.total("extra_ns", operation=str(name))
-        for name in sheet.values("operation")
-    }
-    costs = {name: number for name, number in totals.items() if number}
-    most = max(costs, key=lambda name: (costs[name].value, name), default="")
+    costs = _sums_by_operation(sheet, "extra_ns")
+    most = max(costs, key=lambda name: (costs[name], name), default="")
     # Of self times: the median of an iteration is not the sum of its operations' medians.
     extra = sheet.total("extra_ns")
     if not most or not extra or extra.value <= 0:
-        return Sentence("spent_unknown", words)
+        return Sentence("spent_unknown", words, _complete(extra=extra))
     # No share: it exceeds 100 % if other operations take less time.
-    numbers = {"extra": extra, "cost": costs[most]}
+    numbers = _complete(extra=extra, cost=sheet.total("extra_ns", operation=most))
     if most in NOT_OPERATIONS:
         return Sentence("spent_outside", words, numbers)
-    key = "spent_on" if costs[most].value >= EXPLAINS * extra.value else "spent_widely"
+    key = "spent_on" if costs[most] >= EXPLAINS * extra.value else "spent_widely"
     return Sentence(key, {**words, "operation": Code(most)}, numbers)
 
 
@@ -616,7 +627,7 @@ def _profiler_added(sheet: Sheet, where: Mapping[str, Cell], words: Words) -> Se
     numbers = _complete(profiled=profiled, plain=plain, times=ratio(profiled, plain))
     if not numbers:
         return Sentence("profiler_missing", words)
-    change = _direction(numbers["times"].value, 1, EQUAL_WITHIN)
+    change = _direction(numbers["times"].value, 1)
     if change != "rises":
         return Sentence("profiler_same" if change == "same" else "profiler_quicker", words, numbers)
     call_numbers = _complete(
@@ -674,12 +685,14 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
             continue
         # Smallest batch size first.
         steps = list(itertools.pairwise(quantity.value for quantity in reached.values()))
-        falls = all(after <= before for before, after in steps)
-        rises = all(after >= before for before, after in steps)
-        key = "trained_falls" if falls else "trained_rises" if rises else "trained_to"
+        falls = all(after < before for before, after in steps)
+        rises = all(after > before for before, after in steps)
         updates = _complete(
             best_updates=total("updates", best), worst_updates=total("updates", worst)
         )
+        if updates["best_updates"].value == updates["worst_updates"].value:
+            falls = rises = False  # these sentences name the number of updates
+        key = "trained_falls" if falls else "trained_rises" if rises else "trained_to"
         yield Sentence(
             key,
             words,
@@ -688,6 +701,16 @@ def training(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 
 
 def explain(findings: Findings, sheets: Sheets) -> dict[str, tuple[Sentence, ...]]:
-    """Return the sentences of every section."""
+    """Return the sentences of every section.
+
+    Those that noise could make are left out if the machine was disturbed.
+    """
     sections = (training, operations, batches, devices, first_iterations, profiler)
-    return {section.__name__: tuple(section(findings, sheets)) for section in sections}
+    return {
+        section.__name__: tuple(
+            sentence
+            for sentence in section(findings, sheets)
+            if not (findings.disturbed and sentence.is_of_times)
+        )
+        for section in sections
+    }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
@@ -163,10 +164,11 @@ class Sheet(Table):
             )
             for name, value in sorted(where.items(), key=lambda item: list(columns).index(item[0]))
         )
+        wanted = [(name, frozenset(values)) for name, values in conditions]
         matching = [
             row[column]
             for row in self.written
-            if all(row[name] in values for name, values in conditions)
+            if all(row[name] in values for name, values in wanted)
         ]
         numbers = [number for number in matching if isinstance(number, int | float)]
         if not numbers:
@@ -275,6 +277,9 @@ def environment_fields(findings: Findings) -> dict[str, str]:
         name: getattr(environment, name)
         for name in ("platform", "python", "torch", "torchvision", "blas")
     }
+    if not any("cuda" in device for device in environment.devices):
+        build = re.search(r"\+cu(\d+)(\d)", environment.torch)
+        fields["cuda"] = f"none (PyTorch is built for {build[1]}.{build[2]})" if build else "none"
     return fields | {
         "allocator": units.listed(dict(environment.allocator)),
         "mnistbench": environment.mnistbench,
@@ -349,6 +354,7 @@ ITERATIONS: tuple[Column[WarmTime], ...] = (
         "time", "sample_ns", lambda time: round(time.median_ns / time.batch_size), "per_sample"
     ),
     number_column("count", "iterations", lambda time: len(time.times_ns), "timed_iterations"),
+    number_column("share", "other_programs", lambda time: time.queued_share),
 )
 
 EPOCHS: tuple[Column[WarmTime], ...] = (

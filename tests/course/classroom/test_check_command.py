@@ -157,7 +157,7 @@ def test_predictions_can_be_checked_before_the_lab(tmp_path, tested, capsys):
     assert check(tmp_path) == 1
     assert tested[0] == []
     assert (
-        "INCOMPLETE    lab: lab.json is missing; run mnistbench lab"
+        f"INCOMPLETE    lab: lab.json is missing; run mnistbench lab -o {tmp_path}"
         in capsys.readouterr().out.splitlines()
     )
     measure(tmp_path)  # the files of the check do not prevent a lab
@@ -312,7 +312,7 @@ def test_an_inconsistent_submission_reaches_no_band(lab, tmp_path):
     ("words", "message"),
     [
         ([], "LAB"),
-        (["nowhere"], "nowhere: cannot be read (No such file or directory)"),
+        (["nowhere"], "nowhere: does not exist; name the directory of a lab, or a submission"),
         (
             [".", "--submission", "."],
             "--submission: . cannot be written (Is a directory); name another file",

@@ -1,8 +1,10 @@
 """``mnistbench class demo``: a generated class, which the teacher's commands read as a real one."""
 
+import dataclasses
+
 import pytest
 from lab_builders import laptop
-from lab_runs import whole_lab
+from lab_runs import Counting, measure, predict
 
 from mnistbench import cli
 from mnistbench.course.classroom import submission
@@ -14,9 +16,23 @@ from mnistbench.course.lab.lab_file import FILE, stored, write_file
 STUDENTS = 12
 
 
+class Uneven(Counting):
+    """Measures tables whose iterations differ, as all real ones do."""
+
+    def profiled(self, *arguments):
+        profiled = super().profiled(*arguments)
+        [table] = profiled.tables
+        whole_ns = table.iteration_ns[0]
+        uneven = table.changed(iteration_ns=tuple(whole_ns + 997 * number for number in range(10)))
+        return dataclasses.replace(profiled, tables=(uneven,))
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    return whole_lab(tmp_path_factory.mktemp("lab"), "teacher")
+    directory = tmp_path_factory.mktemp("lab")
+    predict(directory, "teacher")
+    measure(directory, Uneven())
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +71,19 @@ def test_the_others_have_what_they_are_generated_for(entries):
 def test_the_copies_are_found_and_no_others(entries):
     groups = copies(list(entries.values()))
     assert {tuple(entry.name for entry in group.entries) for group in groups} == {("s010", "s011")}
+
+
+def test_operation_tables_have_the_factor_and_the_noise_of_their_machine(lab, entries):
+    def self_ns(findings):
+        table = findings.cases[0].tables[0]
+        return {row.key: row.self_ns("cpu") for row in table.rows}
+
+    before = self_ns(submission.pack(lab).findings)
+    tables = [self_ns(entries[name].findings) for name in ("s002", "s003", "s005")]
+    for key, ns in before.items():
+        times = [table[key] for table in tables]
+        assert len({*times, ns}) == 4
+        assert all(0.3 * ns < time < 3.5 * ns for time in times)
 
 
 def test_machines_and_predictions_differ_and_some_speedups_are_ties(entries):

@@ -20,7 +20,12 @@ from score_builders import launch, score
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import submission
-from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
+from mnistbench.course.classroom.submission import (
+    DISTURBED,
+    DOUBTFUL,
+    INCOMPLETE,
+    INCONSISTENT,
+)
 from mnistbench.course.classroom.teacher.cohort import (
     COMPLETE,
     UNREADABLE,
@@ -105,7 +110,8 @@ def test_places_of_a_machine_compare_its_students_alone():
 
 
 @pytest.mark.parametrize(
-    ("kind", "place"), [(INCOMPLETE, 1), (DOUBTFUL, None), (INCONSISTENT, None)]
+    ("kind", "place"),
+    [(INCOMPLETE, 1), (DISTURBED, 1), (DOUBTFUL, None), (INCONSISTENT, None)],
 )
 def test_only_scores_that_count_have_a_place(kind, place):
     entry_read = entry("s1", measured_speedup=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
@@ -417,8 +423,12 @@ def test_made_up_findings_never_end_the_merge(tmp_path, handed_in, value, seed):
 
 def test_a_folder_without_submissions_is_refused(tmp_path):
     (tmp_path / "notes.txt").touch()
-    for folder in (tmp_path, tmp_path / "missing", tmp_path / "notes.txt"):
-        with pytest.raises(UsageError, match=r"has no \*\.json"):
+    for folder, problem in (
+        (tmp_path, r"has no \*\.json"),
+        (tmp_path / "missing", "missing does not exist; name the folder of the submissions$"),
+        (tmp_path / "notes.txt", "notes.txt is a file; name the folder of the submissions$"),
+    ):
+        with pytest.raises(UsageError, match=problem):
             gather(folder)
 
 

@@ -25,7 +25,13 @@ from mnistbench import cli
 from mnistbench.core.child import measuring_environment
 from mnistbench.core.errors import UsageError
 from mnistbench.course.classroom import score_command
-from mnistbench.course.classroom.score import IDLE_SHARE, REFERENCE_STEP, RefusedError, read_score
+from mnistbench.course.classroom.score import (
+    FLOPS,
+    IDLE_SHARE,
+    REFERENCE_STEP,
+    RefusedError,
+    read_score,
+)
 from mnistbench.course.classroom.score_command import (
     REFERENCE,
     STUDENT,
@@ -116,17 +122,24 @@ def make_step(model):
     ),
     "no loss": (
         "make_step = lambda model: lambda images, targets: None",
-        "the step fails: TypeError: float() argument",
+        "step.py: the step returned None, not its loss",
     ),
     "an error": (
-        "make_step = lambda model: 1 / 0",
-        "the step fails: ZeroDivisionError: division by zero",
+        "\n\ndef make_step(model):\n    return 1 / 0",
+        f"step.py:{HONEST.count(chr(10)) + 4}: ZeroDivisionError: division by zero",
     ),
     "no function": (
         "del make_step",
-        "the step fails: AttributeError: module 'student_step' has no attribute 'make_step'",
+        "step.py: the file has no function make_step(model)",
     ),
-    "no Python": ("def make_step(", "the step fails: SyntaxError: '(' was never closed"),
+    "no step": (
+        "make_step = lambda model: None",
+        "step.py: make_step returned None, not a function",
+    ),
+    "no Python": (
+        "def make_step(",
+        f"step.py:{HONEST.count(chr(10)) + 1}: SyntaxError: '(' was never closed",
+    ),
     "equal inputs": ("patch('torch.rand', lambda *_, **__: 1.0).start()", "differ"),
     "a made-up loss": (
         "patch('torch.Tensor.item', lambda self: 0.0).start()",
@@ -311,10 +324,7 @@ def test_the_floor_counts_the_operations_of_a_forward_pass():
     from mnistbench.profile.counting import layers
     from mnistbench.workloads.workload import ConvNet
 
-    assert (
-        sum(layer.flops or 0 for layer in layers(ConvNet(), torch.zeros(1, 1, 28, 28)))
-        == score_command.FLOPS
-    )
+    assert sum(layer.flops or 0 for layer in layers(ConvNet(), torch.zeros(1, 1, 28, 28))) == FLOPS
 
 
 @pytest.mark.thorough

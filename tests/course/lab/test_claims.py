@@ -12,6 +12,7 @@ from lab_builders import (
     first_iterations,
     iteration_time,
     laptop,
+    queued,
     taking,
     with_operations,
     without_device_view,
@@ -255,6 +256,14 @@ def test_the_slow_first_profile_is_a_fault_only_if_trained_weights_change_it(
     assert (checked_claim.verdict, checked_claim.reason) == (verdict, reason)
     assert reason in wording("en")["reason"]
     assert values(checked_claim.reports) == [times["first"]]
+
+
+def test_a_disturbed_machine_cannot_tell_whether_a_claim_holds():
+    quiet = claims(cluster())
+    noisy = claims(queued(cluster(), 0.2))
+    assert {c.verdict for c in quiet} >= {HOLDS, PARTLY, FAILS}
+    assert {(c.verdict, c.reason) for c in noisy} == {(UNKNOWN, "disturbed")}
+    assert [(c.reports, c.right) for c in noisy] == [(c.reports, c.right) for c in quiet]
 
 
 def test_without_numbers_no_verdict_is_given():

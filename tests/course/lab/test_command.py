@@ -118,7 +118,7 @@ def test_every_number_of_a_real_report_can_be_computed_again_from_its_files(meas
             return list(csv.DictReader(stream))
 
     numbers = rows("tables/numbers.csv")
-    assert len(numbers) > 20
+    assert len(numbers) > 10  # a disturbed machine explains no times
     for number in numbers:
         assert recomputed(number, rows) == pytest.approx(float(number["value"]), rel=1e-9)
 
@@ -252,7 +252,7 @@ def test_labs_in_directories_of_the_same_name_are_named_by_their_paths(tmp_path)
     assert f"| {tmp_path}/a/lab | {tmp_path}/b/lab |" in report
 
 
-def interrupted(monkeypatch):
+def interrupted(monkeypatch, number=signal.SIGINT):
     """Interrupt a lab after its training, which is made up."""
     from mnistbench.course.lab.measures import Measures
 
@@ -263,7 +263,7 @@ def interrupted(monkeypatch):
         ), ()
 
     def stopped(*arguments):
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     monkeypatch.setattr(Measures, "training", trained)
     monkeypatch.setattr(Measures, "profiled", stopped)
@@ -274,9 +274,10 @@ INTERRUPTED = (
 )
 
 
-def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_lab_tells_how_to_resume(tmp_path, monkeypatch, capsys, number):
     monkeypatch.chdir(tmp_path)
-    interrupted(monkeypatch)
+    interrupted(monkeypatch, number)
     arguments = ["lab", "--batch-size", "64", "--device", "cpu", "-o", "mine"]
     assert cli.main([*arguments, "--epochs", "1"]) == 130
     captured = capsys.readouterr()

@@ -2,12 +2,14 @@
 
 import dataclasses
 import itertools
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 
 import matplotlib.legend
 import pytest
-from lab_builders import cluster, laptop, without_device_view, without_numbers
+from lab_builders import S, cluster, laptop, without_device_view, without_numbers
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
@@ -35,6 +37,55 @@ def saved_figures(monkeypatch):
 def _unwritten(monkeypatch):
     """Figures are drawn into no file, where their names and lines are of interest alone."""
     monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+
+
+#: Draws a figure with a dollar sign in a label, in a process that has not imported matplotlib.
+PROGRAM = """
+from pathlib import Path
+
+from mnistbench.course.lab.figures import Figures
+from mnistbench.course.lab.texts import Texts
+
+Figures(Path(), Texts("en")).speedups({"a$x$": [("s001", 1.2, 1.1, 1.3)]}, (1.05,))
+"""
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    "content", [b"text.usetex: True\nsavefig.format: pdf\n", b"font.size: 3\n", b"\xff\n"]
+)
+def test_a_matplotlibrc_of_the_current_directory_decides_nothing(tmp_path, content):
+    drawn = []
+    for name in ("with", "without"):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "with":
+            (folder / "matplotlibrc").write_bytes(content)
+        subprocess.run([sys.executable, "-P", "-c", PROGRAM], cwd=folder, check=True)
+        drawn.append((folder / "figures" / "speedups.svg").read_bytes())
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.versions
+def test_numbers_and_time_outside_operations_are_labelled(tmp_path, saved_figures):
+    """A time above 1,000 s has no exponent."""
+    slow = tuple(
+        dataclasses.replace(time, times_ns=(1_540 * S,) * 3) for time in laptop().epoch_times
+    )
+    findings = laptop(epoch_times=slow)
+    Figures(tmp_path, Texts("en")).draw(findings, sheets_of(findings))
+    texts = [text.get_text() for text in saved_figures["epochs"].axes[0].texts]
+    assert set(texts) == {"1,540"}
+    [legend] = saved_figures["operations-forward-cpu"].legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels[-2:] == ["other operations", "time outside operations"]
+    axes = saved_figures["operations-forward-cpu"].axes[0]
+    widths = [bars.datavalues[0] for bars in axes.containers]
+    assert sum(widths) == pytest.approx(100)
+    assert widths[-1] == pytest.approx(100 * 20 / (400 + 4 + 100 + 3 * 20))
+    graph = saved_figures["graph"].axes[0]
+    assert "input (1 x 28 x 28)" in [text.get_text() for text in graph.texts]
+    assert not saved_figures["first-iterations"].axes[0].containers  # no bars on a logarithmic axis
 
 
 @pytest.mark.versions

@@ -5,6 +5,7 @@ Memory that does not suffice is one line, a training curve has as many points as
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,19 @@ def test_every_timed_block_starts_from_the_initial_state(
     for case in cases:
         assert case.since_reset == 1 + 64 // 8  # one untimed iteration, then the block
         assert max(case.blocks) == 1 + 64 // 8
+
+
+def test_the_time_that_other_programs_had_the_core_is_measured(
+    monkeypatch: pytest.MonkeyPatch, cases: list[CountingCase]
+) -> None:
+    """Every reading of the queue is 3 us later, every other one of the clock 10 us."""
+    queue = itertools.count(0, 3_000)
+    clock = itertools.count(0, 10_000)
+    fake_clock = SimpleNamespace(wall_ns=lambda: next(clock), queued_ns=lambda: next(queue))
+    monkeypatch.setattr(measures, "Clock", fake_clock)
+    [warm_time] = Measures(SETTINGS).iterations([("step", "cpu", 1, 1)], lambda _: None)
+    assert len(cases) == 1
+    assert warm_time.queued_share == pytest.approx(0.3)
 
 
 def test_every_timed_epoch_starts_from_the_initial_state(cases: list[CountingCase]) -> None:

@@ -272,6 +272,21 @@ def test_a_lab_with_other_settings_or_of_another_machine_is_refused(
         lab(tmp_path, Counting(), dataclasses.replace(SETTINGS, **change), **machine)
 
 
+def test_a_finished_lab_is_not_replaced_by_one_with_less(tmp_path):
+    lab(tmp_path, Counting()).run(None)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    reason = (
+        f"--batch-size: the finished lab in {tmp_path} has 4, too, and would be replaced; add 4, "
+        "or name another directory with -o"
+    )
+    for sizes in ((1, 2, 16), (16,)):
+        with pytest.raises(UsageError, match=re.escape(reason)):
+            lab(tmp_path, Counting(), dataclasses.replace(SETTINGS, batch_sizes=sizes))
+    with pytest.raises(UsageError, match=r"^--device: the finished lab in .* has cpu, too"):
+        lab(tmp_path, Counting(), dataclasses.replace(SETTINGS, devices=("cuda",)))
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
 def test_a_lab_that_was_killed_at_its_start_is_started_again(tmp_path):
     (tmp_path / STEPS).mkdir()
     (tmp_path / SCORE).touch()  # a score may be there before its lab
@@ -378,4 +393,4 @@ def test_files_of_steps_are_json_that_a_person_can_read(tmp_path):
     data = json.loads((tmp_path / STEPS / "iterations.json").read_text(encoding="utf-8"))
     assert data["schema"] == 1
     fields = {"phase", "device", "threads", "batch_size", "times_ns", "samples", "whole_set"}
-    assert fields == set(data["items"][0])
+    assert fields | {"queued_share"} == set(data["items"][0])

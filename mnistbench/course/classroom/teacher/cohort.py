@@ -19,6 +19,7 @@ from mnistbench.core.options import argument, path
 from mnistbench.core.units import cut, printable
 from mnistbench.course.classroom.score import Score
 from mnistbench.course.classroom.submission import (
+    DISTURBED,
     DOUBTFUL,
     INCOMPLETE,
     INCONSISTENT,
@@ -32,7 +33,7 @@ from mnistbench.course.lab.predict.questions import Outcome
 UNREADABLE = "unreadable"
 #: The best state of a file.
 COMPLETE = "complete"
-STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, COMPLETE)
+STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, DISTURBED, COMPLETE)
 
 #: CPU models of generated submissions begin so.
 DEMO = "demo CPU"
@@ -92,7 +93,7 @@ class Entry:
     @property
     def has_place(self) -> bool:
         """Whether the score counts: there is one, and nothing is inconsistent or doubtful."""
-        return bool(self.speedup) and self.state in (INCOMPLETE, COMPLETE)
+        return bool(self.speedup) and self.state not in (INCONSISTENT, DOUBTFUL)
 
 
 def gather(folder: Path) -> tuple[list[Entry], list[str]]:
@@ -103,6 +104,9 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     Links are not followed. A file that cannot be read is an entry with the reason. UsageError if
     there is no such file.
     """
+    if not folder.is_dir():
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise UsageError(f"SUBMISSIONS: {folder} {problem}; name the folder of the submissions")
     paths = list[Path]()
     refused = list[OSError]()
     for root, folders, files in os.walk(folder, onerror=refused.append):

@@ -20,7 +20,7 @@ from typing import Any
 from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.options import argument, option, path, whole
-from mnistbench.core.record import OpRow
+from mnistbench.core.record import OpRow, OpTable
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import score, submission
 from mnistbench.course.classroom.teacher.cohort import DEMO
@@ -116,7 +116,11 @@ class DemoStudent:
         self.findings = lab.findings
         self.number = number
         self.predictions = replace(
-            lab.findings.predictions, student=name, answers=dict.fromkeys(ASKED, (0, 0, 0))
+            lab.findings.predictions,
+            student=name,
+            answers={
+                key: ("other",) if kind == OPERATION else (0, 0, 0) for key, kind in ASKED.items()
+            },
         )
         self.was = lab.findings.predictions.batch_size
         self.size = self.predictions.batch_size
@@ -225,6 +229,11 @@ class DemoStudent:
 
         The shares of operations follow from the machine.
         """
+        if isinstance(value, OpTable):  # its fields are packed
+            arguments = value.arguments.items()
+            return value.changed(
+                **{part: self._varied(whole, part, factor) for part, whole in arguments}
+            )
         if is_dataclass(value) and not isinstance(value, type):
             if isinstance(value, OpRow):
                 # No secret.
@@ -247,7 +256,9 @@ class DemoStudent:
 
     def _score(self, findings: Findings, text: str, ratio: float, spread: float) -> score.Score:
         """Return a score of eight launches of six pairs of turns; a ratio of 1 is a tie."""
-        base = score.STEPS * findings.iteration_times[0].median_ns
+        steps = [time for time in findings.iteration_times if time.phase == "step"]
+        near = min(steps, key=lambda time: (abs(time.batch_size - 64), time.threads))
+        base = score.STEPS * near.median_ns
         launches = list[score.ScoreLaunch]()
         for launch in self.draw.sample((-1.2, -0.9, -0.6, -0.3, 0.3, 0.6, 0.9, 1.2), 8):
             reference = tuple(

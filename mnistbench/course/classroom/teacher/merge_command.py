@@ -161,9 +161,7 @@ def _columns(entries: Sequence[Entry], groups: Sequence[Copies]) -> list[Column[
         Column(None, lambda row: row.file, key="file"),
         Column("machine", lambda row: row.machine or None, key="machine"),
         Column("state", lambda row: ClassWord(row.state), key="state"),
-        Column(
-            "inside", lambda row: f"{sum(row.judged)}/{len(row.judged)}" if row.judged else None
-        ),
+        Column("hits", lambda row: f"{sum(row.judged)}/{len(row.judged)}" if row.judged else None),
         Column(None, lambda row: sum(row.judged) if row.judged else None, key="inside"),
         Column(None, lambda row: len(row.judged) or None, key="judged"),
         Column("calibration", calibrated, key="calibration"),

@@ -5,6 +5,7 @@ Ask what a student expects of a lab before it measures, and keep the answers in 
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,13 +28,15 @@ from mnistbench.course.lab.predict.predictions import (
     PREDICTIONS,
     RATIO,
     Answer,
+    OrderError,
     Predictions,
+    is_tiny,
     parsed,
     read,
     toml,
 )
 from mnistbench.course.lab.predict.questions import questions
-from mnistbench.course.lab.predict.section import asked
+from mnistbench.course.lab.predict.section import asked, shown_number
 from mnistbench.course.lab.run import has_begun
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, check_directory, print_error
@@ -66,6 +69,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "student", self.student.strip())
+        if not self.student:
+            raise UsageError("--student: is missing; give your name or number: --student s001")
         if not self.student.isprintable() or not 1 <= len(self.student) <= LONGEST_NAME:
             shown = cut(repr(self.student), 60)
             raise UsageError(
@@ -113,13 +118,19 @@ def run(settings: Settings) -> int:
             f"interrupted; your answers are kept in {kept}; run the same command again to go on"
         )
         return EXIT_STOPPED
+    lab = ["mnistbench", "lab"]
+    place = [] if directory == Path(DIRECTORY) else ["-o", str(directory)]
+    dataset = [] if settings.dataset == "digits" else ["--dataset", settings.dataset]
+    answer = [*lab, "predict", "--student", settings.student, *dataset, *place]
     print(
         texts.plain(
             "predictions",
-            "done",
+            "done" if predictions.answers else "none",
             file=printable(str(kept)),
             answered=len(predictions.answers),
             asked=len(to_ask),
+            lab=printable(shlex.join([*lab, *dataset, *place])),
+            predict=printable(shlex.join(answer)),
         )
     )
     return EXIT_PASSED
@@ -146,7 +157,11 @@ def answered(
         )
     predictions = read(kept, known) if read(kept).answers else empty
     if file:
-        yield replace(predictions, answers={**predictions.answers, **read(file, known).answers})
+        answers = read(file, known).answers
+        for key in (key for key, answer in answers.items() if is_tiny(key, answer)):
+            shown = ", ".join(f"{number:g}" for number in answers[key])
+            print_error(f"{file}: {key}: {shown} are percentages; 0.2 means 0.2 %, not 20 %")
+        yield replace(predictions, answers={**predictions.answers, **answers})
         return
     print(texts.plain("predictions", "intro"))
     for number, (key, text) in enumerate(to_ask.items(), 1):
@@ -155,7 +170,18 @@ def answered(
             predictions,
             answers={**predictions.answers, key: _ask(key, predictions.answers.get(key), texts)},
         )
+        print(_echo(key, predictions.answers[key], texts))
         yield predictions
+
+
+def _echo(key: str, answer: Answer, texts: Texts) -> str:
+    """Return an answer as it was understood."""
+    if ASKED[key] == OPERATION:
+        return texts.plain(
+            "predictions", "echo_operation", best=answer[0], possible=", ".join(answer)
+        )
+    low, best, high = (shown_number(key, number) for number in answer)
+    return texts.plain("predictions", "echo_range", low=low, best=best, high=high)
 
 
 def _ask(key: str, before: Answer | None, texts: Texts) -> Answer:
@@ -163,8 +189,15 @@ def _ask(key: str, before: Answer | None, texts: Texts) -> Answer:
     print(line := texts.plain("predictions", _HELP[ASKED[key]], operations=", ".join(OPERATIONS)))
     while True:
         text = ""
+        kept = (item if isinstance(item, str) else f"{item:g}" for item in before or ())
         try:
-            text = input(f"[{' '.join(map(str, before))}] > " if before else "> ").strip()
-            return before if before and not text else parsed(key, text)
-        except (ValueError, RecordError):  # ValueError: also bytes that are no text
-            print(texts.plain("predictions", "again", answer=cut(printable(text), 60), help=line))
+            text = input(f"[{' '.join(kept)}] > " if before else "> ").strip()
+            answer = before if before and not text else parsed(key, text)
+        except (ValueError, RecordError) as error:  # ValueError: also bytes that are no text
+            wording = "order" if isinstance(error, OrderError) else "again"
+            print(texts.plain("predictions", wording, answer=cut(printable(text), 60), help=line))
+            continue
+        if not text or not is_tiny(key, answer):
+            return answer
+        before = answer  # Enter keeps it
+        print(texts.plain("predictions", "tiny", answer=_echo(key, answer, texts)))

@@ -77,6 +77,10 @@ _SIZES = 17, 61
 Answer = tuple[Any, ...]
 
 
+class OrderError(ValueError):
+    """The numbers of a range do not ascend, so it is not clear which is the best guess."""
+
+
 class SubmittedFile(NamedTuple):
     """A file of a submission, which is read as one on disk."""
 
@@ -96,6 +100,11 @@ TextFile = Path | SubmittedFile
 
 #: Most characters of a student's name.
 LONGEST_NAME = 200
+#: Most characters of a file by hand, four times as many as all questions with long explanations.
+LONGEST_TEXT = 2**15
+#: Most dots in one line of it: a TOML key may have a part after each, and tomllib takes time and
+#: memory that grow with the square of their number.
+MOST_DOTS = 100
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,11 @@ class Predictions:
     dataset: str
     cores: int  # of the machine
     answers: Mapping[str, Answer]
+
+    def __post_init__(self) -> None:
+        for key, answer in self.answers.items():
+            with place(f"answers.{key}"):
+                check(key, answer)
 
     @property
     def batch_size(self) -> int:
@@ -145,18 +159,27 @@ def parsed(key: str, text: str) -> Answer:
     A number may have the unit of its kind, ``20 %`` or ``5x``, a decimal comma and commas between
     thousands.
 
-    ValueError if the text has no numbers where it needs them, FieldError as :func:`check`.
+    ValueError if the text has no numbers where it needs them, OrderError if they do not ascend,
+    FieldError as :func:`check`.
     """
     kind = ASKED[key]
+    answer: Answer
     if kind == OPERATION:
         answer = tuple(dict.fromkeys(re.split(r"[\s,;、\uff0c\uff1b]+", text.strip())))
     else:
         numbers = re.split(r"[\s;、\uff0c\uff1b]+", _without_units(kind, text).strip())
         if len(numbers) != 3:  # commas separate the numbers, and are no decimal commas
             numbers = re.split(r"[\s,;、\uff0c\uff1b]+", _without_units(kind, text).strip())
-        answer = tuple(sorted(map(_number, numbers)))
+        answer = tuple(map(_number, numbers))
+        if len(answer) == 3 and list(answer) != sorted(answer):
+            raise OrderError(f"{text!r} is not in ascending order")
     check(key, answer)
     return answer
+
+
+def is_tiny(key: str, answer: Answer) -> bool:
+    """Return whether a range of percentages ends at 1 % or below: shares of 1 may be meant."""
+    return ASKED[key] == PERCENT and 0 < answer[2] <= 1
 
 
 def _without_units(kind: str, text: str) -> str:
@@ -174,11 +197,21 @@ def _number(text: str) -> float:
 def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the content of a TOML file that a student wrote, after its text was corrected.
 
-    UsageError if it cannot be read.
+    UsageError if it cannot be read, or is so long or has such keys that it would take long.
     """
     try:
         # Some editors begin a file with a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
+        if len(text) > LONGEST_TEXT:
+            raise UsageError(
+                f"{path}: has {len(text)} characters, more than {LONGEST_TEXT}; shorten it"
+            )
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.count(".") > MOST_DOTS:
+                raise UsageError(
+                    f"{path}: line {number} has more than {MOST_DOTS} dots; divide it into "
+                    "several lines"
+                )
         return tomllib.loads(corrected(text))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
@@ -200,7 +233,8 @@ def _plain_numbers(text: str) -> str:
         return f"{line['start']}{_without_units(kind, values)}{line['end']}"
 
     return re.sub(
-        r"^(?P<start>\s*(?P<key>\w+)\s*=\s*\[)(?P<values>[^\]\n]*)(?P<end>\])",
+        # Not \s, which would search all following lines from the start of each.
+        r"^(?P<start>[ \t]*(?P<key>\w+)[ \t]*=[ \t]*\[)(?P<values>[^\]\n]*)(?P<end>\])",
         plain,
         text,
         flags=re.MULTILINE,
@@ -226,13 +260,9 @@ def read(path: TextFile, known: Mapping[str, Any] | None = None) -> Predictions:
             key: read_value(answer, Answer, f"answers.{key}")
             for key, answer in member(content, "answers", Mapping[str, Any]).items()
         }
-        predictions = read_value({**content, **(known or {}), "answers": answers}, Predictions)
-        for key, answer in predictions.answers.items():
-            with place(f"answers.{key}"):
-                check(key, answer)
+        return read_value({**content, **(known or {}), "answers": answers}, Predictions)
     except RecordError as error:
         raise UsageError(f"{path}: {error}") from None
-    return predictions
 
 
 def read_explanations(path: TextFile) -> dict[str, str]:

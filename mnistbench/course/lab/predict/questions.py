@@ -135,6 +135,7 @@ class Outcome:
     question: Question
     predicted: Answer
     measured: Measured
+    is_noise: bool = False  # the machine was disturbed, and the value follows from times
 
     @property
     def number(self) -> float | None:
@@ -159,9 +160,9 @@ class Outcome:
     def inside(self) -> bool | None:
         """Whether the range contains the number, or the operation is among the possible ones.
 
-        None without a value.
+        None without a value, or if noise could make it.
         """
-        if self.measured is None:
+        if self.measured is None or self.is_noise:
             return None
         if isinstance(self.measured, str):
             return self.operation in self.predicted
@@ -196,7 +197,12 @@ def with_predictions(findings: Findings, sheets: Sheets) -> Sheets:
         if question.key in predictions.answers
     ]
     rows = [
-        Outcome(question, predictions.answers[question.key], answer(question, findings, sheets))
+        Outcome(
+            question,
+            predictions.answers[question.key],
+            answer(question, findings, sheets),
+            is_noise=bool(findings.disturbed) and question.key != "accuracy",
+        )
         for question in asked
     ]
     return replace(sheets, predictions=Sheet(sheets.predictions.file, _COLUMNS, rows))

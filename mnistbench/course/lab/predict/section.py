@@ -27,6 +27,8 @@ from mnistbench.showing.text import Code, Text
 
 #: The share of the ranges of a well-calibrated student that contain the measured value.
 EXPECTED = 0.8
+#: Key of the student's own summary in the file of explanations.
+SUMMARY = "summary"
 #: The level of the tests of this share.
 LEVEL = 0.10
 
@@ -83,6 +85,23 @@ def predictions_section(
     return parts
 
 
+def summary_section(directory: Path, findings: Findings, texts: Texts) -> list[Part]:
+    """Return the student's own summary, or the request for it; nothing without predictions.
+
+    UsageError if the file of explanations cannot be read. :func:`predictions_section` writes it.
+    """
+    if not findings.predictions:
+        return []
+    own = " ".join(_explanations(directory / EXPLANATIONS, [], texts).get(SUMMARY, "").split())
+    request = texts.text("predictions", "no_summary", file=Code(EXPLANATIONS), name=Code(SUMMARY))
+    return [Text([own]) if own else request]
+
+
+def shown_number(key: str, number: float) -> str:
+    """Return a number of an answer with its unit."""
+    return f"{number:g}{' %' if ASKED[key] == PERCENT else ''}"
+
+
 def _explained(question: Question, explanations: Mapping[str, str], texts: Texts) -> Text:
     """Return a question, and the student's explanation or the request for it."""
     own = " ".join(explanations.get(question.key, "").split())
@@ -95,17 +114,18 @@ def _explained(question: Question, explanations: Mapping[str, str], texts: Texts
 def _explanations(path: Path, failed: list[Question], texts: Texts) -> Mapping[str, str]:
     """Read the student's explanations.
 
-    If there is no file, write one with an empty text for each prediction that failed.
+    If there is no file, write one with an empty text for each prediction that failed, and for the
+    summary.
     """
     if path.exists():
         try:
             return read_explanations(path)
         except RecordError as error:
             raise UsageError(f"{path}: {error}") from None
-    if failed:
-        lines = [f'# {asked(question, texts)}\n{question.key} = ""' for question in failed]
-        content = "\n".join([f"# {texts.plain('predictions', 'failed')}", *lines, ""]).encode()
-        replace_file(path, content)
+    head = [f"# {texts.plain('predictions', 'failed')}"] if failed else []
+    lines = [f'# {asked(question, texts)}\n{question.key} = ""' for question in failed]
+    summary = f'# {texts.plain("predictions", "summary")}\n{SUMMARY} = ""\n'
+    replace_file(path, "\n".join([*head, *lines, summary]).encode())
     return {}
 
 
@@ -121,16 +141,16 @@ def _row(outcome: Outcome, texts: Texts) -> tuple[Text, ...]:
         guess = Text([Code(predicted[0])])
         possible = Text([Code(", ".join(map(str, predicted)))])
     else:
-        low, best, high = (f"{number:g}{' %' if kind == PERCENT else ''}" for number in predicted)
+        low, best, high = (shown_number(outcome.question.key, number) for number in predicted)
         guess = Text([best])
         possible = texts.text("predictions", "range", low=low, high=high)
-    verdict = {None: "unmeasured", True: "yes", False: "no"}[outcome.inside]
+    verdict = {None: "unjudged" if outcome.is_noise else "unmeasured", True: "yes", False: "no"}
     return (
         asked(outcome.question, texts),
         guess,
         possible,
         value,
-        texts.text("predictions", verdict),
+        texts.text("predictions", verdict[outcome.inside]),
     )
 
 

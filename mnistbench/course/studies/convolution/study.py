@@ -190,7 +190,7 @@ COSTS: tuple[Column[WayCost], ...] = (
     Column("MFLOP", lambda cost: cost.flops, _decimals(1e6), "flops"),
     Column(None, lambda cost: cost.flops_by_definition, key="flops_by_definition"),
     Column(
-        "of definition",
+        "share of definition",
         lambda cost: cost.flops / cost.flops_by_definition,
         units.percent,
         "of_definition",
@@ -198,7 +198,7 @@ COSTS: tuple[Column[WayCost], ...] = (
     Column("GFLOP/s", lambda cost: cost.flops_per_s, _decimals(1e9), "flops_per_s"),
     Column("MB moved", lambda cost: cost.n_bytes, _decimals(1e6), "n_bytes"),
     Column("FLOP/byte", lambda cost: cost.flops / cost.n_bytes, _decimals(1), "intensity"),
-    Column("of ceiling", lambda cost: cost.of_ceiling, units.percent, "of_ceiling"),
+    Column("share of ceiling", lambda cost: cost.of_ceiling, units.percent, "of_ceiling"),
     Column("error", lambda cost: cost.error, "{:.1e}".format, "error"),
     Column("bound", lambda cost: cost.bound, "{:.1e}".format, "bound"),
     Column("algorithm", lambda cost: cost.algorithm or None, key="algorithm"),

@@ -69,8 +69,8 @@ def test_every_question_is_asked_and_the_answers_are_kept(typed, tmp_path, capsy
         )
     ]
     assert lines[-1] == (
-        "mnistbench-lab/predictions.toml: 11 of 11 questions are answered. Next, run mnistbench "
-        "lab."
+        "mnistbench-lab/predictions.toml: 11 of 11 questions are answered. Next, run: mnistbench "
+        "lab"
     )
     predictions = read(tmp_path / "mnistbench-lab" / PREDICTIONS)
     assert (predictions.student, predictions.dataset, predictions.cores) == ("s1", "digits", 2)
@@ -85,6 +85,45 @@ def test_questions_are_asked_in_chinese(typed, capsys):
     shown = capsys.readouterr().out
     assert "前向传播的自身时间中占比最多的是哪个算子" in shown
     assert "11 个问题中已回答 11 个" in shown.splitlines()[-1]
+    assert shown.endswith("mnistbench lab -o here\n")
+
+
+def test_the_next_command_has_the_directory_and_the_dataset(typed, capsys):
+    options = ("--student", "s1", "--dataset", "mnist", "-o", "my lab")
+    assert typed(*GIVEN, options=options)[0] == 0
+    assert capsys.readouterr().out.endswith(
+        "Next, run: mnistbench lab --dataset mnist -o 'my lab'\n"
+    )
+
+
+def test_each_answer_is_echoed(typed, capsys):
+    assert typed(*GIVEN)[0] == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith(("Best guess ", "Range "))][:5] == [
+        "Best guess convolution; possible: convolution, addmm.",
+        "Best guess convolution; possible: convolution, addmm.",
+        "Range 2 to 12, best guess 5.",
+        "Range 2 to 12, best guess 5.",
+        "Range 20 % to 60 %, best guess 35 %.",
+    ]
+
+
+def test_an_order_that_does_not_ascend_is_asked_again(typed, tmp_path, capsys):
+    assert typed("relu", "addmm", "2 12 5", *GIVEN[2:])[0] == 0
+    assert "\n2 12 5 is not in ascending order. Three ratios: the low" in capsys.readouterr().out
+    assert read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers["image"] == (2, 5, 12)
+
+
+@pytest.mark.parametrize(
+    ("typed_again", "kept"), [("", (0.2, 0.5, 0.8)), ("20 50 80", (20, 50, 80))]
+)
+def test_shares_of_1_in_place_of_percentages_are_asked_back(
+    typed, tmp_path, capsys, typed_again, kept
+):
+    code, terminal = typed(*GIVEN[:4], "0.2 0.5 0.8", typed_again, *GIVEN[5:])
+    assert (code, terminal.prompts[5]) == (0, "[0.2 0.5 0.8] > ")
+    assert "The numbers are percentages: 0.2 means 0.2 %, not 20 %." in capsys.readouterr().out
+    assert read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers["convolutions"] == kept
 
 
 def test_an_answer_that_cannot_be_read_is_asked_again(typed, capsys):
@@ -110,7 +149,7 @@ def test_an_interrupted_session_goes_on_with_its_answers(typed, tmp_path, capsys
     assert len(read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers) == 3
     code, terminal = typed("", "mm", "", *GIVEN[3:])
     assert code == 0
-    assert terminal.prompts[:4] == ["[relu] > ", "[addmm] > ", "[2.0 5.0 12.0] > ", "> "]
+    assert terminal.prompts[:4] == ["[relu] > ", "[addmm] > ", "[2 5 12] > ", "> "]
     kept_answers = read(tmp_path / "mnistbench-lab" / PREDICTIONS).answers
     assert (
         kept_answers["operation_small"],
@@ -245,10 +284,7 @@ def test_the_time_is_that_of_the_command_not_of_the_file(run_predict, tmp_path):
     [
         (
             (),
-            (
-                "--student: '' cannot be used; give your name or number, at most 200 printable "
-                "characters"
-            ),
+            "--student: is missing; give your name or number: --student s001",
         ),
         (("--student", "s1", "--lang", "de"), "--lang: 'de' is not known; choose en or zh"),
         (

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from strategies import many
 
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.course.lab.predict import predictions
 from mnistbench.course.lab.predict.predictions import (
     ASKED,
+    LONGEST_TEXT,
+    MOST_DOTS,
     OPERATION,
     OPERATIONS,
     PERCENT,
@@ -21,6 +24,7 @@ from mnistbench.course.lab.predict.predictions import (
     check,
     parsed,
     read,
+    read_explanations,
     toml,
 )
 
@@ -62,9 +66,9 @@ def written(folder, text):
 
 
 @many(1500)
-@given(student=names, predictions=answers())
-def test_a_file_is_read_as_it_was_written(folder, student, predictions):
-    predicted = dataclasses.replace(NONE, student=student, answers=predictions)
+@given(student=names, predicted_answers=answers())
+def test_a_file_is_read_as_it_was_written(folder, student, predicted_answers):
+    predicted = dataclasses.replace(NONE, student=student, answers=predicted_answers)
     assert read(written(folder, toml(predicted, TEXTS))) == predicted
 
 
@@ -157,6 +161,31 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
     assert read(written(tmp_path, "\ufeff" + toml(NONE, TEXTS))) == NONE
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (f"a{'.a' * MOST_DOTS}.a = 1", "line 1 has more than 100 dots; divide it"),
+        (f"\n\n['x'{'. b' * MOST_DOTS}.b]", "line 3 has more than 100 dots; divide it"),
+        (f"x = {{a{'.a' * MOST_DOTS}.a=1}}", "line 1 has more than 100 dots; divide it"),
+        ("#" * (LONGEST_TEXT + 1), f"has 32769 characters, more than {LONGEST_TEXT}; shorten it"),
+    ],
+)
+def test_a_text_that_takes_long_to_parse_is_refused(tmp_path, text, fault):
+    path = written(tmp_path, text)
+    for reader in (read, read_explanations):
+        with pytest.raises(UsageError) as error:
+            reader(path)
+        assert str(error.value).startswith(f"{path}: {fault}")
+
+
+def test_the_time_to_read_grows_with_the_length_and_not_with_its_square():
+    """With its square, each of these would take hours."""
+    for text in ("\n" * 10**6, " " * 10**6, "a\n" * 10**6, f"image = [{' ' * 10**6}x"):
+        assert predictions._plain_numbers(text) == text
+    spaces = " " * 10**6
+    assert predictions._plain_numbers(f"image = [1{spaces}]") == f"image = [1{spaces}]"
+
+
 def test_a_question_without_an_answer_is_a_comment(tmp_path):
     text = toml(dataclasses.replace(NONE, answers={"image": (1, 2, 3)}), TEXTS)
     assert "# What about image?\nimage = [1, 2, 3]\n" in text
@@ -188,7 +217,7 @@ def test_a_percentage_in_a_file_may_have_its_unit(tmp_path, values):
     ("key", "text", "answer"),
     [
         ("image", "2 5 12", (2.0, 5.0, 12.0)),
-        ("image", " 12, 2; 5 ", (2.0, 5.0, 12.0)),
+        ("image", " 2, 5; 12 ", (2.0, 5.0, 12.0)),
         ("accuracy", "80 % 94% 99\uff05", (80.0, 94.0, 99.0)),
         ("accuracy", "80\uff0c94、99", (80.0, 94.0, 99.0)),
         ("accuracy", "80% 94.5% 99 percent", (80.0, 94.5, 99.0)),

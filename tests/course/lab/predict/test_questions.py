@@ -11,6 +11,7 @@ from lab_builders import (
     forward_rows,
     iteration_time,
     laptop,
+    queued,
     step_rows,
     table,
     without_numbers,
@@ -43,6 +44,19 @@ def answers(findings, student="s123", cores=2):
         question.key: answer(question, findings, sheets)
         for question in questions(student, "digits", cores)
     }
+
+
+def test_noise_fails_no_prediction_of_times():
+    """The accuracy is none."""
+    wrong = {key: ("dropout",) if "operation" in key else (0, 0, 0) for key in ASKED}
+    predicted = dataclasses.replace(PREDICTED, answers=wrong)
+    size = PREDICTED.batch_size
+    for noise, outcomes in ((0.0, {False}), (0.2, {None})):
+        findings = queued(measured_too(laptop(predictions=predicted), size), noise)
+        rows = with_predictions(findings, sheets_of(findings)).predictions.rows
+        times = [row for row in rows if row.measured and row.question.key != "accuracy"]
+        assert {row.inside for row in times} == outcomes
+        assert [row.inside for row in rows if row.question.key == "accuracy"] == [False]
 
 
 # ---- Questions -----------------------------------------------------------------------------------

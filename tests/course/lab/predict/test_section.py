@@ -205,7 +205,31 @@ def test_a_failed_prediction_asks_for_two_sentences(tmp_path):
     assert [line for line in lines if not line.startswith("#")] == [
         'operation_small = ""',
         'convolutions = ""',
+        'summary = ""',
     ]
+
+
+def test_a_summary_has_a_place_in_the_report(tmp_path):
+    write_report(tmp_path, predicted(), "en")
+    report = tmp_path / "report.md"
+    request = "This is the place for your own summary: write it in `explanations.toml` under the"
+    assert request in report.read_text(encoding="utf-8")
+    (tmp_path / EXPLANATIONS).write_text('summary = "Bytes matter *more*."\n', encoding="utf-8")
+    write_report(tmp_path, predicted(), "en")
+    text = report.read_text(encoding="utf-8")
+    assert request not in text
+    assert "Summary\n\nBytes matter \\*more\\*.\n" in text
+    write_report(tmp_path / "none", laptop(), "en")
+    assert "Summary" not in (tmp_path / "none" / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_batch_size_of_the_student_is_explained(tmp_path):
+    findings = predicted()
+    size = findings.predictions.batch_size
+    write_report(tmp_path, findings, "en")
+    assert f"Batch size {size} was measured, too, because the last three questions" in (
+        tmp_path / "report.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_an_explanation_survives_another_report(tmp_path):
