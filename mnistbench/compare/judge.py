@@ -97,6 +97,7 @@ class RunFinding(Finding):
     within: float = 0.0  # the X of "within X %", as a share
     # Minimum detectable change under the rule of runs, as a share; None under that of thresholds.
     smallest: float | None = None
+    took_over: bool = False  # it has calls of other operations, and the case changed the other way
     is_open: bool = False  # the runs vary too much to rule out a slowdown of the user's threshold
     is_noise: bool = False  # it is open and leaves the outcome open
 
@@ -197,6 +198,8 @@ class RunFinding(Finding):
     @property
     def text(self) -> str:
         """The verdict as tables show it."""
+        if self.took_over:
+            return "no regression, case faster" if self.change_ns > 0 else "no gain, case slower"
         if self.verdict == WITHIN:
             return f"within {units.percent(self.within)}"
         detectable = ""
@@ -516,6 +519,8 @@ def _judge(finding: RunFinding, family: int, criteria: Criteria) -> RunFinding:
     if has_no_base and finding.change_ns <= criteria.min_share * finding.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(finding, verdict=WITHIN, within=finding.threshold)
+    if _took_over(finding, criteria.min_share):
+        return replace(finding, verdict=WITHIN, within=finding.threshold, took_over=True)
     if any(run.trace for run in case.used):
         # A trace is one process, whose steps are no replicates.
         finding = replace(finding, spread_ns=0.0)
@@ -539,6 +544,33 @@ def _judge(finding: RunFinding, family: int, criteria: Criteria) -> RunFinding:
         finding,
         is_open=is_open and not finding.accepted,
         is_noise=is_noise and not finding.accepted,
+    )
+
+
+def _took_over(finding: RunFinding, min_share: float) -> bool:
+    """Return whether calls moved to it, or away from it, and made the case change the other way.
+
+    One side hardly has it, so its own times cannot show whether it got slower. A new function of
+    which the case and the sum of its functions got faster took the place of slower ones, in
+    whatever module they are. A threshold that names it judges it all the same.
+    """
+    if finding.kind not in (OPERATION, REPLACED, OTHER) or (finding.limit and finding.limit.name):
+        return False
+    case = finding.case
+    has_grown = finding.change_ns > 0
+    wholes_ns = case.whole_ns(is_function=finding.is_function)
+    times_ns = (finding.base_ns, finding.head_ns)
+    small, whole_ns = min(zip(times_ns, wholes_ns, strict=True))
+    calls = sum(
+        (change.head.calls if change.head else 0) - (change.base.calls if change.base else 0)
+        for change in finding.members
+    )
+    base_whole_ns, head_whole_ns = wholes_ns
+    changes_ns = (case.change_ns, head_whole_ns - base_whole_ns)
+    return (
+        small < min_share * whole_ns
+        and (calls > 0 if has_grown else calls < 0)
+        and all(change < 0 if has_grown else change > 0 for change in changes_ns)
     )
 
 
