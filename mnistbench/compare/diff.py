@@ -19,7 +19,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
-from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
+from mnistbench.core.operation import (
+    BYTES,
+    CALLS,
+    NOT_OPERATIONS,
+    OpKey,
+    grouped,
+    operation_name,
+    shortened,
+)
 from mnistbench.core.record import CaseRecord, OpTable, median, median_ns
 from mnistbench.saved_runs.compatibility import (
     MACHINES,
@@ -57,6 +65,8 @@ class OpTotals(NamedTuple):
     shapes: tuple[str, ...]
     kernels: tuple[str, ...]
     sources: tuple[str, ...]
+    # Which counts are averages, because they differ between iterations or base runs: CALLS, BYTES.
+    varying: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -608,6 +618,10 @@ def _compare_operations(bases: Sequence[OpTable], head: OpTable, by: str) -> tup
     for key, (having, newest) in newest_with.items():
         if having > len(bases) / 2 and key not in last:
             last[key] = _sides(bases[newest], by)[key]
+    for key, names in _varying_between(bases, by).items():
+        if key in last:
+            varying = tuple(sorted({*last[key].varying, *names}))
+            last[key] = last[key]._replace(varying=varying)
     return tuple(
         OpChange(*key, tuple(runs[key]) if key in last else (), last.get(key), new.get(key))
         for key in {**last, **new}
@@ -671,6 +685,27 @@ def _times_of_runs(
     return runs, having
 
 
+def _varying_between(tables: Sequence[OpTable], by: str) -> Mapping[OpKey, set[str]]:
+    """Return which counts of operations are not the same in all base runs that have them."""
+    # Runs with the same counts share them.
+    distinct = {id(table.operations.value): table.operations.value for table in tables}
+    if len(distinct) == 1:
+        return {}
+    seen: dict[OpKey, tuple[float, int]] = {}
+    varying: dict[OpKey, set[str]] = defaultdict(set)
+    for counts in distinct.values():
+        sums: dict[OpKey, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+        for key, calls, memory in zip(counts.keys, counts.calls, counts.memory_bytes, strict=True):
+            grouped_key = grouped(key, by)
+            summed_calls, summed_memory = sums[grouped_key]
+            sums[grouped_key] = (summed_calls + calls, summed_memory + memory)
+        for key, (calls, memory) in sums.items():
+            known_calls, known_memory = seen.setdefault(key, (calls, memory))
+            varying[key] |= {CALLS} if calls != known_calls else set()
+            varying[key] |= {BYTES} if memory != known_memory else set()
+    return varying
+
+
 def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
     """Return the operations of one run, or their sums, without the profiler's overhead."""
     counts = table.operations.value
@@ -682,6 +717,7 @@ def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
         counts.shapes,
         counts.kernels,
         counts.sources,
+        counts.varying,
     )
     rows_of_key: dict[OpKey, list[OpTotals]] = defaultdict(list)
     for key, row in zip(counts.keys, map(OpTotals, *columns), strict=True):
@@ -695,6 +731,7 @@ def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
             kernels=tuple(sorted({kernel for row in rows for kernel in row.kernels})),
             sources=tuple(sorted({source for row in rows for source in row.sources})),
+            varying=tuple(sorted({name for row in rows for name in row.varying})),
         )
         for key, rows in rows_of_key.items()
     }

@@ -21,7 +21,7 @@ from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTota
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
-from mnistbench.core.operation import UNEVEN, operation_cells, operation_name
+from mnistbench.core.operation import operation_cells, operation_name, uneven
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
@@ -613,12 +613,19 @@ def _lines(case: CaseComparison) -> Iterable[str]:
     different = exact_differences(case, brief=True)
     for text in units.first_lines(different, MOST_DIFFERENCES, "--format json has all"):
         yield f"exact: {text}"
+    averages = [change for change in case.operations if change.is_operation and _varies(change)]
     if not different:
         only_functions = 0 < len(case.functions) == len(case.operations)
         counted = "functions and calls" if only_functions else _COUNTED
-        yield f"exact: the same {counted}"
+        yield f"exact: the same {counted}{', apart from averages' if averages else ''}"
+    operations = sum(not change.is_function for change in averages)
+    if operations:
+        yield (
+            f"calls or bytes of {units.counted(operations, 'operation')} are averages, because "
+            "they differ from iteration to iteration"
+        )
     if case.functions:
-        yield UNEVEN
+        yield uneven(len(averages) - operations)
     elif lacking := _without_functions(case):
         yield lacking
     finals = [
@@ -631,6 +638,11 @@ def _lines(case: CaseComparison) -> Iterable[str]:
             "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         )
         yield f"training on {case.head.scalars.dataset}, {how}: {', '.join(finals)}"
+
+
+def _varies(change: OpChange) -> bool:
+    """Return whether a count of an operation is an average on a side."""
+    return any(side.varying for side in (change.base, change.head) if side)
 
 
 def _without_functions(case: CaseComparison) -> str:

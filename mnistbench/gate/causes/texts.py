@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from mnistbench.core import units
-from mnistbench.core.operation import NO_MODULE, OpKey
+from mnistbench.core.operation import CALLS, NO_MODULE, OpKey
 from mnistbench.gate.causes.attribution import LEAST_SHARE, CallCounts, Cause, Causes, causes
 from mnistbench.gate.causes.case_profile import (
     COMPILED,
@@ -219,12 +219,16 @@ def _changed_calls(profile: CaseProfile) -> tuple[str, ...]:
     names = [function.name for function in profile.functions]
     ranked = sorted(calls, key=lambda function: (-abs(changes_ns[function]), names[function]))
     functions: dict[OpKey, BothCounts] = {
-        (names[function], "", NO_MODULE): (_counts(base_calls), _counts(head_calls))
+        (names[function], "", NO_MODULE): (
+            _counts(base_calls, profile.functions[function]),
+            _counts(head_calls, profile.functions[function]),
+        )
         for function in ranked
         for base_calls, head_calls in [calls[function]]
     }
     return tuple(operation_differences(functions))
 
 
-def _counts(calls: float) -> Counts | None:
-    return Counts(calls, 0) if calls else None
+def _counts(calls: float, function: ProfiledFunction) -> Counts | None:
+    varying = (CALLS,) if function.calls_vary else ()
+    return Counts(calls, 0, varying=varying) if calls else None

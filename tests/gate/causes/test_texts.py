@@ -281,5 +281,14 @@ def test_a_function_of_one_side_is_new_or_vanished():
     assert report["exact"][LABEL] == ["pkg/parse.py:read: new, 60 calls", "re.compile: vanished"]
 
 
+def test_calls_of_a_function_that_vary_are_no_exact_difference():
+    case_profile = profile(CallPath(0, 1, 20, 60, 0, 50), CallPath(0, 3, 2, 3, 40, 0))
+    read, *others = case_profile.functions[1:]
+    varying = replace(read, calls_vary=True)
+    case_profile = replace(case_profile, functions=(case_profile.functions[0], varying, *others))
+    report = json.loads(rendered(verdict(SLOWER, case_profile), "json", 3))
+    assert report["exact"][LABEL] == ["re.compile: 2 -> 3 calls"]
+
+
 def test_without_a_profile_nothing_is_said_of_functions():
     assert "cause" not in "".join(lines(concluded(SLOWER, 8)))
