@@ -591,6 +591,8 @@ class CaseRecord:
     timing: Timing | None = None  # pytest-benchmark's statistics; not saved a second time
     # 2 for the second benchmark of one test in its file, after a rerun or in a merged file.
     repetition: int = 1
+    # Another case of the run has the same short name, as two files of one name in two folders have.
+    shares_name: bool = False
 
     def __post_init__(self) -> None:
         for name in ("device_ns", "rounds_ns"):
@@ -605,7 +607,9 @@ class CaseRecord:
     @property
     def label(self) -> str:
         """A readable name that no other case of the run has."""
-        return f"{self.params.title}{self._ending}" if self.params else self.node_id
+        if self.shares_name or not self.params:
+            return self.node_id
+        return f"{self.params.title}{self._ending}"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
 from mnistbench.saved_runs.case_tables import case_tables
+from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import append_to_step_summary
 from mnistbench.showing.terminal import draw, draw_report
 
@@ -45,7 +46,11 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
     if (
         not compared
         and not quiet
-        and (tables := case_tables(session.records, session.options.op_top))
+        and (
+            tables := case_tables(
+                Run.of_session(None, session.records).cases, session.options.op_top
+            )
+        )
     ):
         reporter.section("mnistbench: operations", sep="-")
         for table in tables:

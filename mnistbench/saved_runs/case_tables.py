@@ -71,7 +71,7 @@ def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
     )
     times = [f"b{record.known_params.batch_size}" for record in records]
     if params.phase == CALL:
-        title = f"{params.label}, {params.device}"
+        title = f"{records[0].label}, {params.device}"
         times = ["time"]
     sums = {
         f"other ({units.counted(len(rest), 'operation')})": cases.summed_cells(rest),
