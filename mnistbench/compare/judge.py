@@ -292,7 +292,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         UsageError: an ``--accept`` names several cases of the new run without a wildcard.
     """
     _check_thresholds(comparison.head)
-    check_cases(criteria.accept, _names_of_cases(comparison))
+    check_cases(criteria.accept, _names_of_cases(comparison), criteria.flag("--accept"))
     drafts = [_draft(case, criteria) for case in comparison.cases]
     judged_by_runs = sum(
         len(finding.base_runs) >= RUNS_NEEDED for draft in drafts for finding in draft.findings
@@ -655,7 +655,7 @@ def acceptance_for(judgement: Judgement, finding: RunFinding) -> str:
     percent = math.floor(100 * share)
     if percent / 100 < share:  # rounded up, so that the limit is not below the change
         percent += 1
-    label, short, node_id, _ = finding.case.head.names
+    label, short, node_id, *_ = finding.case.head.names
     acceptances = [
         Acceptance(f"{_as_pattern(name)}:{_as_pattern(finding.name)}", percent / 100)
         for name in (short, label, node_id)
@@ -722,9 +722,9 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     fields = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(fields, described(fields), strict=True):
         field_text = f"{units.counted(counts[name], 'case')}: {text}"
-        yield Reason(
-            INCOMPARABLE, f"{field_text}; {BLOCKING[name]}", excused=criteria.allow_incomparable
-        )
+        advice, option = BLOCKING[name]
+        remedy = f"{advice}, or add {criteria.flag(option)}" if option else advice
+        yield Reason(INCOMPARABLE, f"{field_text}; {remedy}", excused=criteria.allow_incomparable)
     for case in cases:
         if case.iterations.unknown:
             text = (
@@ -736,9 +736,9 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
             yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
         if case.iterations.are_divided and case.clock == "cpu" and criteria.case_fail:
             text = (
-                f"{case.head.label}: --case-fail cannot judge the time of an iteration, because "
-                "the traces have no steps and different numbers of iterations; record each "
-                "iteration as a step (torch.profiler.profile.step)"
+                f"{case.head.label}: {criteria.flag('--case-fail')} cannot judge the time of an "
+                "iteration, because the traces have no steps and different numbers of iterations; "
+                "record each iteration as a step (torch.profiler.profile.step)"
             )
             yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
 
@@ -794,6 +794,6 @@ def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[
         text = "no case has an operation table that --op-fail could apply to"
         yield Reason(
             MISSING,
-            f"{text}; give --case-fail 10%, or save runs with --op-benchmarks",
+            f"{text}; give {criteria.flag('--case-fail')} 10%, or save runs with --op-benchmarks",
             excused=False,
         )

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mnistbench.compare import judge
-from mnistbench.compare.criteria import DEFAULT_SHARE
+from mnistbench.compare.criteria import DEFAULT_SHARE, Criteria
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTotals
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
@@ -57,7 +57,7 @@ LEAST_CHANGE_TO_SHARE = 0.01
 #: a hint, and the hint.
 SHARE_OF_SMALL = 0.1
 _NONE_ALONE = (
-    "no operation is large enough to be judged by itself; --by op sums over modules, "
+    "no operation is large enough to be judged by itself; {by} op sums over modules, "
     "--op-min-share 0.5% shows more"
 )
 
@@ -87,7 +87,7 @@ def report(judgement: judge.Judgement, top: int) -> Report:
 
 def blocks(judgement: judge.Judgement, top: int) -> list[Block]:
     """Return the sentences and tables, the most important blocks first."""
-    tables = [_ledger(case, top) for case in judgement.cases if case.operations]
+    tables = [_ledger(case, top, judgement.criteria) for case in judgement.cases if case.operations]
     if whole_cases := [case for case in judgement.cases if not case.operations]:
         tables.append(_whole_cases(whole_cases))
     return [
@@ -348,7 +348,7 @@ LEDGER = (
 )
 
 
-def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
+def _ledger(judged: judge.CaseJudgement, top: int, criteria: Criteria) -> Table:
     """Return single operations by size of change.
 
     Below the line the others, the unexplained rest and the iteration.
@@ -367,6 +367,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
         finding.head_ns >= SHARE_OF_SMALL * case.whole_ns(is_function=finding.is_function)[1]
         for finding in pooled
     )
+    none_alone = [_NONE_ALONE.format(by=criteria.flag("--by"))] if not alone and are_large else []
     sums = [
         *(
             _hidden_row(findings)
@@ -387,7 +388,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
         columns=LEDGER,
         rows=tuple(row for finding in shown for row in _rows(finding, top)),
         sums=tuple(sums),
-        lines=(*([_NONE_ALONE] if not alone and are_large else []), *_lines(case)),
+        lines=(*none_alone, *_lines(case)),
     )
 
 
@@ -667,10 +668,14 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
     for which, count in Counter(
         machines(case.case) for case in judgement.cases if case.case.across_machines
     ).items():
-        yield f"across machines (--across-machines): {units.counted(count, 'case')}: {which}"
+        option = judgement.criteria.flag("--across-machines")
+        yield f"across machines ({option}): {units.counted(count, 'case')}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
-        option = "--allow-missing" if problem.kind == MISSING else "--allow-incomparable"
+        is_missing = problem.kind == MISSING
+        option = judgement.criteria.flag(
+            "--allow-missing" if is_missing else "--allow-incomparable"
+        )
         yield (
             f"{problem.kind}: "
             f"{problem.text}{f' (passed over: {option})' if problem.excused else ''}"
@@ -679,15 +684,16 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
         limit = units.percent(finding.accept_limit or 0)
         yield f"accepted up to {limit}: {_described(finding)}; reason: {judgement.criteria.reason}"
     for text in judgement.unused:
-        yield f"unused: --accept {text!r} matches no regression; remove it"
+        option = judgement.criteria.flag("--accept")
+        yield f"unused: {option} {text!r} matches no regression; remove it"
     for finding in judgement.noise:
-        excuse = (
-            " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
-        )
+        criteria = judgement.criteria
+        option = criteria.flag("--inconclusive")
+        excuse = f" (passed over: {option} ok)" if criteria.inconclusive == "ok" else ""
         yield (
             f"inconclusive: {_described(finding)}; "
             f"the limit is {units.percent(finding.threshold)}, "
-            f"the {_uncertainty(finding)}{excuse or _way_out(finding)}"
+            f"the {_uncertainty(finding)}{excuse or _way_out(finding, option)}"
         )
     for finding in judgement.regressions:
         limit = f"the limit is {units.percent(finding.threshold)}{_exceeded(finding)}"
@@ -732,15 +738,19 @@ def _exceeded(finding: judge.RunFinding) -> str:
 
 
 def _option(judgement: judge.Judgement, finding: judge.RunFinding) -> str:
-    return f"--accept {shlex.quote(judge.acceptance_for(judgement, finding))}"
+    value = shlex.quote(judge.acceptance_for(judgement, finding))
+    return f"{judgement.criteria.flag('--accept')} {value}"
 
 
-def _way_out(finding: judge.RunFinding) -> str:
-    """Return how to resolve a change that the base runs vary too much to judge."""
+def _way_out(finding: judge.RunFinding, option: str) -> str:
+    """Return how to resolve a change that the base runs vary too much to judge.
+
+    ``option`` is the spelling of ``--inconclusive``.
+    """
     larger = "" if finding.is_above_given else " give a larger limit,"
     return (
         f"{_exceeded(finding)}; save more base runs or measure on a quieter machine,{larger} or "
-        "add --inconclusive ok"
+        f"add {option} ok"
     )
 
 
@@ -782,7 +792,7 @@ def _advised_threshold(judgement: judge.Judgement) -> str:
     """Return a threshold that the compared cases can have."""
     if any(case.case.operations for case in judgement.cases):
         return "for operations with --op-fail 10%"
-    return "with --case-fail 10%"
+    return f"with {judgement.criteria.flag('--case-fail')} 10%"
 
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:

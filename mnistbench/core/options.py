@@ -48,6 +48,14 @@ _DIGITS = 20
 
 _KEY = "mnistbench option"
 
+#: How options begin in pytest, where those of all plug-ins share one command line.
+_OF_PYTEST = ("--op-", "--bench-", "--no-op-")
+
+
+def pytest_flag(flag: str) -> str:
+    """Return how pytest spells an option of a command: ``--op-accept`` for ``--accept``."""
+    return flag if flag.startswith(_OF_PYTEST) else f"--op-{flag.removeprefix('--')}"
+
 
 @dataclass(frozen=True)
 class Option(Generic[_T]):
@@ -73,6 +81,16 @@ class Option(Generic[_T]):
     def key(self) -> str:
         """The key in configuration files."""
         return self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def pytest_flag(self) -> str:
+        """The spelling in pytest."""
+        return pytest_flag(self.flags[0])
+
+    @property
+    def pytest_key(self) -> str:
+        """The key in pytest's configuration files, and the name of the value in its options."""
+        return self.pytest_flag.removeprefix("--").replace("-", "_")
 
     @property
     def shown(self) -> str:
@@ -230,12 +248,14 @@ def read(
     command_line: Mapping[str, Any],
     configured: Mapping[str, Any] | None = None,
     file: object = None,
+    *,
+    in_pytest: bool = False,
     **more: Any,
 ) -> _T:
     """Return the settings; the command line overrides the configuration file.
 
     A field ``given_fields`` of the dataclass that is no option gets the names of the fields that
-    have a value in one of them.
+    have a value in one of them, and a field ``in_pytest`` whether options are spelled as there.
 
     Args:
         settings: the dataclass.
@@ -243,25 +263,30 @@ def read(
             not given.
         configured: key -> the same of the configuration file.
         file: the configuration file, for errors.
+        in_pytest: whether names and keys are those of pytest.
         more: fields that are no options.
     """
     values = dict(more)
     for name, declared in options_of(settings).items():
         words = command_line.get(name)
-        called = declared.name
+        called = declared.pytest_flag if in_pytest else declared.name
+        key = declared.pytest_key if in_pytest else declared.key
         if (
             words in (None, False, [])
             and declared.configurable
             and configured
-            and declared.key in configured
+            and key in configured
         ):
-            words = configured[declared.key]
-            called = f"{declared.key} in {file}"
+            words = configured[key]
+            called = f"{key} in {file}"
             if words == "":  # pytest's value of a key that its file does not have
                 continue
         if words not in (None, False, []):
             values[name] = declared.read(words, called)
-    if any(setting.name == "given_fields" for setting in fields(settings)):  # type: ignore[arg-type]
+    names = {setting.name for setting in fields(settings)}  # type: ignore[arg-type]
+    if in_pytest and "in_pytest" in names:
+        values["in_pytest"] = True
+    if "given_fields" in names:
         values["given_fields"] = frozenset(values) - frozenset(more)
     return settings(**values)
 
@@ -340,11 +365,13 @@ def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: t
             value = {"default": False}
             ini_type = "bool"
         help_text = declared.shown.replace("%", "%%")
-        group.addoption(*declared.flags, dest=declared.key, action=action, help=help_text, **value)
+        group.addoption(
+            declared.pytest_flag, dest=declared.pytest_key, action=action, help=help_text, **value
+        )
         if declared.configurable:
             parser.addini(
-                declared.key,
-                f"{declared.flags[0]}: {declared.help}",
+                declared.pytest_key,
+                f"{declared.pytest_flag}: {declared.help}",
                 type=ini_type,
                 default=[] if declared.many else None,
             )
@@ -353,13 +380,15 @@ def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: t
 def read_pytest(settings: type[_T], config: pytest.Config, **more: Any) -> _T:
     """Return the settings of a session; see :func:`read`."""
     options = options_of(settings)
-    command_line = {name: config.getoption(declared.key) for name, declared in options.items()}
+    command_line = {
+        name: config.getoption(declared.pytest_key) for name, declared in options.items()
+    }
     configured = {
-        declared.key: config.getini(declared.key) or ""
+        declared.pytest_key: config.getini(declared.pytest_key) or ""
         for declared in options.values()
         if declared.configurable
     }
-    return read(settings, command_line, configured, config.inipath, **more)
+    return read(settings, command_line, configured, config.inipath, in_pytest=True, **more)
 
 
 # ---- Kinds ---------------------------------------------------------------------------------------

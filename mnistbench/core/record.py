@@ -607,15 +607,17 @@ class CaseRecord:
     @property
     def label(self) -> str:
         """A readable name that no other case of the run has."""
-        if self.shares_name or not self.params:
-            return self.node_id
-        return f"{self.params.title}{self._ending}"
+        return self.node_id if self.shares_name else self._title
+
+    @property
+    def _title(self) -> str:
+        return f"{self.params.title}{self._ending}" if self.params else self.node_id
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names of the case that a user may give."""
         short = f"{self.params.label}{self._ending}" if self.params else self.node_id
-        return (self.label, short, self.node_id, self.node_id.rpartition("::")[2])
+        return (self.label, short, self.node_id, self.node_id.rpartition("::")[2], self._title)
 
     @property
     def _ending(self) -> str:

@@ -6,7 +6,6 @@ Cases, facts, tables, curves, batch sizes as stacked bars, and the comparison.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -57,12 +56,11 @@ def run_view(number: int, shown: PageRun) -> dict[str, Any]:
     run = shown.run
     is_trace = bool(run.trace)
     key = f"r{number}"
-    labels = Counter(case.label for case in run.cases)
     judged = {case.case.head.key: case for case in shown.judgement.cases} if shown.judgement else {}
     cases = [
         {
             "id": f"{key}c{position}",
-            "label": case.label if labels[case.label] == 1 else f"{case.label} ({case.node_id})",
+            "label": case.label,
             **_case_view(case, judged.get(case.key), is_trace=is_trace),
         }
         for position, case in enumerate(run.cases)

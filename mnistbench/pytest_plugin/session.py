@@ -18,7 +18,7 @@ import pytest
 
 from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.options import read_pytest
+from mnistbench.core.options import options_of, read_pytest
 from mnistbench.measuring.calls import has_codspeed
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options
@@ -59,10 +59,14 @@ class Session:
     def __init__(self, config: pytest.Config) -> None:
         """Read the options; the command line overrides the configuration file."""
         self.options = read_pytest(Options, config)
-        for flag, name in (("--op-fail", "op_fail"), ("--case-fail", "case_fail")):
-            if config.getoption(name) and not config.getoption("benchmark_compare", default=None):
+        thresholds = options_of(Criteria)
+        for option in (thresholds["op_fail"], thresholds["case_fail"]):
+            if config.getoption(option.pytest_key) and not config.getoption(
+                "benchmark_compare", default=None
+            ):
                 raise UsageError(
-                    f"{flag}: needs a saved run to compare with: add --benchmark-compare"
+                    f"{option.pytest_flag}: needs a saved run to compare with: add "
+                    "--benchmark-compare"
                 )
         self.criteria = read_pytest(Criteria, config)  # what a comparison is judged by
         self.judgement: Judgement | None = None  # set at the end of a session that is compared

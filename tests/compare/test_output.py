@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import re
 
 import builders
 import pytest
@@ -337,6 +338,10 @@ def test_other_differences_and_what_cannot_be_judged(golden):
     excused = report([base], head, **thresholds("10%"), allow_missing=True, allow_incomparable=True)
     assert excused.count("(passed over: --allow-missing)") == 2
     assert excused.count("(passed over: --allow-incomparable)") == 3
+    in_pytest = report([base], head, **thresholds("10%"), allow_missing=True, in_pytest=True)
+    assert in_pytest.count("(passed over: --op-allow-missing)") == 2
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", in_pytest))
+    assert options == {"--op-allow-missing", "--op-across-versions", "--bench-threads"}
 
 
 def test_with_eight_base_runs_the_report_has_the_minimum_detectable_change(golden):

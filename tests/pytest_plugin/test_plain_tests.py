@@ -702,6 +702,6 @@ def test_a_session_judges_times_of_a_few_nanoseconds_by_their_fractions(
     project.write("round_s", base_round_s)
     project.run("--benchmark-autosave").assert_outcomes(passed=1)
     project.write("round_s", head_round_s)
-    result = project.run("--benchmark-compare", "--case-fail=4%")
+    result = project.run("--benchmark-compare", "--op-case-fail=4%")
     assert result.ret == (EXIT_PASSED if "within" in line else EXIT_REGRESSED)
     result.stdout.fnmatch_lines([line])
