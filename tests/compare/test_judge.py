@@ -1074,8 +1074,10 @@ def test_a_case_of_another_torch_is_judged_only_when_asked():
     judgement = judged(base, mm(9 * LARGE), GATE)
     assert (set(verdicts(judgement).values()), judgement.regressions) == ({"incomparable"}, ())
     assert texts(judgement) == [
-        "1 case: torch 2.13.0 -> 2.15.0; measure both sides with one version, or add "
-        "--across-versions"
+        (
+            "1 case: torch 2.13.0 -> 2.15.0; measure both sides with one version, or add "
+            "--across-versions"
+        )
     ]
     assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
 
