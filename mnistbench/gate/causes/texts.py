@@ -23,9 +23,11 @@ from mnistbench.gate.causes.case_profile import (
     OtherChange,
     ProfiledFunction,
 )
+from mnistbench.gate.causes.other_changes import of_reasons
 from mnistbench.gate.reach.differences import CHANGED
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import IMPORT as IMPORT_COST
 from mnistbench.judging.exact import BothCounts, Counts, arrow, operation_differences
 from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 
@@ -67,6 +69,9 @@ def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
 
 def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return what probably made a case slower or faster; empty if there is nothing to say."""
+    is_import = finding.quantity.is_once and finding.quantity.name == IMPORT_COST
+    if is_import and finding.verdict in (REGRESSED, IMPROVED):
+        return _cause_of_import(verdict)
     profile = _profile(finding, verdict)
     if profile is None:
         return ""
@@ -79,6 +84,10 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     assert explained is not None, "there are call paths"
     change = units.duration(explained.change_ns, signed=True)
     if not explained.functions:
+        compiled = [named(other) for other in profile.others if other.kind == COMPILED]
+        if compiled:
+            modules = units.and_more(compiled, MOST_NAMED)
+            return f"{LIKELY}{modules}, whose functions the profiler does not see"
         return f"no cause found: {change} {_PROFILED}{_what_differs(profile)}"
     if explained.spent:
         return _suspected(explained, explained.spent, change)
@@ -86,6 +95,14 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     if explained.are_enough:
         return f"{LIKELY}{_described(first, change)}"
     return f"no function explains half of the change; the largest part: {_described(first, change)}"
+
+
+def _cause_of_import(verdict: Verdict) -> str:
+    """Return what differs and runs or is read outside of tests; empty if nothing is known."""
+    others = {named(other): None for other in of_reasons(verdict.reach.outside)}
+    if not others:
+        return ""
+    return f"{LIKELY}{units.and_more([*others], MOST_NAMED, ', or ', ', or ')}, outside of tests"
 
 
 def _suspected(explained: Causes, spent: Cause, change: str) -> str:
