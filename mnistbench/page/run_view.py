@@ -16,7 +16,14 @@ from mnistbench.compare.report import blocks, case_title
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
-from mnistbench.core.record import CaseRecord, Environment, OpTable, Scalars, median_ns
+from mnistbench.core.record import (
+    CaseRecord,
+    Environment,
+    OpTable,
+    Scalars,
+    finite,
+    median_ns,
+)
 from mnistbench.measuring.env_command import environment_rows
 from mnistbench.saved_runs.case_tables import batch_groups, batch_size_table
 from mnistbench.saved_runs.run import Run
@@ -136,7 +143,7 @@ def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool
     warm = case.table("warm", "device")
     median = times_ns["median"]
     has_samples = case.params is not None and case.params.phase != CALL
-    rate = case.samples * 1e9 / median if median and has_samples else None
+    rate = finite(case.samples * 1e9 / median) if median and has_samples else None
     cells = {
         "median": _time(median),
         "IQR": _time(times_ns.get("IQR") if rounds != 1 else None),

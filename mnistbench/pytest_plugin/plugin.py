@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mnistbench.compare.criteria import Criteria
+from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import REFERENCE, device_label
@@ -85,7 +86,7 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except MnistbenchError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(units.printable(str(error))) from None
 
 
 # ---- Collection ----------------------------------------------------------------------------------
@@ -314,7 +315,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.ensure_newline()
-            reporter.write_line(f"ERROR: {error}", red=True)
+            reporter.write_line(f"ERROR: {units.printable(str(error))}", red=True)
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
         return
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

@@ -63,11 +63,12 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
         _print_comparison(session, session.judgement, reporter, quiet=quiet)
     if session.notes:
         reporter.section("mnistbench: not recorded")
-        for note in session.notes:
-            reporter.write_line(note)
+        for note in session.notes:  # it may have the text of an exception
+            reporter.write_line(units.printable(note))
     if session.tracked_in:
         reporter.write_line(
-            f"\nTensorBoard: tensorboard --logdir {os.path.relpath(session.tracked_in)}"
+            "\nTensorBoard: tensorboard --logdir "
+            f"{units.printable(os.path.relpath(session.tracked_in))}"
         )
 
 
@@ -90,4 +91,4 @@ def _print_comparison(
             draw_report(blocks(judgement, session.options.op_top), colour=reporter.hasmarkup)
         )
     if note := append_to_step_summary(lambda: report(judgement, session.options.op_top)):
-        reporter.write_line(note)
+        reporter.write_line(units.printable(note))

@@ -107,6 +107,7 @@ def test_times_of_a_case():
         ({"rounds_ns": ()}, "rounds", "20 rounds, none of them saved"),
         ({"timing": builders.timing(median_ns=0)}, "median", "0 ns"),
         ({"timing": builders.timing(median_ns=0)}, "samples/s", None),
+        ({"timing": builders.timing(median_ns=1e-311)}, "samples/s", None),  # too large a rate
     ],
 )
 def test_cells_of_a_case(changes, column, text):
