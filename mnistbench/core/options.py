@@ -215,9 +215,26 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice, and name the one that is probably meant."""
+        if action.choices is not None and value not in action.choices:
+            names = ", ".join(map(str, action.choices))
+            meant = did_you_mean(value, action.choices) or f"; choose of {names}"
+            raise argparse.ArgumentError(action, f"{value!r} is not known{meant}")
+
     def error(self, message: str) -> NoReturn:
         """Raise UsageError with argparse's message."""
-        raise UsageError(f"{message.removeprefix('argument ')}; see: {self.prog} --help")
+        complaint = message.removeprefix("argument ")
+        separator = "" if complaint.endswith("?") else ";"
+        raise UsageError(f"{complaint}{separator} see: {self.prog} --help")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean compare?`` for a word that is nearly known; empty if none is."""
+    from difflib import get_close_matches  # every pytest session imports this module
+
+    meant = get_close_matches(word, list(known), 1)
+    return f"; did you mean {meant[0]}?" if meant else ""
 
 
 def add_options(parser: argparse.ArgumentParser, settings: type) -> None:
@@ -228,6 +245,8 @@ def add_options(parser: argparse.ArgumentParser, settings: type) -> None:
     for name, declared in options_of(settings).items():
         text = declared.shown.replace("%", "%%")
         if declared.after_dashes:
+            parser.usage = f"%(prog)s [options] [-- {declared.metavar} ...]"
+            parser.epilog = f"Arguments after --: {text}"
             continue
         if not declared.flags:
             nargs: str | None = "+" if declared.required else "*"
