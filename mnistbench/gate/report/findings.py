@@ -150,7 +150,7 @@ def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
     return (
         f"more than {limit}"
         if finding.least >= least
-        else f"a slowdown of {limit} cannot be ruled out"
+        else f"a slowdown as large as {limit} cannot be ruled out"
     )
 
 

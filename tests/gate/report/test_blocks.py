@@ -907,7 +907,7 @@ def test_a_regression_shows_its_confirmed_change_beside_the_limit():
         f"; confirmed by 8 fresh launches, which show {100 * finding.least:+.1f} % or more; "
         in line
     )
-    assert line.endswith("; a slowdown of the limit of 2.0 % cannot be ruled out")
+    assert line.endswith("; a slowdown as large as the limit of 2.0 % cannot be ruled out")
 
 
 # ---- names that are anybody's --------------------------------------------------------------------
