@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -73,7 +74,11 @@ def _settings(settings: type) -> Iterator[str]:
     """Yield a table of pytest's options, with their keys in its configuration."""
     options = options_of(settings).values()
     rows = (
-        (_usage(option), f"`{option.key}`" if option.configurable else "-", _text(option.shown))
+        (
+            _usage(replace(option, flags=(option.pytest_flag,))),
+            f"`{option.pytest_key}`" if option.configurable else "-",
+            _text(option.shown),
+        )
         for option in options
     )
     return _table(("Option", "Setting", "Meaning"), rows)

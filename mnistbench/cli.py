@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,7 +22,14 @@ from typing import Any
 
 from mnistbench import __version__
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.options import Parser, add_options, read, tool_table
+from mnistbench.core.options import (
+    Parser,
+    add_options,
+    did_you_mean,
+    options_of,
+    read,
+    tool_table,
+)
 from mnistbench.showing.output import (
     BISECT_STOPS,
     EXIT_PASSED,
@@ -240,9 +248,9 @@ def _main(words: list[str]) -> int:
         parsed, unknown = parser(*words[:2]).parse_known_args(
             words, argparse.Namespace(pytest=pytest_arguments)
         )
-        if unknown:
-            raise UsageError(f"{unknown[0]!r} is not known; see: mnistbench {words[0]} --help")
         settings_class, run = parsed._command  # noqa: SLF001  # no option has this name
+        if unknown:
+            raise UsageError(_unknown(unknown, words, settings_class, pytest_arguments))
         code = _run(run, read(settings_class, vars(parsed), *tool_table(settings_class)))
         sys.stdout.flush()
     except MnistbenchError as error:
@@ -259,6 +267,27 @@ def _main(words: list[str]) -> int:
         print_error("there is too little memory; close other programs, or give less input")
         return EXIT_UNJUDGED
     return code
+
+
+def _unknown(
+    unknown: Sequence[str],
+    words: Sequence[str],
+    settings_class: type,
+    pytest_arguments: Sequence[str],
+) -> str:
+    """Return what is wrong with words that the command does not know, and what may be meant."""
+    word = unknown[0]
+    options = options_of(settings_class).values()
+    flags = [flag for option in options for flag in option.flags]
+    meant = did_you_mean(word, flags)
+    if not meant and any(option.after_dashes for option in options):
+        known = list(words)
+        for one in unknown:
+            known.remove(one)
+        after_dashes = [*unknown, *pytest_arguments]
+        command = shlex.join(["mnistbench", *known, "--", *after_dashes])
+        return f"{word!r} is not known; arguments of pytest follow --: {command}"
+    return f"{word!r} is not known{meant or ';'} see: mnistbench {words[0]} --help"
 
 
 def _run(run: Callable[[Any], CommandResult | int], settings: Any) -> int:

@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies
 from inner_runs import ADDOPTS, BLOCKED
 
 pytest_plugins = ["pytester", "projects"]
@@ -65,10 +64,15 @@ def pytest_collection(session):
         gc.disable()
 
 
-def pytest_collection_finish():
-    # At its first draw, hypothesis 6.100 searches for what refers to its random generator, and
-    # warns if it finds nothing. It would not find a frozen module.
-    given(strategies.none())(lambda _: None)()
+def pytest_collection_finish(session):
+    if session.items:
+        # Not above: pytest loads this file for a path that does not exist, such as
+        # bench/test_setp.py, in an environment that has the suite's packages alone.
+        from hypothesis import given, strategies
+
+        # At its first draw, hypothesis 6.100 searches for what refers to its random generator, and
+        # warns if it finds nothing. It would not find a frozen module.
+        given(strategies.none())(lambda _: None)()
     gc.collect()
     gc.freeze()
     # Libraries that find their objects alive at the exit print that they leak.

@@ -64,7 +64,19 @@ def test_command_without_a_subcommand_prints_its_help(capsys):
 @pytest.mark.parametrize(
     ("arguments", "start"),
     [
-        (["profle"], "mnistbench: COMMAND: invalid choice: 'profle'"),
+        (["profle"], "mnistbench: COMMAND: 'profle' is not known; did you mean profile? see: "),
+        (["xyz"], "mnistbench: COMMAND: 'xyz' is not known; choose of compare, list, "),
+        (
+            ["list", "--storge"],
+            "mnistbench: '--storge' is not known; did you mean --storage? see: ",
+        ),
+        (
+            ["gate", "--base", "HEAD", "bench/test_a.py", "-k", "b c", "--", "-x"],
+            (
+                "mnistbench: 'bench/test_a.py' is not known; arguments of pytest follow --: "
+                "mnistbench gate --base HEAD -- bench/test_a.py -k 'b c' -x"
+            ),
+        ),
         (["env", "--loud"], "mnistbench: '--loud' is not known; see: mnistbench env --help"),
         # No abbreviations.
     ],

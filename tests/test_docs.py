@@ -402,13 +402,14 @@ def test_readme_is_short():
 
 
 def test_the_page_on_the_gate_has_the_numbers_of_launches():
-    usual = f"{LEAST_LAUNCHES} if these are enough by far, else {LAUNCHES}"
-    assert f"Without the option there are {usual}, or up to {MOST_LAUNCHES} if" in GATE
+    text = " ".join(GATE.split())
+    usual = f"{LEAST_LAUNCHES} launches if they are clearly enough, otherwise {LAUNCHES}"
+    assert f"By default the gate chooses: {usual}, and up to {MOST_LAUNCHES} if" in text
     least, more, most = LOOKS
-    assert f"in {least}, {more} or {most} fresh launches" in GATE
+    assert f"in {least}, {more} or {most} fresh launches" in text
     fewest, many = LEAST_LAUNCHES_BELOW_FULL, MOST_LAUNCHES_BELOW_FULL
-    assert f"with a threshold below {100 * FULL_CASE:g} %, {fewest} to {many}." in GATE
-    assert "({}, {} or {} with such".format(*LOOKS_BELOW_FULL) in GATE
+    assert f"With a threshold below {100 * FULL_CASE:g} %, it makes {fewest} to {many}." in text
+    assert "({}, {} or {} with such".format(*LOOKS_BELOW_FULL) in text
 
 
 @pytest.mark.parametrize("name", ["conftest.py", "test_forecaster.py"])

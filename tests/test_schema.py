@@ -42,7 +42,7 @@ from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.judging import kinds, verdicts
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
-from mnistbench.saved_runs.compatibility import ADVICE
+from mnistbench.saved_runs.compatibility import REMEDIES
 
 REPOSITORY = Path(__file__).parents[1]
 DOCUMENTS = {
@@ -677,7 +677,7 @@ def test_the_unit_of_a_number_is_stated(name):
         (
             "compare",
             "properties/cases/items/properties/incomparable/propertyNames/enum",
-            set(ADVICE),
+            set(REMEDIES),
         ),
         (
             "compare",

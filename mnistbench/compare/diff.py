@@ -19,7 +19,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
-from mnistbench.core.operation import NOT_OPERATIONS, OpKey, grouped, operation_name, shortened
+from mnistbench.core.operation import (
+    BYTES,
+    CALLS,
+    NOT_OPERATIONS,
+    OpKey,
+    grouped,
+    operation_name,
+    shortened,
+)
 from mnistbench.core.record import CaseRecord, OpTable, median, median_ns
 from mnistbench.saved_runs.compatibility import (
     MACHINES,
@@ -58,6 +66,8 @@ class OpTotals(NamedTuple):
     shapes: tuple[str, ...]
     kernels: tuple[str, ...]
     sources: tuple[str, ...]
+    # Which counts are averages, because they differ between iterations or base runs: CALLS, BYTES.
+    varying: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -679,6 +689,10 @@ def _times_and_totals(
     for key, (having, newest) in newest_with.items():
         if having > len(tables) / 2 and key not in totals:
             totals[key] = _sides(tables[newest], by)[key]
+    for key, names in _varying_between(tables, by).items():
+        if key in totals:
+            varying = tuple(sorted({*totals[key].varying, *names}))
+            totals[key] = totals[key]._replace(varying=varying)
     return runs, totals
 
 
@@ -741,6 +755,27 @@ def _times_of_runs(
     return runs, having
 
 
+def _varying_between(tables: Sequence[OpTable], by: str) -> Mapping[OpKey, set[str]]:
+    """Return which counts of operations are not the same in all runs that have them."""
+    # Runs with the same counts share them.
+    distinct = {id(table.operations.value): table.operations.value for table in tables}
+    if len(distinct) == 1:
+        return {}
+    seen: dict[OpKey, tuple[float, int]] = {}
+    varying: dict[OpKey, set[str]] = defaultdict(set)
+    for counts in distinct.values():
+        sums: dict[OpKey, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+        for key, calls, memory in zip(counts.keys, counts.calls, counts.memory_bytes, strict=True):
+            grouped_key = grouped(key, by)
+            summed_calls, summed_memory = sums[grouped_key]
+            sums[grouped_key] = (summed_calls + calls, summed_memory + memory)
+        for key, (calls, memory) in sums.items():
+            known_calls, known_memory = seen.setdefault(key, (calls, memory))
+            varying[key] |= {CALLS} if calls != known_calls else set()
+            varying[key] |= {BYTES} if memory != known_memory else set()
+    return varying
+
+
 def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
     """Return the operations of one run, or their sums, without the profiler's overhead."""
     counts = table.operations.value
@@ -752,6 +787,7 @@ def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
         counts.shapes,
         counts.kernels,
         counts.sources,
+        counts.varying,
     )
     rows_of_key: dict[OpKey, list[OpTotals]] = defaultdict(list)
     for key, row in zip(counts.keys, map(OpTotals, *columns), strict=True):
@@ -765,6 +801,7 @@ def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
             shapes=tuple(sorted({shape for row in rows for shape in row.shapes})),
             kernels=tuple(sorted({kernel for row in rows for kernel in row.kernels})),
             sources=tuple(sorted({source for row in rows for source in row.sources})),
+            varying=tuple(sorted({name for row in rows for name in row.varying})),
         )
         for key, rows in rows_of_key.items()
     }

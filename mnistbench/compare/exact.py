@@ -50,7 +50,7 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
 
 
 def _counts(side: OpTotals | None) -> Counts | None:
-    return side and Counts(side.calls, side.memory_bytes, side.shapes, side.kernels)
+    return side and Counts(side.calls, side.memory_bytes, side.shapes, side.kernels, side.varying)
 
 
 def _training_differences(case: CaseComparison) -> Iterable[str]:

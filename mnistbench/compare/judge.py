@@ -72,7 +72,7 @@ from mnistbench.judging.verdicts import (
     WITHIN,
     Reason,
 )
-from mnistbench.saved_runs.compatibility import ADVICE, described
+from mnistbench.saved_runs.compatibility import REMEDIES, described
 from mnistbench.saved_runs.run import Run
 
 
@@ -97,6 +97,7 @@ class RunFinding(Finding):
     within: float = 0.0  # the X of "within X %", as a share
     # Minimum detectable change under the rule of runs, as a share; None under that of thresholds.
     smallest: float | None = None
+    took_over: bool = False  # it has calls of other operations, and the case changed the other way
     is_open: bool = False  # the runs vary too much to rule out a slowdown of the user's threshold
     is_noise: bool = False  # it is open and leaves the outcome open
 
@@ -202,6 +203,8 @@ class RunFinding(Finding):
     @property
     def text(self) -> str:
         """The verdict as tables show it."""
+        if self.took_over:
+            return "no regression, case faster" if self.change_ns > 0 else "no gain, case slower"
         if self.verdict == WITHIN:
             return f"within {units.percent(self.within)}"
         detectable = ""
@@ -294,7 +297,7 @@ def judge(comparison: Comparison, criteria: Criteria) -> Judgement:
         UsageError: an ``--accept`` names several cases of the new run without a wildcard.
     """
     _check_thresholds(comparison.head)
-    check_cases(criteria.accept, _names_of_cases(comparison))
+    check_cases(criteria.accept, _names_of_cases(comparison), criteria.flag("--accept"))
     drafts = [_draft(case, criteria) for case in comparison.cases]
     judged_by_runs = sum(
         len(finding.base_runs) >= RUNS_NEEDED for draft in drafts for finding in draft.findings
@@ -527,6 +530,8 @@ def _judge(finding: RunFinding, family: int, criteria: Criteria) -> RunFinding:
     if has_no_base and finding.change_ns <= criteria.min_share * finding.whole_base_ns:
         # Subtracting the profiler's overhead left no time that a change could be a share of.
         return replace(finding, verdict=WITHIN, within=finding.threshold)
+    if _took_over(finding, criteria.min_share):
+        return replace(finding, verdict=WITHIN, within=finding.threshold, took_over=True)
     if any(run.trace for run in case.used):
         # A trace is one process, whose steps are no replicates.
         finding = replace(finding, spread_ns=0.0)
@@ -550,6 +555,33 @@ def _judge(finding: RunFinding, family: int, criteria: Criteria) -> RunFinding:
         finding,
         is_open=is_open and not finding.accepted,
         is_noise=is_noise and not finding.accepted,
+    )
+
+
+def _took_over(finding: RunFinding, min_share: float) -> bool:
+    """Return whether calls moved to it, or away from it, and made the case change the other way.
+
+    One side hardly has it, so its own times cannot show whether it got slower. A new function of
+    which the case and the sum of its functions got faster took the place of slower ones, in
+    whatever module they are. A threshold that names it judges it all the same.
+    """
+    if finding.kind not in (OPERATION, REPLACED, OTHER) or (finding.limit and finding.limit.name):
+        return False
+    case = finding.case
+    has_grown = finding.change_ns > 0
+    wholes_ns = case.whole_ns(is_function=finding.is_function)
+    times_ns = (finding.base_ns, finding.head_ns)
+    small, whole_ns = min(zip(times_ns, wholes_ns, strict=True))
+    calls = sum(
+        (change.head.calls if change.head else 0) - (change.base.calls if change.base else 0)
+        for change in finding.members
+    )
+    base_whole_ns, head_whole_ns = wholes_ns
+    changes_ns = (case.change_ns, head_whole_ns - base_whole_ns)
+    return (
+        small < min_share * whole_ns
+        and (calls > 0 if has_grown else calls < 0)
+        and all(change < 0 if has_grown else change > 0 for change in changes_ns)
     )
 
 
@@ -634,7 +666,7 @@ def acceptance_for(judgement: Judgement, finding: RunFinding) -> str:
     percent = math.floor(100 * share)
     if percent / 100 < share:  # rounded up, so that the limit is not below the change
         percent += 1
-    label, short, node_id, _ = finding.case.head.names
+    label, short, node_id, *_ = finding.case.head.names
     acceptances = [
         Acceptance(f"{_as_pattern(name)}:{_as_pattern(finding.name)}", percent / 100)
         for name in (short, label, node_id)
@@ -701,9 +733,9 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
     fields = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(fields, described(fields), strict=True):
         field_text = f"{units.counted(counts[name], 'case')}: {text}"
-        yield Reason(
-            INCOMPARABLE, f"{field_text}; {ADVICE[name]}", excused=criteria.allow_incomparable
-        )
+        advice, option = REMEDIES[name]
+        remedy = f"{advice}, or add {criteria.flag(option)}" if option else advice
+        yield Reason(INCOMPARABLE, f"{field_text}; {remedy}", excused=criteria.allow_incomparable)
     for case in cases:
         if case.iterations.unknown:
             text = (
@@ -715,9 +747,9 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
             yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
         if case.iterations.are_divided and case.clock == "cpu" and criteria.case_fail:
             text = (
-                f"{case.head.label}: --case-fail cannot judge the time of an iteration, because "
-                "the traces have no steps and different numbers of iterations; record each "
-                "iteration as a step (torch.profiler.profile.step)"
+                f"{case.head.label}: {criteria.flag('--case-fail')} cannot judge the time of an "
+                "iteration, because the traces have no steps and different numbers of iterations; "
+                "record each iteration as a step (torch.profiler.profile.step)"
             )
             yield Reason(INCOMPARABLE, text, excused=criteria.allow_incomparable)
 
@@ -773,6 +805,6 @@ def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[
         text = "no case has an operation table that --op-fail could apply to"
         yield Reason(
             MISSING,
-            f"{text}; give --case-fail 10%, or save runs with --op-benchmarks",
+            f"{text}; give {criteria.flag('--case-fail')} 10%, or save runs with --op-benchmarks",
             excused=False,
         )

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mnistbench.compare import judge
-from mnistbench.compare.criteria import DEFAULT_SHARE
+from mnistbench.compare.criteria import DEFAULT_SHARE, Criteria
 from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTotals
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
-from mnistbench.core.operation import UNEVEN, operation_cells, operation_name
+from mnistbench.core.operation import operation_cells, operation_name, uneven
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
@@ -57,7 +57,7 @@ LEAST_CHANGE_TO_SHARE = 0.01
 #: a hint, and the hint.
 SHARE_OF_SMALL = 0.1
 _NONE_ALONE = (
-    "no operation is large enough to be judged by itself; --by op sums over modules, "
+    "no operation is large enough to be judged by itself; {by} op sums over modules, "
     "--op-min-share 0.5% shows more"
 )
 
@@ -87,7 +87,7 @@ def report(judgement: judge.Judgement, top: int) -> Report:
 
 def blocks(judgement: judge.Judgement, top: int) -> list[Block]:
     """Return the sentences and tables, the most important blocks first."""
-    tables = [_ledger(case, top) for case in judgement.cases if case.operations]
+    tables = [_ledger(case, top, judgement.criteria) for case in judgement.cases if case.operations]
     if whole_cases := [case for case in judgement.cases if not case.operations]:
         tables.append(_whole_cases(whole_cases))
     return [
@@ -357,7 +357,7 @@ LEDGER = (
 )
 
 
-def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
+def _ledger(judged: judge.CaseJudgement, top: int, criteria: Criteria) -> Table:
     """Return single operations by size of change.
 
     Below the line the others, the unexplained rest and the iteration.
@@ -376,6 +376,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
         finding.head_ns >= SHARE_OF_SMALL * case.whole_ns(is_function=finding.is_function)[1]
         for finding in pooled
     )
+    none_alone = [_NONE_ALONE.format(by=criteria.flag("--by"))] if not alone and are_large else []
     sums = [
         *(
             _hidden_row(findings)
@@ -396,7 +397,7 @@ def _ledger(judged: judge.CaseJudgement, top: int) -> Table:
         columns=LEDGER,
         rows=tuple(row for finding in shown for row in _rows(finding, top)),
         sums=tuple(sums),
-        lines=(*([_NONE_ALONE] if not alone and are_large else []), *_lines(case)),
+        lines=(*none_alone, *_lines(case)),
     )
 
 
@@ -624,12 +625,19 @@ def _lines(case: CaseComparison) -> Iterable[str]:
     different = exact_differences(case, brief=True)
     for text in units.first_lines(different, MOST_DIFFERENCES, "--format json has all"):
         yield f"exact: {text}"
+    averages = [change for change in case.operations if change.is_operation and _varies(change)]
     if not different:
         only_functions = 0 < len(case.functions) == len(case.operations)
         counted = "functions and calls" if only_functions else _COUNTED
-        yield f"exact: the same {counted}"
+        yield f"exact: the same {counted}{', apart from averages' if averages else ''}"
+    operations = sum(not change.is_function for change in averages)
+    if operations:
+        yield (
+            f"calls or bytes of {units.counted(operations, 'operation')} are averages, because "
+            "they differ from iteration to iteration"
+        )
     if case.functions:
-        yield UNEVEN
+        yield uneven(len(averages) - operations)
     elif lacking := _without_functions(case):
         yield lacking
     finals = [
@@ -642,6 +650,11 @@ def _lines(case: CaseComparison) -> Iterable[str]:
             "identical to the bit" if is_exact(case) else f"equal within {units.percent(TOLERANCE)}"
         )
         yield f"training on {case.head.scalars.dataset}, {how}: {', '.join(finals)}"
+
+
+def _varies(change: OpChange) -> bool:
+    """Return whether a count of an operation is an average on a side."""
+    return any(side.varying for side in (change.base, change.head) if side)
 
 
 def _without_functions(case: CaseComparison) -> str:
@@ -666,10 +679,14 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
     for which, count in Counter(
         machines(case.case) for case in judgement.cases if case.case.across_machines
     ).items():
-        yield f"across machines (--across-machines): {units.counted(count, 'case')}: {which}"
+        option = judgement.criteria.flag("--across-machines")
+        yield f"across machines ({option}): {units.counted(count, 'case')}: {which}"
     yield from _rules(judgement)
     for problem in judgement.problems:
-        option = "--allow-missing" if problem.kind == MISSING else "--allow-incomparable"
+        is_missing = problem.kind == MISSING
+        option = judgement.criteria.flag(
+            "--allow-missing" if is_missing else "--allow-incomparable"
+        )
         yield (
             f"{problem.kind}: "
             f"{problem.text}{f' (passed over: {option})' if problem.excused else ''}"
@@ -678,15 +695,16 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
         limit = units.percent(finding.accept_limit or 0)
         yield f"accepted up to {limit}: {_described(finding)}; reason: {judgement.criteria.reason}"
     for text in judgement.unused:
-        yield f"unused: --accept {text!r} matches no regression; remove it"
+        option = judgement.criteria.flag("--accept")
+        yield f"unused: {option} {text!r} matches no regression; remove it"
     for finding in judgement.noise:
-        excuse = (
-            " (passed over: --inconclusive ok)" if judgement.criteria.inconclusive == "ok" else ""
-        )
+        criteria = judgement.criteria
+        option = criteria.flag("--inconclusive")
+        excuse = f" (passed over: {option} ok)" if criteria.inconclusive == "ok" else ""
         yield (
             f"inconclusive: {_described(finding)}; "
             f"the limit is {units.percent(finding.threshold)}, "
-            f"the {_uncertainty(finding)}{excuse or _way_out(finding)}"
+            f"the {_uncertainty(finding)}{excuse or _way_out(finding, option)}"
         )
     for finding in judgement.regressions:
         limit = f"the limit is {units.percent(finding.threshold)}{_exceeded(finding)}"
@@ -731,15 +749,19 @@ def _exceeded(finding: judge.RunFinding) -> str:
 
 
 def _option(judgement: judge.Judgement, finding: judge.RunFinding) -> str:
-    return f"--accept {shlex.quote(judge.acceptance_for(judgement, finding))}"
+    value = shlex.quote(judge.acceptance_for(judgement, finding))
+    return f"{judgement.criteria.flag('--accept')} {value}"
 
 
-def _way_out(finding: judge.RunFinding) -> str:
-    """Return how to resolve a change that the base runs vary too much to judge."""
+def _way_out(finding: judge.RunFinding, option: str) -> str:
+    """Return how to resolve a change that the base runs vary too much to judge.
+
+    ``option`` is the spelling of ``--inconclusive``.
+    """
     larger = "" if finding.is_above_given else " give a larger limit,"
     return (
         f"{_exceeded(finding)}; save more base runs or measure on a quieter machine,{larger} or "
-        "add --inconclusive ok"
+        f"add {option} ok"
     )
 
 
@@ -781,7 +803,7 @@ def _advised_threshold(judgement: judge.Judgement) -> str:
     """Return a threshold that the compared cases can have."""
     if any(case.case.operations for case in judgement.cases):
         return "for operations with --op-fail 10%"
-    return "with --case-fail 10%"
+    return f"with {judgement.criteria.flag('--case-fail')} 10%"
 
 
 def _rules(judgement: judge.Judgement) -> Iterable[str]:

@@ -38,17 +38,30 @@ NOT_OPERATIONS = frozenset((OUTSIDE, RUNTIME, UNATTRIBUTED, IN_TORCH))
 #: run.
 REORDER = "reorder"
 
-#: The line below a table of Python functions.
-UNEVEN = (
-    "cProfile slows Python down unevenly: a function of many short calls looks larger than it is; "
-    "calls are exact"
-)
+#: What is counted of an operation: a count that is not the same in every profiled iteration is an
+#: average, and no exact one.
+CALLS = "calls"
+BYTES = "bytes"
 
 #: Module of an operation that cannot be attributed to a module; ``events/links`` explains why.
 NO_MODULE = ""
 
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
+
+
+def uneven(averages: int) -> str:
+    """Return the line below a table of functions, so many of which have averages of calls."""
+    counts = (
+        f"calls of {units.counted(averages, 'function')} are averages, because they differ from "
+        "call to call"
+        if averages
+        else "calls are exact"
+    )
+    return (
+        "cProfile slows Python down unevenly: a function of many short calls looks larger than it "
+        f"is; {counts}"
+    )
 
 
 class Scope(NamedTuple):

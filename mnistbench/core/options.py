@@ -48,6 +48,14 @@ _DIGITS = 20
 
 _KEY = "mnistbench option"
 
+#: How options begin in pytest, where those of all plug-ins share one command line.
+_OF_PYTEST = ("--op-", "--bench-", "--no-op-")
+
+
+def pytest_flag(flag: str) -> str:
+    """Return how pytest spells an option of a command: ``--op-accept`` for ``--accept``."""
+    return flag if flag.startswith(_OF_PYTEST) else f"--op-{flag.removeprefix('--')}"
+
 
 @dataclass(frozen=True)
 class Option(Generic[_T]):
@@ -73,6 +81,16 @@ class Option(Generic[_T]):
     def key(self) -> str:
         """The key in configuration files."""
         return self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def pytest_flag(self) -> str:
+        """The spelling in pytest."""
+        return pytest_flag(self.flags[0])
+
+    @property
+    def pytest_key(self) -> str:
+        """The key in pytest's configuration files, and the name of the value in its options."""
+        return self.pytest_flag.removeprefix("--").replace("-", "_")
 
     @property
     def shown(self) -> str:
@@ -197,9 +215,26 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice, and name the one that is probably meant."""
+        if action.choices is not None and value not in action.choices:
+            names = ", ".join(map(str, action.choices))
+            meant = did_you_mean(value, action.choices) or f"; choose of {names}"
+            raise argparse.ArgumentError(action, f"{value!r} is not known{meant}")
+
     def error(self, message: str) -> NoReturn:
         """Raise UsageError with argparse's message."""
-        raise UsageError(f"{message.removeprefix('argument ')}; see: {self.prog} --help")
+        complaint = message.removeprefix("argument ")
+        separator = "" if complaint.endswith("?") else ";"
+        raise UsageError(f"{complaint}{separator} see: {self.prog} --help")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean compare?`` for a word that is nearly known; empty if none is."""
+    from difflib import get_close_matches  # every pytest session imports this module
+
+    meant = get_close_matches(word, list(known), 1)
+    return f"; did you mean {meant[0]}?" if meant else ""
 
 
 def add_options(parser: argparse.ArgumentParser, settings: type) -> None:
@@ -210,6 +245,8 @@ def add_options(parser: argparse.ArgumentParser, settings: type) -> None:
     for name, declared in options_of(settings).items():
         text = declared.shown.replace("%", "%%")
         if declared.after_dashes:
+            parser.usage = f"%(prog)s [options] [-- {declared.metavar} ...]"
+            parser.epilog = f"Arguments after --: {text}"
             continue
         if not declared.flags:
             nargs: str | None = "+" if declared.required else "*"
@@ -230,12 +267,14 @@ def read(
     command_line: Mapping[str, Any],
     configured: Mapping[str, Any] | None = None,
     file: object = None,
+    *,
+    in_pytest: bool = False,
     **more: Any,
 ) -> _T:
     """Return the settings; the command line overrides the configuration file.
 
     A field ``given_fields`` of the dataclass that is no option gets the names of the fields that
-    have a value in one of them.
+    have a value in one of them, and a field ``in_pytest`` whether options are spelled as there.
 
     Args:
         settings: the dataclass.
@@ -243,25 +282,30 @@ def read(
             not given.
         configured: key -> the same of the configuration file.
         file: the configuration file, for errors.
+        in_pytest: whether names and keys are those of pytest.
         more: fields that are no options.
     """
     values = dict(more)
     for name, declared in options_of(settings).items():
         words = command_line.get(name)
-        called = declared.name
+        called = declared.pytest_flag if in_pytest else declared.name
+        key = declared.pytest_key if in_pytest else declared.key
         if (
             words in (None, False, [])
             and declared.configurable
             and configured
-            and declared.key in configured
+            and key in configured
         ):
-            words = configured[declared.key]
-            called = f"{declared.key} in {file}"
+            words = configured[key]
+            called = f"{key} in {file}"
             if words == "":  # pytest's value of a key that its file does not have
                 continue
         if words not in (None, False, []):
             values[name] = declared.read(words, called)
-    if any(setting.name == "given_fields" for setting in fields(settings)):  # type: ignore[arg-type]
+    names = {setting.name for setting in fields(settings)}  # type: ignore[arg-type]
+    if in_pytest and "in_pytest" in names:
+        values["in_pytest"] = True
+    if "given_fields" in names:
         values["given_fields"] = frozenset(values) - frozenset(more)
     return settings(**values)
 
@@ -340,11 +384,13 @@ def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: t
             value = {"default": False}
             ini_type = "bool"
         help_text = declared.shown.replace("%", "%%")
-        group.addoption(*declared.flags, dest=declared.key, action=action, help=help_text, **value)
+        group.addoption(
+            declared.pytest_flag, dest=declared.pytest_key, action=action, help=help_text, **value
+        )
         if declared.configurable:
             parser.addini(
-                declared.key,
-                f"{declared.flags[0]}: {declared.help}",
+                declared.pytest_key,
+                f"{declared.pytest_flag}: {declared.help}",
                 type=ini_type,
                 default=[] if declared.many else None,
             )
@@ -353,13 +399,15 @@ def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: t
 def read_pytest(settings: type[_T], config: pytest.Config, **more: Any) -> _T:
     """Return the settings of a session; see :func:`read`."""
     options = options_of(settings)
-    command_line = {name: config.getoption(declared.key) for name, declared in options.items()}
+    command_line = {
+        name: config.getoption(declared.pytest_key) for name, declared in options.items()
+    }
     configured = {
-        declared.key: config.getini(declared.key) or ""
+        declared.pytest_key: config.getini(declared.pytest_key) or ""
         for declared in options.values()
         if declared.configurable
     }
-    return read(settings, command_line, configured, config.inipath, **more)
+    return read(settings, command_line, configured, config.inipath, in_pytest=True, **more)
 
 
 # ---- Kinds ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ bytes, and a sample is always one iteration of the case.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import operator
@@ -23,7 +24,7 @@ from decimal import Decimal
 from typing import Any, Generic, Literal, TypeVar
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.operation import NOT_OPERATIONS, OpKey
+from mnistbench.core.operation import BYTES, CALLS, NOT_OPERATIONS, OpKey
 from mnistbench.core.params import Params
 from mnistbench.core.units import LARGEST
 
@@ -131,6 +132,8 @@ class OpRow:
     # File and line of the definitions of a Python function; empty for built-in functions and for
     # operations.
     sources: tuple[str, ...] = ()
+    # Which counts are averages, because they are not the same in every iteration: CALLS, BYTES.
+    varying: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -167,8 +170,12 @@ class OpCounts:
     shapes: tuple[tuple[str, ...], ...]
     kernels: tuple[tuple[str, ...], ...]
     sources: tuple[tuple[str, ...], ...]
+    varying: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.varying:  # saved before it was known: only an average has a fraction
+            varying = tuple(() if count % 1 == 0 else (CALLS,) for count in self.calls)
+            object.__setattr__(self, "varying", varying)
         _check_lengths([getattr(self, column.name) for column in fields(self)])
         _check_range("calls", self.calls, "numbers of calls")
         _check_range("memory_bytes", tuple(map(abs, self.memory_bytes)), "sizes")
@@ -406,6 +413,31 @@ class OpTable:
         """Sum of the self times of all rows per iteration: the base of shares."""
         return sum(self.times.value.self_ns)
 
+    @functools.cached_property
+    def totals_ns(self) -> tuple[int, ...]:
+        """Host time of each row with what it calls, per iteration.
+
+        It is the self time, and the median share of an iteration that the calls take, of the sum of
+        the self times. The median of the raw times would exceed that sum where iterations were
+        disturbed.
+        """
+        rows = self.rows
+        columns = itertools.zip_longest(*(row.self_cpu_ns for row in rows), fillvalue=0)
+        sums_ns = list(map(sum, columns))
+        whole_ns = sum(row.self_ns("cpu") for row in rows)
+        totals = []
+        for row in rows:
+            called = [
+                max(0, total_ns - self_ns) / sum_ns if sum_ns else 0.0
+                for self_ns, total_ns, sum_ns in zip(
+                    row.self_cpu_ns, row.total_cpu_ns, sums_ns, strict=False
+                )
+            ]
+            own_ns = row.self_ns("cpu")
+            called_ns = round(whole_ns * median(called)) if called else 0
+            totals.append(min(whole_ns, own_ns + called_ns))
+        return tuple(totals)
+
     def of_one_call(self, calls: int) -> OpTable:
         """Return the table of one call, if every iteration repeated it this number of times."""
         if calls == 1:
@@ -424,6 +456,11 @@ class OpTable:
                     total_cpu_ns=divided(row.total_cpu_ns),
                     self_device_ns=divided(row.self_device_ns),
                     memory_bytes=round(row.memory_bytes / calls),
+                    varying=tuple(
+                        name
+                        for name, count in ((CALLS, row.calls), (BYTES, row.memory_bytes))
+                        if name in row.varying or count % calls
+                    ),
                 )
                 for row in self.rows
             ],
@@ -568,6 +605,8 @@ class CaseRecord:
     timing: Timing | None = None  # pytest-benchmark's statistics; not saved a second time
     # 2 for the second benchmark of one test in its file, after a rerun or in a merged file.
     repetition: int = 1
+    # Another case of the run has the same short name, as two files of one name in two folders have.
+    shares_name: bool = False
 
     def __post_init__(self) -> None:
         for name in ("device_ns", "rounds_ns"):
@@ -582,13 +621,17 @@ class CaseRecord:
     @property
     def label(self) -> str:
         """A readable name that no other case of the run has."""
+        return self.node_id if self.shares_name else self._title
+
+    @property
+    def _title(self) -> str:
         return f"{self.params.title}{self._ending}" if self.params else self.node_id
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names of the case that a user may give."""
         short = f"{self.params.label}{self._ending}" if self.params else self.node_id
-        return (self.label, short, self.node_id, self.node_id.rpartition("::")[2])
+        return (self.label, short, self.node_id, self.node_id.rpartition("::")[2], self._title)
 
     @property
     def _ending(self) -> str:

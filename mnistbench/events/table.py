@@ -13,6 +13,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from mnistbench.core.operation import (
+    BYTES,
+    CALLS,
     NO_MODULE,
     OUTSIDE,
     RUNTIME,
@@ -31,7 +33,7 @@ class RowSums:
     """What is summed into a row of a table, one slot per iteration. Times are nanoseconds."""
 
     slots: int
-    calls: int = 0
+    calls: list[int] = field(default_factory=list)
     self_cpu: list[int] = field(default_factory=list)
     total_cpu: list[int] = field(default_factory=list)
     self_device: list[int] = field(default_factory=list)
@@ -43,6 +45,7 @@ class RowSums:
     def __post_init__(self) -> None:
         for times in (self.self_cpu, self.total_cpu, self.self_device):
             times.extend([0] * self.slots)
+        self.calls.extend([0] * self.slots)
         self.memory.extend([0] * self.slots)
 
     def op_row(self, key: OpKey, view: str) -> OpRow:
@@ -54,11 +57,12 @@ class RowSums:
 
         name, phase, module = key
         on_device = view == "device"
+        columns = ((CALLS, self.calls), (BYTES, self.memory))
         return OpRow(
             name=name,
             phase=phase,
             module=module,
-            calls=self.calls / self.slots,
+            calls=sum(self.calls) / self.slots,
             self_cpu_ns=possible(self.self_cpu),
             total_cpu_ns=possible(self.total_cpu),
             self_device_ns=possible(self.self_device) if on_device else (),
@@ -66,6 +70,7 @@ class RowSums:
             shapes=tuple(sorted(self.shapes)),
             kernels=tuple(sorted(self.kernels)) if on_device else (),
             sources=tuple(sorted(self.sources)),
+            varying=tuple(name for name, column in columns if len(set(column)) > 1),
         )
 
 
@@ -147,7 +152,7 @@ def _add_device(
         row.self_device[slot] += launched.ns
         row.kernels.add(launched.name)
         if key[0] == UNATTRIBUTED:
-            row.calls += 1
+            row.calls[slot] += 1
             continue
         launches_graph = launched.launch is not None and launched.launch.launches_graph
         counted_event = launched.launch if launches_graph else launched.range
@@ -155,9 +160,9 @@ def _add_device(
             continue
         if launches_graph:
             counted.add(id(counted_event))
-            row.calls += 1
+            row.calls[slot] += 1
         elif key in device_rows:
-            row.calls += id(counted_event.whole) not in counted
+            row.calls[slot] += id(counted_event.whole) not in counted
             counted |= {id(counted_event), id(counted_event.whole)}
             row.total_cpu[slot] += counted_event.ns
 
@@ -184,7 +189,7 @@ def _add_host(rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, memory: _A
         if is_range:
             row.total_cpu[slot] += event.self_ns
             continue
-        row.calls += 1
+        row.calls[slot] += 1
         row.total_cpu[slot] += event.ns
         if shapes := event.args.get(model.SHAPES):
             row.shapes.add(str(shapes))

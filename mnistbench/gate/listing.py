@@ -110,6 +110,10 @@ class Reach:
     looks: Mapping[str, float] = field(default_factory=dict)
     # Functions and names of the project that differ and that no case runs or uses: ``path:name``.
     uncovered: tuple[str, ...] = ()
+    # Those of which it is not known, or not compared, which cases run them -> why.
+    not_followed: Mapping[str, str] = field(default_factory=dict)
+    # What differs and runs or is read outside of tests, such as at the import, as a reason says it.
+    outside: tuple[str, ...] = ()
     # Files of the project that differ, and that neither side was seen to use.
     unused: tuple[str, ...] = ()
     # Files with the project's dependencies that differ, which the gate does not install.

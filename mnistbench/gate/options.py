@@ -146,7 +146,7 @@ class Thresholds:
         "--once-threshold",
         share(),
         "20%",
-        "smallest slowdown that matters of what occurs once",
+        "smallest slowdown that matters of one-time costs",
         "SHARE",
     )
 
@@ -231,7 +231,7 @@ class RunOptions(JudgeOptions):
     )
     storage: Path = options.storage()
     pytest: tuple[str, ...] = after_dashes(
-        "ARGUMENT", "arguments for pytest, which select the cases"
+        "ARGUMENT", "arguments for pytest, which select the cases, such as a file or -k WORD"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -90,6 +91,7 @@ def survey_sides(
         LaunchError: a side cannot be loaded, or there is nothing to compare.
     """
     say = progress.say
+    _check_paths(plan)
     say("loading both sides")
     # Before tests write files into the trees.
     differing = trees.all_differing(tuple(plan.trees.values()))
@@ -174,7 +176,7 @@ def survey_in_processes(
     listings = Listings(base_survey.listing, head_survey.listing)
     for argument in listings.base.missing:
         if argument in listings.head.missing:
-            raise LaunchError(f"neither side has {argument}; name files and tests that exist")
+            raise LaunchError(_neither_side_has(argument))
     imports = {BASE: base_survey.imports, HEAD: head_survey.imports}
     check_imports(plan, imports)
     sides = {BASE: listings.base, HEAD: listings.head}
@@ -327,6 +329,25 @@ def _left_out(listing: Listing, differing: Mapping[str, str]) -> Listing:
     }
     unmeasurable = {**listing.unmeasurable, **tests}
     return replace(listing.without(differing.keys()), unmeasurable=unmeasurable)
+
+
+def _check_paths(plan: Plan) -> None:
+    """Check that one of the sides has each file and folder that is named after ``--``.
+
+    Without one that exists, pytest would load the whole project and report its first error.
+    """
+    if "--pyargs" in plan.arguments:
+        return
+    for before, argument in itertools.pairwise(("", *plan.arguments)):
+        path, _, _ = argument.partition("[")[0].partition("::")
+        # After an option it may be the option's value.
+        is_path = not argument.startswith("-") and not before.startswith("-")
+        if is_path and not any((tree.directory / path).exists() for tree in plan.trees.values()):
+            raise LaunchError(_neither_side_has(argument))
+
+
+def _neither_side_has(argument: str) -> str:
+    return f"neither side has {argument}; name files and tests that exist"
 
 
 def _check_cases(options: GateOptions, plan: Plan, sides: Listings) -> None:

@@ -165,15 +165,29 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
         check=False,
     ).strip()
     if not commit:
-        name = revision.removesuffix("...").removeprefix("origin/") or revision
-        hint = (
-            "name a commit, a branch or a tag, or fetch it: git fetch origin "
-            f"{cut(name, _LONGEST_REVISION)}"
-        )
-        if git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
-            hint = "this clone is shallow, so fetch what is missing: git fetch --unshallow"
-        raise UsageError(f"--base {shown!r}: no such commit in {top}; {hint}")
+        raise UsageError(f"--base {shown!r}: no such commit in {top}; {_hint(top, revision)}")
     return top, commit
+
+
+def _hint(top: Path, revision: str) -> str:
+    """Return how to get or name a revision that a repository does not have."""
+
+    def has(name: str) -> bool:
+        return bool(git(top, "rev-parse", "--verify", "--quiet", name, check=False).strip())
+
+    if not has("HEAD"):
+        return "it has no commit yet; commit first, or name a folder with --base-dir"
+    if git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
+        return "this clone is shallow, so fetch what is missing: git fetch --unshallow"
+    remotes = git(top, "remote", check=False).split()
+    first = remotes[0] if remotes else ""
+    remote = next((one for one in remotes if revision.startswith(f"{one}/")), first)
+    name = revision.removesuffix("...").removeprefix(f"{remote}/")
+    if remote and has(f"refs/remotes/{remote}/{name}"):
+        return f"name the branch of {remote}: --base {remote}/{revision}"
+    is_name = bool(git(top, "check-ref-format", "--branch", name, check=False).strip())
+    fetch = f", or fetch it: git fetch {remote} {name}" if remote and is_name else ""
+    return f"name a commit, a branch or a tag{fetch}"
 
 
 def of_revision(here: Path, revision: str, into: Path) -> Tree:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.options import one_of, option, switch
+from mnistbench.core.options import one_of, option, pytest_flag, switch
 
 #: The largest limit of an ``--accept``, as a share; a larger one would accept anything.
 LARGEST_LIMIT = 1e4
@@ -39,7 +39,7 @@ class Acceptance:
         if not limited:
             raise ValueError(
                 "has no limit; give the largest slowdown that is intended: "
-                f"--accept {shlex.quote(f'{pattern}:5%')}"
+                f"{shlex.quote(f'{pattern}:5%')}"
             )
         limit = float(f"{limited['percent']}e-2")
         if not 0 < limit <= LARGEST_LIMIT:
@@ -86,7 +86,11 @@ def cases_written(acceptance: Acceptance, names: Mapping[str, Collection[str]]) 
     return [case for case, of_case in names.items() if written in of_case]
 
 
-def check_cases(acceptances: Iterable[Acceptance], names: Mapping[str, Collection[str]]) -> None:
+def check_cases(
+    acceptances: Iterable[Acceptance],
+    names: Mapping[str, Collection[str]],
+    flag: str = "--accept",
+) -> None:
     """Check that each pattern without a wildcard in its case names one case.
 
     Else the name of a test that is meant in one file would accept a slowdown in another.
@@ -94,6 +98,7 @@ def check_cases(acceptances: Iterable[Acceptance], names: Mapping[str, Collectio
     Args:
         acceptances: the values of ``--accept``.
         names: as for :func:`cases_written`.
+        flag: the spelling of the option.
 
     Raises:
         UsageError: names the cases.
@@ -107,8 +112,8 @@ def check_cases(acceptances: Iterable[Acceptance], names: Mapping[str, Collectio
             quantity = acceptance.pattern.removeprefix(written)
             specific = Acceptance(f"{cases[0]}{quantity}", acceptance.limit).text
             raise UsageError(
-                f"--accept: {acceptance.text!r} names {len(cases)} cases: "
-                f"{units.and_so_on(cases)}; name one of them, --accept {shlex.quote(specific)}, "
+                f"{flag}: {acceptance.text!r} names {len(cases)} cases: "
+                f"{units.and_so_on(cases)}; name one of them, {flag} {shlex.quote(specific)}, "
                 "or write * for what differs to accept several"
             )
 
@@ -135,7 +140,11 @@ class Excuses:
         many=True,
     )
     reason: str = option(
-        "--reason", str.strip, "", "reason for --accept, shown in the report", "TEXT"
+        "--reason",
+        str.strip,
+        "",
+        "why the accepted slowdowns are intended, shown in the report",
+        "TEXT",
     )
     inconclusive: str = option(
         "--inconclusive",
@@ -148,14 +157,21 @@ class Excuses:
         "WHAT",
     )
 
+    in_pytest: bool = False  # the options are spelled as in pytest
+
+    def flag(self, name: str) -> str:
+        """Return how the user spells an option, given as the commands spell it."""
+        return pytest_flag(name) if self.in_pytest else name
+
     def __post_init__(self) -> None:
         """Check that accepted changes have a reason."""
         if self.accept and not self.reason:
             raise UsageError(
-                f"--accept: {self.accept[0].text!r} needs a reason for the report; add --reason "
-                "TEXT"
+                f"{self.flag('--accept')}: {self.accept[0].text!r} needs a reason for the "
+                f"report; add {self.flag('--reason')} TEXT"
             )
         if self.reason and not self.accept:
             raise UsageError(
-                f"--reason: {self.reason!r} is given without --accept; add --accept CASE:OP:LIMIT"
+                f"{self.flag('--reason')}: {self.reason!r} is given without "
+                f"{self.flag('--accept')}; add {self.flag('--accept')} CASE:OP:LIMIT"
             )

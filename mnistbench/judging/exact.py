@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mnistbench.core import units
-from mnistbench.core.operation import NOT_OPERATIONS, OpKey, operation_name
+from mnistbench.core.operation import BYTES, CALLS, NOT_OPERATIONS, OpKey, operation_name
 
 #: Largest relative difference of final values where results are not reproducible bit for bit
 #: (several threads, an accelerator). Runs of the same code on two threads of a CPU differed by
@@ -29,6 +29,7 @@ class Counts(NamedTuple):
     memory_bytes: int  # allocated less freed per iteration
     shapes: tuple[str, ...] = ()  # of the inputs; empty if they were not recorded
     kernels: tuple[str, ...] = ()
+    varying: tuple[str, ...] = ()  # which counts are averages: CALLS, BYTES
 
 
 #: The counts of an operation in the base and in the head; None on a side without it.
@@ -47,6 +48,9 @@ def model_differences(
     before, after = parameters
     if before and after and before != after:  # a plain benchmark has no model
         yield f"parameters: {before:,} -> {after:,}"
+    sides = [side for pair in operations.values() for side in pair if side]
+    if any(BYTES in side.varying for side in sides):
+        return
     bytes_before = sum(base.memory_bytes for base, _ in operations.values() if base)
     bytes_after = sum(head.memory_bytes for _, head in operations.values() if head)
     if bytes_before != bytes_after:
@@ -70,21 +74,32 @@ def operation_differences(
         if key in renamed:
             yield f"{name}: is now {renamed[key][0]}, with the same calls and bytes"
         elif base is None and head is not None:
-            if key not in renamed.values():
+            if key not in renamed.values() and _always_runs(head):
+                about = "about " if CALLS in head.varying else ""
                 calls = units.count(head.calls)
-                yield f"{name}: new, {calls} call{'' if head.calls == 1 else 's'}"
+                yield f"{name}: new, {about}{calls} call{'' if head.calls == 1 else 's'}"
         elif head is None:
-            yield f"{name}: vanished"
+            if base and _always_runs(base):
+                yield f"{name}: vanished"
         elif base is not None:
             different = list(_differences(base, head, with_kernels=with_kernels, brief=brief))
             if different:
                 yield f"{name}: {', '.join(different)}"
 
 
+def _always_runs(counts: Counts) -> bool:
+    """Return whether the operation runs in every iteration, as far as its number of calls tells.
+
+    One that runs now and then can be missing on a side by chance.
+    """
+    return CALLS not in counts.varying or counts.calls >= 1
+
+
 def _differences(base: Counts, head: Counts, *, with_kernels: bool, brief: bool) -> Iterable[str]:
-    if base.calls != head.calls:
+    varying = {*base.varying, *head.varying}
+    if base.calls != head.calls and CALLS not in varying:
         yield f"{arrow(base.calls, head.calls, units.count)} calls"
-    if base.memory_bytes != head.memory_bytes:
+    if base.memory_bytes != head.memory_bytes and BYTES not in varying:
         yield f"{base.memory_bytes:,} -> {head.memory_bytes:,} bytes"
     lists = [("input shapes", base.shapes, head.shapes)]
     if with_kernels:
@@ -136,5 +151,6 @@ def _renamed(operations: Mapping[OpKey, BothCounts]) -> Iterable[tuple[OpKey, Op
             new_key = new[place][0]
             before = operations[old_key][0]
             after = operations[new_key][1]
-            if before and after and before[:2] == after[:2]:
+            are_known = before and after and not (before.varying or after.varying)
+            if are_known and before and after and before[:2] == after[:2]:
                 yield old_key, new_key

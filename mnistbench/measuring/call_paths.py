@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import cProfile
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -157,6 +158,13 @@ class CallTimes:
 
     def __init__(self) -> None:
         self._call_ns: dict[Pair, float] = {}
+        self._calls: dict[ProfiledName, list[int]] = defaultdict(list)  # of iterations with some
+        self._iterations = 0
+
+    def varies(self, function: Function) -> bool:
+        """Return whether a function is not called equally often in each iteration."""
+        calls = self._calls.get(_profiled_name(function), [])
+        return len(set(calls)) > 1 or len(calls) < self._iterations
 
     @property
     def call_ns(self) -> Mapping[Pair, float]:
@@ -183,7 +191,11 @@ class CallTimes:
         for pair, calls, seconds in _pairs(profiler):
             known_calls, known_seconds = totals.get(pair, (0, 0.0))
             totals[pair] = (known_calls + calls, known_seconds + seconds)
+        self._iterations += 1
         for pair, (calls, seconds) in totals.items():
+            caller, function = pair
+            if caller is None:
+                self._calls[function].append(calls)
             call_ns = 1e9 * seconds / calls
             self._call_ns[pair] = min(call_ns, self._call_ns.get(pair, call_ns))
 

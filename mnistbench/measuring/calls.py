@@ -156,6 +156,21 @@ def close_unrun(result: object) -> None:
 
 # ---- The fixture ---------------------------------------------------------------------------------
 
+#: pytest-benchmark's fixture; in pytest-codspeed it is a mark, too.
+BENCHMARK = "benchmark"
+#: The other name of this fixture in pytest-codspeed, where it is a mark, too.
+CODSPEED = "codspeed_benchmark"
+
+
+def is_marked(item: Any) -> bool:
+    """Return whether a test has a mark with which pytest-codspeed measures the test's body."""
+    return any(map(item.get_closest_marker, (BENCHMARK, CODSPEED)))
+
+
+def has_codspeed(config: Any) -> bool:
+    """Return whether pytest-codspeed is loaded, as without it the marks do not measure a test."""
+    return bool(config.pluginmanager.hasplugin("codspeed"))
+
 
 def device_in_use() -> str:
     """Return the device of the calls in this process.

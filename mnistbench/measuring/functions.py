@@ -114,7 +114,7 @@ def profile_functions(
                 continue
             row = rows[key]
             if key[0] != IN_TORCH:  # an operator is seen twice, once as the function around it
-                row.calls += entry.callcount
+                row.calls[slot] += entry.callcount
             row.self_cpu[slot] += round(entry.inlinetime * 1e9)
             row.total_cpu[slot] += round(entry.totaltime * 1e9)
             row.sources.update(names.sources(entry.code))

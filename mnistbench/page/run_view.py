@@ -6,7 +6,6 @@ Cases, facts, tables, curves, batch sizes as stacked bars, and the comparison.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,7 +16,14 @@ from mnistbench.compare.report import blocks, case_title
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
-from mnistbench.core.record import CaseRecord, Environment, OpTable, Scalars, median_ns
+from mnistbench.core.record import (
+    CaseRecord,
+    Environment,
+    OpTable,
+    Scalars,
+    finite,
+    median_ns,
+)
 from mnistbench.measuring.env_command import environment_rows
 from mnistbench.saved_runs.case_tables import batch_groups, batch_size_table
 from mnistbench.saved_runs.run import Run
@@ -60,12 +66,11 @@ def run_view(number: int, shown: PageRun) -> dict[str, Any]:
     run = shown.run
     is_trace = bool(run.trace)
     key = f"r{number}"
-    labels = Counter(case.label for case in run.cases)
     judged = {case.case.head.key: case for case in shown.judgement.cases} if shown.judgement else {}
     cases = [
         {
             "id": f"{key}c{position}",
-            "label": case.label if labels[case.label] == 1 else f"{case.label} ({case.node_id})",
+            "label": case.label,
             **_case_view(case, judged.get(case.key), is_trace=is_trace),
         }
         for position, case in enumerate(run.cases)
@@ -141,7 +146,7 @@ def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool
     warm = case.table("warm", "device")
     median = times_ns["median"]
     has_samples = case.params is not None and case.params.phase != CALL
-    rate = case.samples * 1e9 / median if median >= _LEAST_NS and has_samples else None
+    rate = finite(case.samples * 1e9 / median) if median >= _LEAST_NS and has_samples else None
     cells = {
         "median": _time(median),
         "IQR": _time(times_ns.get("IQR") if rounds != 1 else None),

@@ -8,7 +8,7 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells
-from mnistbench.core.record import OpTable, median_ns
+from mnistbench.core.record import OpTable
 from mnistbench.page.run_view import PageRun, run_view
 from mnistbench.saved_runs.report import run_references
 from mnistbench.showing.page.html_page import html_page
@@ -48,7 +48,7 @@ def _operations_data(tables: Iterable[OpTable]) -> dict[str, Any]:
     shown = []
     for table in tables:
         rows = []
-        for row in table.rows:
+        for row, total_ns in zip(table.rows, table.totals_ns, strict=True):
             position = keys.setdefault(row.key, len(keys))
             details.setdefault(row.key, set()).update(row.shapes, row.kernels, row.sources)
             rows.append(
@@ -57,7 +57,7 @@ def _operations_data(tables: Iterable[OpTable]) -> dict[str, Any]:
                     row.calls,
                     row.self_ns("cpu"),
                     row.spread_ns(table.clock),
-                    median_ns(row.total_cpu_ns),
+                    total_ns,
                     row.self_ns("device") if table.view == "device" else None,
                     row.memory_bytes,
                 ]

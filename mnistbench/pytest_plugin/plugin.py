@@ -5,21 +5,24 @@ Importing it does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mnistbench.compare.criteria import Criteria
+from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import REFERENCE, device_label
+from mnistbench.measuring.calls import BENCHMARK, CODSPEED, has_codspeed, is_marked
 from mnistbench.pytest_plugin import hooks
 from mnistbench.pytest_plugin.options import Options
 from mnistbench.pytest_plugin.session import (
     BATCH_SIZE,
     DEVICE,
+    MARK,
     SESSION,
     STEP,
     WORKLOAD,
@@ -30,9 +33,12 @@ from mnistbench.pytest_plugin.session import (
 if TYPE_CHECKING:
     from mnistbench.pytest_plugin.fixture import OpBenchmark
 
-#: The fixture of a test that measures a phase of a workload, and the mark of a test that uses
-#: pytest-benchmark's own fixture and gets its operations.
-FIXTURE = MARK = "op_benchmark"
+#: The fixture of a test that measures a phase of a workload.
+FIXTURE = "op_benchmark"
+
+#: Of a test that got pytest-benchmark's fixture because it is pytest-codspeed's: whether its body
+#: is measured, because it has the mark alone.
+_IS_MEASURED_WHOLE = pytest.StashKey[bool]()
 
 #: Exit code of a comparison that regressed, the code of a failed test.
 EXIT_REGRESSED = 1
@@ -80,7 +86,7 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except MnistbenchError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(units.printable(str(error))) from None
 
 
 # ---- Collection ----------------------------------------------------------------------------------
@@ -133,8 +139,12 @@ def _argument_names(mark: pytest.Mark) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse marks, options and datasets that cannot be used, before any case runs."""
+    """Refuse marks, options and datasets that cannot be used, before any case runs.
+
+    Give pytest-benchmark's fixture to tests of pytest-codspeed that get tables.
+    """
     session = config.stash[SESSION]
+    _add_fixture(session, config, items)
     if not session.measures_workloads:
         return
     with _one_line_errors():
@@ -144,6 +154,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             [] if config.option.collectonly else [getattr(item, "callspec", None) for item in items]
         )
         session.check(callspec.params.get(WORKLOAD, "") for callspec in callspecs if callspec)
+
+
+def _add_fixture(session: Session, config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Add the fixture to tests that have pytest-codspeed's fixture or mark alone."""
+    if not has_codspeed(config) or _takes_cases(config) or config.option.collectonly:
+        return
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and not {FIXTURE, BENCHMARK}.intersection(item.fixturenames)
+            and (CODSPEED in item.fixturenames or is_marked(item))
+            and session.wants_table(item)
+        ):
+            session.attaches_to_plain_tests = True
+            if not session.is_measured_by_codspeed and not hasattr(item, "nofuncargs"):
+                item.fixturenames = [*item.fixturenames, BENCHMARK]
+                item.stash[_IS_MEASURED_WHOLE] = CODSPEED not in item.fixturenames
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
@@ -208,20 +235,39 @@ def op_benchmark(
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Measure the body of a test that has pytest-codspeed's mark and no fixture."""
+    if not pyfuncitem.stash.get(_IS_MEASURED_WHOLE, False):
+        return None
+    arguments = {
+        name: pyfuncitem.funcargs[name]
+        for name in pyfuncitem._fixtureinfo.argnames  # noqa: SLF001  # as pytest calls it
+    }
+    benchmark: Any = pyfuncitem.funcargs[BENCHMARK]
+    benchmark(pyfuncitem.obj, **arguments)
+    return True
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-) -> Iterator[Any]:
+) -> Generator[None, Any, Any]:
     """Attach operations to tests that use pytest-benchmark's own fixture.
 
     With the option ``--op-benchmarks`` to all, else to those with the mark ``op_benchmark``.
+    pytest-codspeed's fixture is then pytest-benchmark's, which measures and saves.
     """
     value = yield
     session = request.config.stash[SESSION]
+    if fixturedef.argname == CODSPEED and _IS_MEASURED_WHOLE in request.node.stash:
+        value = request.getfixturevalue(BENCHMARK)
+        # A fixture of the test may ask for it again.
+        fixturedef.cached_result = (value, *fixturedef.cached_result[1:])  # type: ignore[index]
     if (
-        fixturedef.argname == "benchmark"
+        fixturedef.argname == BENCHMARK
         and FIXTURE not in request.node.fixturenames
-        and (session.options.op_benchmarks or request.node.get_closest_marker(MARK))
+        and session.wants_table(request.node)
         and not _takes_cases(request.config)
     ):
         from mnistbench.pytest_plugin.plain_tests import attach_operations
@@ -269,7 +315,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.ensure_newline()
-            reporter.write_line(f"ERROR: {error}", red=True)
+            reporter.write_line(f"ERROR: {units.printable(str(error))}", red=True)
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
         return
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

@@ -18,7 +18,8 @@ import pytest
 
 from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.options import read_pytest
+from mnistbench.core.options import options_of, read_pytest
+from mnistbench.measuring.calls import has_codspeed
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options
 
@@ -42,6 +43,12 @@ STEP = "bench_step"
 #: All parameters of such a test, in the order of its id.
 PARAMETERS = (WORKLOAD, BATCH_SIZE, DEVICE, STEP)
 
+#: The mark of a test that uses pytest-benchmark's own fixture and gets its operations.
+MARK = "op_benchmark"
+
+#: The variable that switches pytest-codspeed on in CodSpeed's own jobs.
+_CODSPEED_SWITCH = "CODSPEED_ENV"
+
 #: Seconds of training before a progress bar is shown.
 SHOW_PROGRESS_AFTER = 2.0
 
@@ -52,10 +59,14 @@ class Session:
     def __init__(self, config: pytest.Config) -> None:
         """Read the options; the command line overrides the configuration file."""
         self.options = read_pytest(Options, config)
-        for flag, name in (("--op-fail", "op_fail"), ("--case-fail", "case_fail")):
-            if config.getoption(name) and not config.getoption("benchmark_compare", default=None):
+        thresholds = options_of(Criteria)
+        for option in (thresholds["op_fail"], thresholds["case_fail"]):
+            if config.getoption(option.pytest_key) and not config.getoption(
+                "benchmark_compare", default=None
+            ):
                 raise UsageError(
-                    f"{flag}: needs a saved run to compare with: add --benchmark-compare"
+                    f"{option.pytest_flag}: needs a saved run to compare with: add "
+                    "--benchmark-compare"
                 )
         self.criteria = read_pytest(Criteria, config)  # what a comparison is judged by
         self.judgement: Judgement | None = None  # set at the end of a session that is compared
@@ -70,6 +81,16 @@ class Session:
         self.case_has_run = False
         self._known_workloads: set[str] = set()
         self._config = config
+
+    def wants_table(self, item: pytest.Item) -> bool:
+        """Return whether a test of pytest-benchmark's own fixture gets tables."""
+        return self.options.op_benchmarks or item.get_closest_marker(MARK) is not None
+
+    @property
+    def is_measured_by_codspeed(self) -> bool:
+        """Whether pytest-codspeed is switched on, which disables pytest-benchmark."""
+        is_given = self._config.getoption("codspeed", default=False)
+        return has_codspeed(self._config) and (is_given or _CODSPEED_SWITCH in os.environ)
 
     def registered_workloads(self, item: pytest.Item | pytest.Function) -> list[Workload]:
         """Return the workloads of the conftest.py files that apply to a test."""
@@ -282,10 +303,16 @@ class Session:
         option = self._config.getoption
         if option("benchmark_skip", default=False):
             return "--benchmark-skip skips them; leave it out"
+        if self.is_measured_by_codspeed:
+            given = "--codspeed" if option("codspeed", default=False) else _CODSPEED_SWITCH
+            return f"{given} disables pytest-benchmark, whose tests have tables; leave it out"
         if option("benchmark_disable", default=False) and not option(
             "benchmark_enable", default=False
         ):
-            return "--benchmark-disable calls each test once and measures nothing; leave it out"
+            is_given = "--benchmark-disable" in self._config.invocation_params.args
+            return "--benchmark-disable calls each test once and measures nothing; " + (
+                "leave it out" if is_given else "it is in the configuration: add --benchmark-enable"
+            )
         if option("dist", default="no") != "no":
             return (
                 "pytest-benchmark measures nothing in the processes of pytest-xdist; run without -n"

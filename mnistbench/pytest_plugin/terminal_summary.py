@@ -17,6 +17,7 @@ from mnistbench.core.machine import allocator_status
 from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
 from mnistbench.saved_runs.case_tables import case_tables
+from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import append_to_step_summary
 from mnistbench.showing.terminal import draw, draw_report
 
@@ -45,7 +46,11 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
     if (
         not compared
         and not quiet
-        and (tables := case_tables(session.records, session.options.op_top))
+        and (
+            tables := case_tables(
+                Run.of_session(None, session.records).cases, session.options.op_top
+            )
+        )
     ):
         reporter.section("mnistbench: operations", sep="-")
         for table in tables:
@@ -58,11 +63,12 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
         _print_comparison(session, session.judgement, reporter, quiet=quiet)
     if session.notes:
         reporter.section("mnistbench: not recorded")
-        for note in session.notes:
-            reporter.write_line(note)
+        for note in session.notes:  # it may have the text of an exception
+            reporter.write_line(units.printable(note))
     if session.tracked_in:
         reporter.write_line(
-            f"\nTensorBoard: tensorboard --logdir {os.path.relpath(session.tracked_in)}"
+            "\nTensorBoard: tensorboard --logdir "
+            f"{units.printable(os.path.relpath(session.tracked_in))}"
         )
 
 
@@ -85,4 +91,4 @@ def _print_comparison(
             draw_report(blocks(judgement, session.options.op_top), colour=reporter.hasmarkup)
         )
     if note := append_to_step_summary(lambda: report(judgement, session.options.op_top)):
-        reporter.write_line(note)
+        reporter.write_line(units.printable(note))

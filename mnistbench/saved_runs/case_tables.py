@@ -10,11 +10,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import UNEVEN, operation_cells, operation_name
+from mnistbench.core.operation import CALLS, operation_cells, operation_name, uneven
 from mnistbench.core.params import CALL, REFERENCE, device_label
-from mnistbench.core.record import CaseRecord, OpRow, median_ns
+from mnistbench.core.record import CaseRecord, OpRow, OpTable, median_ns
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table, text_table
+
+#: Multiple of the wall time without the profiler from which on, and below which, a line says that
+#: the profiled iterations are not like the timed ones. cProfile makes short functions up to eight
+#: times slower.
+MOST_SLOWED = 10
+LEAST_SEEN = 0.5
 
 
 def case_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
@@ -65,7 +71,7 @@ def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
     )
     times = [f"b{record.known_params.batch_size}" for record in records]
     if params.phase == CALL:
-        title = f"{params.label}, {params.device}"
+        title = f"{records[0].label}, {params.device}"
         times = ["time"]
     sums = {
         f"other ({units.counted(len(rest), 'operation')})": cases.summed_cells(rest),
@@ -100,6 +106,11 @@ def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
             if set(cells) - {"", units.MISSING}
         ),
         numbers_from=3,
+        lines=tuple(
+            f"{name}: {line}" if len(times) > 1 else line
+            for name, record, table in zip(times, records, tables, strict=True)
+            if (line := _far_from_wall_time(record, table, "operations"))
+        ),
     )
 
 
@@ -116,6 +127,7 @@ def function_table(record: CaseRecord, top: int) -> Table | None:
         (row for row in table.rows if row.is_operation),
         key=lambda row: (-row.self_ns("cpu"), row.key),
     )
+    totals_ns = {row.key: ns for row, ns in zip(table.rows, table.totals_ns, strict=True)}
     hidden = functions[top:]
 
     def share(ns: float) -> str:
@@ -141,7 +153,7 @@ def function_table(record: CaseRecord, top: int) -> Table | None:
                 units.count(row.calls),
                 units.duration(_self_ns(row)),
                 share(_self_ns(row)),
-                units.duration(median_ns(row.total_cpu_ns)),
+                units.duration(totals_ns[row.key]),
                 units.printable(", ".join(row.sources)) or units.MISSING,
             )
             for row in functions[:top]
@@ -150,9 +162,38 @@ def function_table(record: CaseRecord, top: int) -> Table | None:
             *((name, "", "", units.duration(ns), share(ns), "", "") for name, ns in sums.items()),
             ("wall time without the profiler", "", "", wall, "", "", ""),
         ),
-        lines=(UNEVEN,),
+        lines=tuple(
+            filter(
+                None,
+                (
+                    uneven(sum(CALLS in row.varying for row in functions)),
+                    _far_from_wall_time(record, table, "functions"),
+                ),
+            )
+        ),
         numbers_from=2,
         words_after=1,
+    )
+
+
+def _far_from_wall_time(record: CaseRecord, table: OpTable, rows: str) -> str:
+    """Return that the sum of a table is far from the wall time without the profiler; else empty.
+
+    Device times have no gaps between kernels, so theirs may be.
+    """
+    if record.timing is None or table.clock == "device" or record.timing.median_ns <= 0:
+        return ""
+    ratio = table.total_ns / record.timing.median_ns
+    if LEAST_SEEN <= ratio <= MOST_SLOWED:
+        return ""
+    if ratio > MOST_SLOWED:
+        return (
+            f"the profiled iterations took {ratio:,.0f} times as long as without the "
+            "profiler, because of the profiler or of other programs: do not rely on these times"
+        )
+    return (
+        f"the {rows} take {units.percent(ratio)} of the wall time without the profiler: the "
+        "profiled iterations did less work, or it is done where the profiler does not see it"
     )
 
 

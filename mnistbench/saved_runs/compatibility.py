@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.params import Params
 
-#: Field of ``record.Environment`` -> advice if it differs. Differences in other fields are
+
+class Remedy(NamedTuple):
+    """What a user can do about a difference."""
+
+    advice: str
+    option: str = ""  # that ignores the difference; empty if none does
+
+
+_ACROSS = "--across-machines"
+_WITH_ONE_VERSION = Remedy("measure both sides with one version", "--across-versions")
+
+#: Field of ``record.Environment`` -> remedy if it differs. Differences in other fields are
 #: reported, but do not matter.
 BLOCKING = {
-    "cpu_model": "measure both sides on one machine, or add --across-machines",
-    "cpu_count": "give both sides the same CPUs, or add --across-machines",
-    "devices": "measure both sides on one accelerator and driver, or add --across-machines",
-    "torch": "add --across-versions to compare them all the same",
-    "blas": "add --across-versions to compare them all the same",
-    "python": "use one Python for both sides",
-    "threads": "give both sides the same --bench-threads",
-    "allocator": "start both sides with the same allocator settings",
+    "cpu_model": Remedy("measure both sides on one machine", _ACROSS),
+    "cpu_count": Remedy("give both sides the same CPUs", _ACROSS),
+    "devices": Remedy("measure both sides on one accelerator and driver", _ACROSS),
+    "torch": _WITH_ONE_VERSION,
+    "blas": _WITH_ONE_VERSION,
+    "python": Remedy("use one Python for both sides"),
+    "threads": Remedy("give both sides the same --bench-threads"),
+    "allocator": Remedy("start both sides with the same allocator settings"),
 }
 
 #: The clock of the times of a case. It differs by case, not by environment.
 TIMER = "timer"
 
 #: What to do about each difference.
-ADVICE = {**BLOCKING, TIMER: "measure both sides with the same --benchmark-timer"}
+REMEDIES = {**BLOCKING, TIMER: Remedy("measure both sides with the same --benchmark-timer")}
 
 #: Fields that ``--across-versions`` ignores.
 VERSIONS = ("torch", "blas")

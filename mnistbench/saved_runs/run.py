@@ -111,7 +111,7 @@ class Run:
         ``plain_benchmarks`` have ``fullname`` and ``stats`` as in a file of pytest-benchmark.
         ``why_empty`` is why no benchmark ran, if none did.
         """
-        cases = _numbered((*records, *map(_plain_case, plain_benchmarks)))
+        cases = _named((*records, *map(_plain_case, plain_benchmarks)))
         return cls(
             environment=_known(run_header(environment)["environment"]) if environment else {},
             cases=cases,
@@ -167,7 +167,7 @@ def _run(data: object, source: str, detail: Detail) -> Run:
     branch = _text_of(commit_info, "branch")
     return Run(
         environment=environment,
-        cases=_numbered(cases),
+        cases=_named(cases),
         saved_at=_utc(data.get("datetime")),
         commit="" if commit in _NO_COMMIT else commit,
         dirty=commit_info.get("dirty") is True,
@@ -178,10 +178,11 @@ def _run(data: object, source: str, detail: Detail) -> Run:
     )
 
 
-def _numbered(cases: Iterable[CaseRecord]) -> tuple[CaseRecord, ...]:
-    """Give each benchmark of a test a name of its own.
+def _named(cases: Iterable[CaseRecord]) -> tuple[CaseRecord, ...]:
+    """Give each case a name of its own.
 
-    So the nth of two runs are the same case.
+    The nth benchmark of a test is the same case in two runs. Where two tests have one short name,
+    the label of each is its node id.
     """
     counts: Counter[tuple[Any, ...]] = Counter()
     numbered = []
@@ -190,7 +191,10 @@ def _numbered(cases: Iterable[CaseRecord]) -> tuple[CaseRecord, ...]:
         repetition = counts[key] + 1
         counts[key] = repetition
         numbered.append(case.repeated(repetition) if repetition > 1 else case)
-    return tuple(numbered)
+    labels = Counter(case.label for case in numbered)
+    return tuple(
+        replace(case, shares_name=True) if labels[case.label] > 1 else case for case in numbered
+    )
 
 
 def _record_of(benchmark: object) -> object | None:

@@ -32,6 +32,9 @@ _BETWEEN_S = 0.1
 #: Signs of a bar.
 _BAR = 24
 
+#: Signs of a step that are left at least where a terminal is narrow.
+_LEAST_TEXT = 10
+
 
 class Progress:
     """Progress on a stream. As a context manager, it removes its line at the end of the body.
@@ -138,12 +141,15 @@ class Progress:
         if self._is_terminal and now >= earliest_s:
             self._shown_s = now
             share = min(1.0, self._done / self._total) if self._total else 1.0
-            bar = (
-                ""
-                if self._total is None
-                else f"{100 * share:3.0f} % |{'#' * round(_BAR * share):{_BAR}}| "
-            )
-            self._write(f"{bar}{units.printable(self._text)}{self._rest()}")
+            percent = "" if self._total is None else f"{100 * share:3.0f} % "
+            bar = percent and f"{percent}|{'#' * round(_BAR * share):{_BAR}}| "
+            text = units.printable(self._text)
+            rest = self._rest()
+            width = self._width()
+            if len(bar + text + rest) > width:  # the bar is what can be missed first
+                bar = percent
+                text = units.cut(text, max(_LEAST_TEXT, width - len(bar + rest)))
+            self._write(f"{bar}{text}{rest}")
             self._is_open = True
 
     def _rest(self) -> str:
@@ -157,12 +163,17 @@ class Progress:
         )
         return rate + (f", {about(self.left_s)} left" if self.left_s else "")
 
-    def _write(self, text: str) -> None:
+    def _width(self) -> int:
+        """Return the columns of the terminal that a line may have."""
         assert self._stream is not None, "a terminal"
         try:
-            width = os.get_terminal_size(self._stream.fileno()).columns - 1
+            return os.get_terminal_size(self._stream.fileno()).columns - 1
         except (OSError, ValueError):  # a stream of a test
-            width = 79
+            return 79
+
+    def _write(self, text: str) -> None:
+        assert self._stream is not None, "a terminal"
+        width = self._width()
         self._stream.write(f"{self._before}\r{text[:width]:{width}}" + ("" if text else "\r"))
         self._stream.flush()
         self._before = ""

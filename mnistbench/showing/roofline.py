@@ -40,19 +40,22 @@ def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, Oper
     Over all iterations, or as medians of one.
     """
     rows_by_key: dict[OpKey, list[OpRow]] = defaultdict(list)
-    for row in table.rows:
-        rows_by_key[grouped(row.key, by)].append(row)
+    totals_ns: dict[OpKey, int] = defaultdict(int)
     iterations, time = (len(table.iteration_ns), sum) if of_all else (1, median_ns)
+    for row, total_ns in zip(table.rows, table.totals_ns, strict=True):
+        key = grouped(row.key, by)
+        rows_by_key[key].append(row)
+        # Operations of a module call each other, so the sum of their totals would count time twice.
+        if by == "module":
+            totals_ns[key] += time(row.self_cpu_ns)
+        else:
+            totals_ns[key] += sum(row.total_cpu_ns) if of_all else total_ns
     return {
         key: OperationSum(
             key=key,
             calls=sum(row.calls for row in rows) * iterations,
             self_cpu_ns=sum(time(row.self_cpu_ns) for row in rows),
-            # Operations of a module call each other, so the sum of their totals would count time
-            # twice.
-            total_cpu_ns=sum(
-                time(row.self_cpu_ns if by == "module" else row.total_cpu_ns) for row in rows
-            ),
+            total_cpu_ns=totals_ns[key],
             self_device_ns=sum(time(row.self_device_ns) for row in rows)
             if table.view == "device"
             else None,

@@ -206,6 +206,20 @@ def test_an_error_names_the_option_and_the_value(texts, message):
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"case_fail": "x"}, "--op-case-fail: 'x' is not a threshold for an iteration; give 10%"),
+        ({"reason": "x"}, "--op-reason: 'x' is given without --op-accept; add --op-accept CASE"),
+        ({"accept": ["a:b:5%"]}, "--op-accept: 'a:b:5%' needs a reason for the report; add --op-r"),
+    ],
+)
+def test_an_error_of_a_session_of_pytest_has_its_spelling(texts, message):
+    with pytest.raises(UsageError) as caught:
+        read(Criteria, texts, in_pytest=True)
+    assert str(caught.value).startswith(message)
+
+
 def test_excuses_come_from_the_command_line_only():
     fixed = {name for name, option in options_of(Criteria).items() if not option.configurable}
     assert fixed >= set(options_of(Excuses))

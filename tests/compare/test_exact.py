@@ -111,6 +111,56 @@ def test_differences_of_counts(base, head, expected):
     assert differences_of_rows(base, head) == tuple(expected)
 
 
+def average(name="step", **changes):
+    """An operation whose calls or bytes are not the same in every iteration."""
+    names = changes.pop("varying", ("calls",))
+    return dataclasses.replace(row(name, **changes), varying=names)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        ([average(calls=1005.2)], [average(calls=999.2)], []),
+        ([average(calls=1005)], [row("step", calls=999)], []),
+        ([average(calls=0.2)], [], []),  # it may be missing by chance
+        ([], [average(calls=0.2)], []),
+        ([], [average(calls=1005.2)], ["step, forward fc1: new, about 1,005.2 calls"]),
+        ([average(calls=1005.2)], [], ["step, forward fc1: vanished"]),
+        (  # it cannot be known whether the calls are the same
+            [average(calls=2)],
+            [average("other", calls=2)],
+            ["other, forward fc1: new, about 2 calls", "step, forward fc1: vanished"],
+        ),
+        (
+            [average(memory_bytes=64, varying=("bytes",)), row("aten::t", memory_bytes=8)],
+            [row("step", memory_bytes=65, calls=2), row("aten::t", memory_bytes=8)],
+            ["step, forward fc1: 1 -> 2 calls"],
+        ),
+    ],
+)
+def test_a_count_that_differs_between_iterations_is_no_exact_one(base, head, expected):
+    kept = row("kept", 900_000)
+    assert differences_of_rows([kept, *base], [kept, *head]) == tuple(expected)
+
+
+def test_a_count_that_differs_between_base_runs_is_no_exact_one():
+    runs = [
+        builders.summary(
+            builders.case_record(
+                tables=(builders.op_table(row("step", calls=calls), row("aten::mm")),)
+            ),
+            commit="abc",
+        )
+        for calls in (1005, 999, 1001)
+    ]
+    *bases, head = runs
+    [case] = compare(bases, head).cases
+    assert exact_differences(case) == ()
+    assert [change.base.varying for change in case.operations if change.name == "step"] == [
+        ("calls",)
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(NOT_OPERATIONS))
 def test_numbers_of_runtime_calls_and_unattributed_kernels_are_not_exact(name):
     """A runtime polls and synchronises as often as it has to."""

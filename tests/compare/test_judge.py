@@ -89,10 +89,15 @@ def functions(**times_ns):
         builders.function_row(name, ns, module="b" if name == "other" else "a", calls=100)
         for name, ns in times_ns.items()
     ]
+    return of_functions(300_000, *rows)
+
+
+def of_functions(wall_ns, *rows):
+    """A saved run of a case with these functions and this time without cProfile."""
     return builders.summary(
         builders.case_record(
             tables=(builders.op_table(*rows, view="functions"),),
-            timing=builders.timing(median_ns=300_000),
+            timing=builders.timing(median_ns=wall_ns),
         )
     )
 
@@ -730,6 +735,58 @@ def test_operations_of_another_module_replace_nothing():
     }
 
 
+@pytest.mark.parametrize(
+    ("wall_ns", "slow_ns", "text"),
+    [
+        (150_000, 100_000, "no regression, case faster"),
+        (310_000, 100_000, "regressed"),  # the case got slower
+        (150_000, 800_000, "regressed"),  # the sum of its functions got slower
+    ],
+)
+def test_a_new_function_is_no_regression_where_the_case_and_its_functions_are_faster(
+    wall_ns, slow_ns, text
+):
+    base = of_functions(
+        300_000,
+        builders.function_row("is_word", 600_000, calls=1600, module="slow"),
+        builders.function_row("old", 1_000, calls=1, module="fast"),
+    )
+    head = of_functions(
+        wall_ns,
+        builders.function_row("is_word", slow_ns, calls=400, module="slow"),
+        builders.function_row("is_word_fast", 300_000, calls=1600, module="fast"),
+    )
+    new = named(judged(base, head, limits("25%")), "old -> is_word_fast, fast")
+    assert (new.text, new.fails) == (text, text == "regressed")
+    gone = named(judged(head, base, limits("25%")), "is_word_fast -> old, fast")
+    assert gone.text == ("improved" if text == "regressed" else "no gain, case slower")
+
+
+@pytest.mark.parametrize(
+    ("base_calls", "option", "text"),
+    [
+        (2, "25%", "no regression, case faster"),
+        (1600, "25%", "regressed"),  # each of its calls got slower
+        (2, "fast:25%", "regressed"),  # the threshold names its module
+    ],
+)
+def test_a_function_that_many_calls_moved_to_is_no_regression_where_the_case_is_faster(
+    base_calls, option, text
+):
+    base, head = (
+        of_functions(
+            wall_ns,
+            builders.function_row("is_word", slow_ns, calls=1600, module="slow"),
+            builders.function_row("is_word_fast", fast_ns, calls=calls, module="fast"),
+        )
+        for wall_ns, slow_ns, fast_ns, calls in (
+            (300_000, 600_000, 400, base_calls),
+            (150_000, 100_000, 300_000, 1600),
+        )
+    )
+    assert named(judged(base, head, limits(option)), "is_word_fast, fast").text == text
+
+
 def test_a_new_operation_regresses_whatever_the_threshold():
     head = run(row("aten::mm", LARGE), row("aten::copy_", LARGE, module=""))
     finding = named(
@@ -1017,7 +1074,10 @@ def test_a_case_of_another_torch_is_judged_only_when_asked():
     judgement = judged(base, mm(9 * LARGE), GATE)
     assert (set(verdicts(judgement).values()), judgement.regressions) == ({"incomparable"}, ())
     assert texts(judgement) == [
-        "1 case: torch 2.13.0 -> 2.15.0; add --across-versions to compare them all the same"
+        (
+            "1 case: torch 2.13.0 -> 2.15.0; measure both sides with one version, or add "
+            "--across-versions"
+        )
     ]
     assert judged(base, mm(9 * LARGE), GATE, across_versions=True).outcome == "regressed"
 

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import re
 
 import builders
 import pytest
@@ -90,6 +91,49 @@ def parsed():
 
 def test_functions_of_a_case_have_calls_times_and_lines(golden):
     golden(text(case_tables([parsed()], top=3)), "functions.txt")
+
+
+def table_of_functions(*rows, wall_ns=300_000):
+    record = dataclasses.replace(
+        parsed(),
+        tables=(builders.op_table(*rows, view="functions"),),
+        timing=builders.timing(median_ns=wall_ns),
+    )
+    [table] = case_tables([record], top=3)
+    return table
+
+
+def test_calls_of_a_table_are_exact_only_where_each_iteration_has_the_same():
+    word = builders.function_row("Parser.word", 450_000, calls=60)
+    read = dataclasses.replace(builders.function_row(), varying=("calls",))
+    assert table_of_functions(word).lines[0].endswith("; calls are exact")
+    assert (
+        table_of_functions(word, read)
+        .lines[0]
+        .endswith("; calls of 1 function are averages, because they differ from call to call")
+    )
+
+
+@pytest.mark.parametrize(
+    ("wall_ns", "line"),
+    [
+        (300_000, ""),
+        (899_000, ""),
+        (7_900, "the profiled iterations took 57 times as long as without the profiler"),
+        (23_000_000, "the functions take 2.0 % of the wall time without the profiler"),
+    ],
+)
+def test_a_table_whose_sum_is_far_from_the_wall_time_says_so(wall_ns, line):
+    _, *lines = table_of_functions(builders.function_row("f", 450_000), wall_ns=wall_ns).lines
+    assert [text[: len(line)] for text in lines] == ([line] if line else [])
+
+
+def test_a_table_of_operations_whose_sum_is_far_from_the_wall_time_names_the_column():
+    slow = dataclasses.replace(step(16), timing=builders.timing(median_ns=10**9))
+    [table] = case_tables([slow, step(1)], top=3)
+    assert [line.partition(" of the wall")[0] for line in table.lines] == [
+        "b16: the operations take 0.2 %"
+    ]
 
 
 def test_a_comparison_names_functions(golden):
@@ -294,6 +338,10 @@ def test_other_differences_and_what_cannot_be_judged(golden):
     excused = report([base], head, **thresholds("10%"), allow_missing=True, allow_incomparable=True)
     assert excused.count("(passed over: --allow-missing)") == 2
     assert excused.count("(passed over: --allow-incomparable)") == 3
+    in_pytest = report([base], head, **thresholds("10%"), allow_missing=True, in_pytest=True)
+    assert in_pytest.count("(passed over: --op-allow-missing)") == 2
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", in_pytest))
+    assert options == {"--op-allow-missing", "--op-across-versions", "--bench-threads"}
 
 
 def test_with_eight_base_runs_the_report_has_the_minimum_detectable_change(golden):

@@ -32,6 +32,7 @@ from strategies import (
     dotted,
     environments,
     json_values,
+    op_tables,
     spoiled,
 )
 
@@ -43,7 +44,9 @@ from mnistbench.core.record import (
     SCHEMA,
     CaseRecord,
     Environment,
+    OpCounts,
     OpTable,
+    Packed,
     Timing,
     finite,
     median_ns,
@@ -130,6 +133,7 @@ def test_a_table_is_three_compact_texts_of_columns() -> None:
         "shapes": [["[2, 2]"]] * 2,
         "kernels": [[]] * 2,
         "sources": [[]] * 2,
+        "varying": [[]] * 2,
     }
     assert (parts["times"]["self_ns"], parts["times"]["spread_ns"]) == ([20, 20], [15, 15])
     times = [[10, 20, 40]] * 2
@@ -711,3 +715,33 @@ def test_table_of_a_repeated_call_has_the_numbers_of_one_call() -> None:
     assert set(repeated.self_cpu_ns) == set(repeated.total_cpu_ns) == {4_001}  # to the nearest
     assert set(table.iteration_ns) == {10_000}
     assert op_table(row).of_one_call(1) == op_table(row)
+
+
+def test_the_calls_of_a_repeated_call_are_an_average_if_they_are_no_multiple() -> None:
+    rows = [op_row("aten::mm", calls=20), op_row("aten::t", calls=21)]
+    assert [row.varying for row in op_table(*rows).of_one_call(10).rows] == [(), ("calls",)]
+
+
+def test_only_an_average_of_a_file_that_does_not_tell_has_a_fraction() -> None:
+    saved = json.loads(op_table(op_row(calls=1.5), op_row("aten::t", calls=2)).operations.text)
+    del saved["varying"]
+    counts = Packed.from_text(json.dumps(saved), OpCounts).value
+    assert counts.varying == (("calls",), ())
+
+
+def test_a_total_is_the_self_time_and_the_share_that_the_calls_take_of_the_sum() -> None:
+    """Three of five iterations are disturbed, each in another function."""
+    outer = op_row("outer", (10, 10, 10, 10, 60), total_cpu_ns=(110, 160, 310, 110, 160))
+    inner = op_row("inner", (50, 100, 50, 50, 50))
+    leaf = op_row("leaf", (50, 50, 250, 50, 50))
+    table = op_table(outer, inner, leaf, view="functions", iterations=5)
+    assert (table.total_ns, median_ns(outer.total_cpu_ns)) == (110, 160)
+    assert table.totals_ns == (110, 50, 50)
+
+
+@given(op_tables())
+@ANY_SPEED
+def test_a_total_is_between_the_self_time_and_the_sum(table: OpTable) -> None:
+    whole_ns = sum(row.self_ns("cpu") for row in table.rows)
+    for row, total_ns in zip(table.rows, table.totals_ns, strict=True):
+        assert row.self_ns("cpu") <= total_ns <= whole_ns

@@ -495,7 +495,8 @@ KEY = ("aten::mm", "forward", "fc1")
 
 
 def sums(**times):
-    row_sums = RowSums(2, calls=3)
+    row_sums = RowSums(2)
+    row_sums.calls = [2, 1]
     for name, values in times.items():
         setattr(row_sums, name, values)
     return row_sums
@@ -505,6 +506,12 @@ def test_a_self_time_is_never_below_zero():
     """Where calls of a thread overlap, the difference may be."""
     row = sums(self_cpu=[1500, -200]).op_row(KEY, "host")
     assert (row.self_cpu_ns, row.calls) == ((1500, 0), 1.5)
+
+
+def test_a_count_that_is_not_the_same_in_each_iteration_is_an_average():
+    assert sums().op_row(KEY, "host").varying == ("calls",)
+    assert sums(calls=[2, 2], memory=[64, 0]).op_row(KEY, "host").varying == ("bytes",)
+    assert sums(calls=[2, 2], memory=[64, 64]).op_row(KEY, "host").varying == ()
 
 
 def test_only_a_device_table_has_device_times_and_kernels():

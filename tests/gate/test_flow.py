@@ -846,6 +846,7 @@ def test_what_one_side_alone_has_is_named(gate, launches, tmp_path, missing, mes
     [side] = missing
     launches.missing |= missing
     launches.cases[side] = {}
+    (tmp_path / "base" / "a b.py").touch()
     with pytest.raises(LaunchError) as raised:
         gate(pytest=("a b.py",))
     assert str(raised.value).startswith(message.format(base=tmp_path / "base"))

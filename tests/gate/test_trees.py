@@ -248,7 +248,7 @@ def test_a_repository_without_a_commit_has_a_working_tree_too(tmp_path, into):
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path, "HEAD", into / "base")
     assert str(raised.value).startswith(
-        f"--base 'HEAD': no such commit in {repository.path}; name a commit, "
+        f"--base 'HEAD': no such commit in {repository.path}; it has no commit yet; commit first"
     )
 
 
@@ -458,7 +458,7 @@ def test_a_revision_that_does_not_exist_says_how_to_get_it(repository, into, rev
         of_revision(repository.path, revision, into / "base")
     assert str(raised.value) == (
         f"--base {revision!r}: no such commit in {repository.path}; "
-        f"name a commit, a branch or a tag, or fetch it: git fetch origin {revision}"
+        "name a commit, a branch or a tag"
     )
     assert list(into.iterdir()) == []
     assert repository.state() == before
@@ -466,8 +466,27 @@ def test_a_revision_that_does_not_exist_says_how_to_get_it(repository, into, rev
 
 @pytest.mark.parametrize("revision", ["work...", "origin/work", "origin/work..."])
 def test_what_a_revision_is_fetched_by_is_its_name_there(repository, into, revision):
+    repository.git("remote", "add", "origin", "elsewhere")
     with pytest.raises(UsageError, match=r"no such commit in .*; .* git fetch origin work$"):
         of_revision(repository.path, revision, into / "base")
+
+
+@pytest.mark.parametrize("revision", ["HEAD~99999", "1..2", "a b", "--all"])
+def test_what_no_remote_can_have_is_not_fetched(repository, into, revision):
+    repository.git("remote", "add", "origin", "elsewhere")
+    with pytest.raises(UsageError, match=r"; name a commit, a branch or a tag$"):
+        of_revision(repository.path, revision, into / "base")
+
+
+@pytest.mark.parametrize("revision", ["main", "main..."])
+def test_a_branch_that_only_the_remote_has_is_named(repository, into, tmp_path, revision):
+    clone = tmp_path / "clone"
+    repository.git("clone", "--quiet", f"file://{repository.path}", str(clone))
+    for command in (["checkout", "--quiet", "--detach"], ["branch", "--quiet", "-D", "main"]):
+        subprocess.run(["git", *command], cwd=clone, check=True)
+    with pytest.raises(UsageError) as raised:
+        of_revision(clone, revision, into / "base")
+    assert str(raised.value).endswith(f"; name the branch of origin: --base origin/{revision}")
 
 
 def test_a_shallow_clone_says_how_to_fetch_what_is_missing(repository, into, tmp_path):

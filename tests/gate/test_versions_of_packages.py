@@ -75,10 +75,7 @@ def test_without_the_options_no_environment_is_made(gate):
     [
         (
             ["--base", "nothing"],
-            (
-                "--base 'nothing': no such commit in {here}; "
-                "name a commit, a branch or a tag, or fetch it: git fetch origin nothing"
-            ),
+            ("--base 'nothing': no such commit in {here}; name a commit, a branch or a tag"),
         ),
         (
             ["--base-dir", "nowhere"],

@@ -26,7 +26,7 @@ def test_an_acceptance_is_read_from_its_own_text(pattern, thousandths):
             "step convnet:aten::mm",
             (
                 "has no limit; give the largest slowdown that is intended: "
-                "--accept 'step convnet:aten::mm:5%'"
+                "'step convnet:aten::mm:5%'"
             ),
         ),
         ("a:b:0%", "has a limit that allows nothing or everything; give CASE:OP:5%"),

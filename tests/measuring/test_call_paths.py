@@ -213,3 +213,23 @@ def test_methods_of_c_and_of_derived_classes_have_the_time_of_their_name():
     times.collect(run)
     self_ns = collected(run).self_ns(times.call_ns)
     assert min(self_ns[1:]) > 0
+
+
+def test_a_function_varies_that_is_not_called_equally_often_in_each_iteration():
+    def sometimes():
+        pass
+
+    numbers = iter(range(3))
+
+    def run():
+        leaf()
+        if next(numbers) == 1:
+            sometimes()
+        for _ in range(2 + next(iter([1]))):
+            leaf()
+
+    times = CallTimes()
+    for _ in range(3):
+        times.collect(run)
+    functions = (leaf.__code__, sometimes.__code__, BuiltIn("next", "builtins"))
+    assert [times.varies(function) for function in functions] == [False, True, False]

@@ -1,6 +1,7 @@
 """Functions of a call, as cProfile sees them."""
 
 import functools
+import itertools
 import re
 import sys
 from collections import deque
@@ -119,6 +120,13 @@ def test_a_short_call_is_repeated_and_the_table_has_the_numbers_of_one(tmp_path)
     assert len(runs) == 3 * 1000
     assert [row.calls for row in table.rows] == [1, 1]
     assert len(table.iteration_ns) == 3
+
+
+def test_calls_that_differ_between_iterations_are_averages(rows):
+    numbers = itertools.count(3)
+    functions = rows(lambda: Counter.of(next(numbers)))
+    assert functions["Counter.down", __name__].varying == ("calls",)
+    assert functions["Counter.of", __name__].varying == ()
 
 
 def test_setup_and_teardown_run_around_each_call_and_are_not_in_the_table(tmp_path):

@@ -113,7 +113,7 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
 def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(project):
     save_a_base(project, factors=[0.001])
     result = project.run(
-        "--benchmark-compare=0001", "--op-fail=10%", "--case-fail=10%", "--benchmark-save=now"
+        "--benchmark-compare=0001", "--op-fail=10%", "--op-case-fail=10%", "--benchmark-save=now"
     )
     assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(
@@ -158,7 +158,7 @@ def save_with_a_quicker_plain_test(project):
 def test_plain_tests_beside_cases_of_ours_are_compared_in_pytest_and_in_the_command(project):
     project.write("test_plain.py", PLAIN)
     save_with_a_quicker_plain_test(project)
-    result = project.run("--benchmark-compare=0001", "--case-fail=500%", "--benchmark-save=now")
+    result = project.run("--benchmark-compare=0001", "--op-case-fail=500%", "--benchmark-save=now")
     assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(["*test_plain.py::test_plain*", "thresholds: regressed: 1"])
     done = command(project, "compare", "1", "2", "--case-fail", "500%")
@@ -172,7 +172,7 @@ def test_a_session_of_plain_tests_alone_is_judged_if_there_is_a_threshold(projec
     project.write("test_bench.py", PLAIN)
     save_with_a_quicker_plain_test(project)
     for limit, code in (("500%", EXIT_REGRESSED), ("90000%", EXIT_PASSED)):
-        assert project.run("--benchmark-compare=0001", f"--case-fail={limit}").ret == code
+        assert project.run("--benchmark-compare=0001", f"--op-case-fail={limit}").ret == code
 
 
 def test_without_a_saved_run_operations_are_shown_and_how_to_save_one(project):
@@ -231,7 +231,7 @@ def test_several_base_runs_are_compared_with_together(project):
     # Five base runs that are 30 times as fast as the other three: now is far above their median,
     # and within their spread whatever the machine does to a call of microseconds.
     save_a_base(project, factors=[1, 1 / 30, 1, 1 / 30, 1 / 30, 1 / 30, 1, 1 / 30])
-    result = project.run("--benchmark-compare=0", "--case-fail=10%", "--no-op-profile")
+    result = project.run("--benchmark-compare=0", "--op-case-fail=10%", "--no-op-profile")
     assert result.ret == EXIT_UNJUDGED
     result.stdout.fnmatch_lines(
         [
@@ -257,7 +257,7 @@ def test_cases_that_the_newest_run_lacks_are_compared_with_an_older_run(project)
         benchmark for benchmark in newest["benchmarks"] if "-b2-" in benchmark["fullname"]
     ]
     (path.parent / "0002_base.json").write_text(json.dumps(newest), encoding="utf-8")
-    result = project.run(sizes, "--benchmark-compare", "--case-fail=900%", "--no-op-profile")
+    result = project.run(sizes, "--benchmark-compare", "--op-case-fail=900%", "--no-op-profile")
     assert result.ret == EXIT_REGRESSED
     result.stdout.fnmatch_lines(
         ["regressed: iteration (forward tiny-b4-cpu on synthetic), *", "thresholds: regressed: 1"]
@@ -323,17 +323,17 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
     save_a_base(project, "--bench-batch-size=2,4", factors=[0.02])
     # The other operations may vary by more than the limit.
     accepted = (
-        "--accept=forward tiny-b4-cpu:*:1000000%",
-        "--reason=new kernel",
-        "--allow-missing",
-        "--inconclusive=ok",
+        "--op-accept=forward tiny-b4-cpu:*:1000000%",
+        "--op-reason=new kernel",
+        "--op-allow-missing",
+        "--op-inconclusive=ok",
     )
     result = project.run("--benchmark-compare", "--op-fail=10%", *accepted)
     assert result.ret == EXIT_PASSED
     result.stdout.fnmatch_lines_random(
         [
             "accepted up to *; reason: new kernel",
-            "missing: in the base but not in this run: * (passed over: --allow-missing)",
+            "missing: in the base but not in this run: * (passed over: --op-allow-missing)",
             "thresholds: passed*",
         ]
     )
@@ -342,11 +342,11 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
 def test_an_accepted_name_of_two_cases_is_wrong_usage(project):
     project.write("test_other.py", MARKED.format('"50%"'))
     save_a_base(project)
-    accepted = ("--accept=forward tiny-b4-cpu:*:10%", "--reason=new kernel")
+    accepted = ("--op-accept=forward tiny-b4-cpu:*:10%", "--op-reason=new kernel")
     result = project.run("--benchmark-compare", "--op-fail=50%", *accepted)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(
-        ["ERROR: --accept: 'forward tiny-b4-cpu:*:10%' names 2 cases: test_bench.py::*"]
+        ["ERROR: --op-accept: 'forward tiny-b4-cpu:*:10%' names 2 cases: test_bench.py::*"]
     )
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
@@ -356,7 +356,7 @@ def test_an_accepted_name_of_two_cases_is_wrong_usage(project):
     [
         (["--op-fail=10%"], "missing: no saved run to compare with; save one with: *"),
         (
-            ["--case-fail=10%", "-k", "nothing"],
+            ["--op-case-fail=10%", "-k", "nothing"],
             "missing: no benchmark ran: no test was selected; check -k, -m and the paths",
         ),
         (
@@ -416,7 +416,7 @@ def test_cases_with_other_threads_are_not_judged(project):
 def test_a_session_that_failed_keeps_its_exit_code(project, factor, body, code):
     save_a_base(project, "--bench-batch-size=2,4", factors=[factor])
     project.write("test_broken.py", f"def test_broken():\n    {body}\n")
-    result = project.run("--benchmark-compare", "--case-fail=10%", "--no-op-profile")
+    result = project.run("--benchmark-compare", "--op-case-fail=10%", "--no-op-profile")
     assert result.ret == code
     result.stdout.fnmatch_lines([HEADING, "thresholds: *"])
 
@@ -441,7 +441,7 @@ def test_a_project_without_cases_of_ours_is_left_alone(project):
     result.stdout.no_fnmatch_line("*mnistbench:*")
 
 
-@pytest.mark.parametrize("flag", ["--op-fail", "--case-fail"])
+@pytest.mark.parametrize("flag", ["--op-fail", "--op-case-fail"])
 def test_a_threshold_without_a_comparison_is_one_line(project, flag):
     project.assert_refused(
         f"{flag}: needs a saved run to compare with: add --benchmark-compare", f"{flag}=10%"

@@ -139,7 +139,7 @@ def test_product(benchmark, number, size):
 def test_cases_in_another_order_are_those_of_the_saved_run(project):
     project.write("test_bench.py", DRAWN)
     project.run_saved("--op-benchmarks", "--benchmark-save=base")
-    compared = ("--benchmark-compare=0001", "--case-fail=1000000%", "-p", "randomly")
+    compared = ("--benchmark-compare=0001", "--op-case-fail=1000000%", "-p", "randomly")
     result, saved = project.run_saved("--op-benchmarks", *compared, "--randomly-seed=1")
     assert result.ret == pytest.ExitCode.OK
     tables_of_case = operations(saved)

@@ -9,6 +9,10 @@ import sys
 import pytest
 from projects import run_pytest
 
+from mnistbench.compare.criteria import Criteria
+from mnistbench.core.options import options_of
+from mnistbench.pytest_plugin.options import Options
+
 pytestmark = pytest.mark.versions
 
 PLAIN = """
@@ -18,7 +22,7 @@ def test_plain():
     loaded = {name.split(".")[0] for name in sys.modules}
     heavy = {"torch", "torchvision", "tensorboard", "sklearn", "scipy", "tabulate", "tqdm"}
     assert not loaded & heavy
-    assert sum(name.startswith("mnistbench") for name in sys.modules) <= 17
+    assert sum(name.startswith("mnistbench") for name in sys.modules) <= 18
 """
 
 
@@ -91,3 +95,32 @@ def test_selection_does_what_pytest_benchmarks_users_expect(project, argument, r
     result = project.run(argument, "-v")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines([f"*::{ran}*PASSED*"])
+
+
+#: Another plug-in with an option of each name that the commands of mnistbench have.
+OTHER_PLUGIN = """
+from mnistbench.compare.criteria import Criteria
+from mnistbench.core.options import options_of
+
+
+def pytest_addoption(parser):
+    for option in options_of(Criteria).values():
+        if option.flags[0] != option.pytest_flag:
+            parser.addoption(*option.flags, action="store_true")
+"""
+
+
+def test_a_plug_in_with_the_options_of_the_commands_can_be_installed_beside_it(project):
+    project.write("pytest.ini", "[pytest]\n")
+    project.write("conftest.py", OTHER_PLUGIN)
+    project.write(
+        "test_bench.py", "def test_plain(pytestconfig): assert pytestconfig.option.accept\n"
+    )
+    run_pytest(project.path, "--accept", "--by", "--case-fail").assert_outcomes(passed=1)
+
+
+def test_each_option_and_setting_of_pytest_has_the_prefix_of_the_plug_in():
+    for settings in (Criteria, Options):
+        for option in options_of(settings).values():
+            assert option.pytest_flag.startswith(("--op-", "--bench-", "--no-op-"))
+            assert option.pytest_key == option.pytest_flag[2:].replace("-", "_")

@@ -62,6 +62,17 @@ def test_a_record_is_kept_with_a_note_if_the_attach_hook_fails(project, body, no
     )
 
 
+def test_the_text_of_an_exception_does_not_reach_the_terminal_as_it_is(project):
+    project.append(
+        "conftest.py",
+        "\n\ndef pytest_mnistbench_attach(config, case, record):\n"
+        "    raise ValueError('\\x1b[31m red \\u202e')\n",
+    )
+    result = project.run()
+    assert not {"\x1b", "\u202e"}.intersection(result.stdout.str())
+    result.stdout.fnmatch_lines(["*: not attached: ValueError: ?x1b?31m red ?u202e"])
+
+
 def test_a_graph_that_cannot_be_traced_costs_a_line_and_not_the_curve(project):
     project.measure_a_step()
     project.append(

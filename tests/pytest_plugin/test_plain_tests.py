@@ -360,6 +360,121 @@ def test_an_option_that_prevents_tables_is_named(plain_suite, option, line):
     result.stdout.fnmatch_lines([line])
 
 
+def test_an_option_of_the_configuration_can_be_overridden(plain_suite):
+    result = plain_suite.run("--op-benchmarks", "-o", "addopts=--benchmark-disable")
+    result.stdout.fnmatch_lines(["*it is in the configuration: add --benchmark-enable"])
+
+
+# ---- Tests of pytest-codspeed --------------------------------------------------------------------
+
+#: As pytest-codspeed registers itself; without its switch its fixture calls the function.
+CODSPEED = """
+from types import SimpleNamespace
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--codspeed", action="store_true")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(SimpleNamespace(), "codspeed")
+    config.addinivalue_line("markers", "codspeed_benchmark: measure the body")
+    config.option.benchmark_disable |= config.option.codspeed
+
+
+@pytest.fixture
+def codspeed_benchmark():
+    return lambda function, *args: function(*args)
+
+
+@pytest.fixture
+def words():
+    return ["b", "a"]
+"""
+
+OF_CODSPEED = """
+import pytest
+
+
+@pytest.mark.benchmark
+def test_mark(words):
+    sorted(words)
+
+
+@pytest.mark.codspeed_benchmark(group="x")
+def test_other_mark(words):
+    sorted(words)
+
+
+class TestClass:
+    pytestmark = pytest.mark.benchmark
+
+    def test_method(self, words):
+        assert sorted(words) == ["a", "b"]
+
+
+def test_fixture(codspeed_benchmark, words):
+    assert codspeed_benchmark(sorted, words) == ["a", "b"]
+
+
+@pytest.mark.benchmark
+def test_both(benchmark, words):
+    benchmark(sorted, words)
+
+
+def test_neither(words):
+    sorted(words)
+"""
+
+
+@pytest.fixture
+def codspeed_suite(suite):
+    suite.write("conftest.py", CODSPEED)
+    suite.write("test_bench.py", OF_CODSPEED)
+    return suite
+
+
+def test_tests_of_pytest_codspeed_have_tables_as_the_gate_measures_them(codspeed_suite):
+    result, saved = codspeed_suite.run_saved("--op-benchmarks")
+    result.assert_outcomes(passed=6)
+    assert sorted(records(saved)) == [
+        "test_both",
+        "test_fixture",
+        "test_mark",
+        "test_method",
+        "test_other_mark",
+    ]
+    assert all(views(record) == ["functions"] for record in records(saved).values())
+
+
+def test_without_the_option_pytest_codspeed_is_left_alone(codspeed_suite):
+    result, saved = codspeed_suite.run_saved()
+    result.assert_outcomes(passed=6)
+    assert list(records(saved)) == ["test_both"]
+
+
+@pytest.mark.parametrize("name", ["test_mark", "test_fixture", "test_both"])
+def test_the_switch_of_pytest_codspeed_is_named(codspeed_suite, name):
+    result = codspeed_suite.run("--op-benchmarks", "--codspeed", "-k", name)
+    result.stdout.fnmatch_lines(["no operation tables: --codspeed disables pytest-benchmark*"])
+
+
+def test_tests_of_one_name_in_two_folders_have_their_folders(plain_suite):
+    for folder in "ab":
+        plain_suite.write(
+            f"{folder}/test_x.py", "def test_x(benchmark):\n    benchmark(sum, [1])\n"
+        )
+        plain_suite.write(f"{folder}/__init__.py", "")
+    plain_suite.write("b/test_y.py", "def test_y(benchmark):\n    benchmark(sum, [1])\n")
+    result, _ = plain_suite.run_saved("--op-benchmarks", "a", "b", "--benchmark-save=base")
+    titles = [line.partition(": self")[0] for line in result.outlines if ": self time" in line]
+    assert titles == ["a/test_x.py::test_x", "b/test_x.py::test_x", "test_y.py::test_y"]
+    result = plain_suite.run("--op-benchmarks", "a", "b", "--benchmark-compare")
+    assert {"a/test_x.py::test_x", "b/test_x.py::test_x", "test_y.py::test_y"} < {*result.outlines}
+
+
 # ---- The mark op_benchmark -----------------------------------------------------------------------
 
 MARKED = """
@@ -587,6 +702,6 @@ def test_a_session_judges_times_of_a_few_nanoseconds_by_their_fractions(
     project.write("round_s", base_round_s)
     project.run("--benchmark-autosave").assert_outcomes(passed=1)
     project.write("round_s", head_round_s)
-    result = project.run("--benchmark-compare", "--case-fail=4%")
+    result = project.run("--benchmark-compare", "--op-case-fail=4%")
     assert result.ret == (EXIT_PASSED if "within" in line else EXIT_REGRESSED)
     result.stdout.fnmatch_lines([line])

@@ -189,7 +189,7 @@ def test_a_regression_is_accepted_up_to_the_limit_that_an_accept_needs(run):
     compare = ("compare", "1", "2", "--op-fail=10%", "--reason=a new kernel")
     code, _, error = run(*compare, f"--accept={CASE}:aten::mm")
     assert code == EXIT_UNJUDGED
-    assert f"--accept '{CASE}:aten::mm:5%'" in error
+    assert f"intended: '{CASE}:aten::mm:5%'" in error
     accept = f"--accept={CASE}:aten::mm:100%"
     code, out, _ = run(*compare, accept)
     assert code == EXIT_PASSED

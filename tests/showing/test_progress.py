@@ -154,7 +154,28 @@ def test_short_work_shows_nothing_and_long_work_begins_on_a_new_line(clock):
 def test_line_is_cut_to_the_width_of_the_terminal(clock):
     terminal = Terminal()
     Progress(terminal, clock=clock).step("x" * 200)
-    assert terminal.updates == ["x" * 79]
+    assert terminal.updates == [f"{'x' * 76}..."]
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        ("launch 3 of 8, test_a", " 25 % |######                  | launch 3 of 8, test_a"),
+        (
+            "launch 3 of 8, bench/test_step.py::test",
+            " 25 % launch 3 of 8, bench/test_step.py::test",
+        ),
+        ("x" * 90, f" 25 % {'x' * 53}..."),
+    ],
+)
+def test_the_remaining_time_is_shown_at_any_length_of_a_step(clock, step, line):
+    terminal = Terminal()
+    progress = Progress(terminal, total=4, clock=clock)
+    clock.now += 20
+    progress.advance()
+    progress.step(step)
+    assert terminal.updates[-1] == f"{line}, about 60 s left"
+    assert len(terminal.updates[-1]) <= 79
 
 
 def test_no_stream_shows_nothing():

@@ -120,6 +120,7 @@ def op_rows(iterations: int, *, device_view: bool = False) -> SearchStrategy[OpR
             st.sampled_from(["sm90_gemm", "void at::native::add"]), max_size=2, unique=True
         ).map(tuple),
         sources=st.sampled_from([(), ("a.py:1",), ("a.py:1", "a.py:20")]),
+        varying=st.sampled_from([(), ("calls",), ("bytes",), ("calls", "bytes")]),
     )
 
 

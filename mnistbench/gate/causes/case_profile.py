@@ -46,6 +46,7 @@ class SidePaths:
     calls: Sequence[float]  # in one iteration
     self_ns: Sequence[float]  # in one iteration
     operations: Sequence[CalledOperation] = ()
+    varying: Sequence[int] = ()  # positions in ``functions`` whose numbers of calls are averages
 
 
 # ---- Of both sides -------------------------------------------------------------------------------
@@ -63,6 +64,7 @@ class ProfiledFunction:
     change: str = ""
     differs_itself: bool = False  # and does not only use what differs
     is_of_tree: bool = False
+    calls_vary: bool = False  # between iterations of a side, so its numbers are no exact ones
 
 
 #: Kinds of ``OtherChange``.

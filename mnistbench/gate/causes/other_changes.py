@@ -75,10 +75,14 @@ def with_others(
     """
     called = {function.name for function in profile.functions}
     reasons = [*code.why_affected(node_id), *header.reach.reasons.get(node_id, ())]
+    # They count for all cases, whose reasons may have left them out.
+    modules = [other for other in of_reasons(header.reach.outside) if other.kind == COMPILED]
+    read = [*of_reasons(reasons, code), *modules, *_of_environment(header)]
+    compiled = {other.name for other in read if other.kind == COMPILED}
     others = {
         other: None
-        for other in (*_of_reasons(reasons, code), *_of_environment(header))
-        if other.name not in called
+        for other in read
+        if other.name not in called and not (other.kind == FILE and other.name in compiled)
     }
     return replace(profile, others=tuple(sorted(others, key=_rank)[:MOST_KEPT]))
 
@@ -88,7 +92,12 @@ def _rank(other: OtherChange) -> tuple[bool, int]:
     return not (is_function and other.differs_itself), _KINDS.index(other.kind)
 
 
-def _of_reasons(reasons: Iterable[str], code: ComparedCode) -> Iterator[OtherChange]:
+def of_reasons(reasons: Iterable[str], code: ComparedCode | None = None) -> Iterator[OtherChange]:
+    """Yield what differs, as reasons of ``mnistbench.gate.reach`` say it.
+
+    With the code of both sides, fixtures are told from functions, and what has the same text is
+    left out.
+    """
     for reason in reasons:
         for pattern, kind in _REASONS:
             if match := pattern.fullmatch(reason):
@@ -96,15 +105,15 @@ def _of_reasons(reasons: Iterable[str], code: ComparedCode) -> Iterator[OtherCha
                 break
 
 
-def _read(kind: str, name: str, change: str, code: ComparedCode) -> Iterator[OtherChange]:
+def _read(kind: str, name: str, change: str, code: ComparedCode | None) -> Iterator[OtherChange]:
     """Yield a change; none of what has the same text and may differ by what runs before it."""
     if kind not in (FUNCTION, STATEMENT):
         yield OtherChange(kind, name, change)
         return
     path, _, what = name.partition(":")
-    if change == CHANGED and not code.is_edited(path, what):
+    if code is not None and change == CHANGED and not code.is_edited(path, what):
         return
-    is_fixture = kind == FUNCTION and code.is_fixture(path, what)
+    is_fixture = code is not None and kind == FUNCTION and code.is_fixture(path, what)
     is_itself = change in (CHANGED, NEW, GONE) or change.endswith(" is defined by it and differs")
     yield OtherChange(FIXTURE if is_fixture else kind, name, change, differs_itself=is_itself)
 

@@ -147,6 +147,7 @@ class _Joining:
         self._functions: dict[str, int] = {}
         self._changes: list[tuple[str, bool]] = []  # of each function
         self._of_tree: set[str] = set()
+        self._varying: set[int] = set()
         self._positions: dict[tuple[int, int], int] = {}  # of a parent and a function
         self._parents: list[int] = []
         self._last_functions: list[int] = []
@@ -159,6 +160,7 @@ class _Joining:
     def add(self, side: str, paths: SidePaths) -> None:
         """Add the paths of a side."""
         functions = [self._function(side, function) for function in paths.functions]
+        self._varying.update(functions[position] for position in paths.varying)
         joined_paths: list[int] = []
         for parent, function, calls, self_ns in zip(
             paths.parents, paths.last_functions, paths.calls, paths.self_ns, strict=True
@@ -221,8 +223,13 @@ class _Joining:
                 )
             )
         functions = (
-            ProfiledFunction(name, *change, is_of_tree=name in self._of_tree)
-            for name, change in zip(self._functions, self._changes, strict=True)
+            ProfiledFunction(
+                name,
+                *change,
+                is_of_tree=name in self._of_tree,
+                calls_vary=position in self._varying,
+            )
+            for (name, position), change in zip(self._functions.items(), self._changes, strict=True)
         )
         operations = (
             CalledBy(operation, function, times_ns[BASE], times_ns[HEAD])

@@ -118,6 +118,7 @@ def side_paths(
     parents = [-1]
     last_functions = [0]
     calls = [1.0]
+    varying: set[int] = set()
     own_ns = paths.self_ns(times.call_ns)
     self_ns = [0.0]  # of the gate's own functions
     for path, function in enumerate(paths.functions):
@@ -130,11 +131,20 @@ def side_paths(
         kept[path] = len(parents)
         parents.append(parent)
         named = names.named(function)
-        last_functions.append(functions.setdefault(named, len(functions)))
+        position = functions.setdefault(named, len(functions))
+        last_functions.append(position)
+        if paths.calls[path] % loops or times.varies(function):
+            varying.add(position)
         calls.append(paths.calls[path] / loops)
         self_ns.append(own_ns[path] / loops)
     return SidePaths(
-        list(functions), parents, last_functions, calls, self_ns, _called(callers, functions)
+        list(functions),
+        parents,
+        last_functions,
+        calls,
+        self_ns,
+        _called(callers, functions),
+        sorted(varying),
     )
 
 

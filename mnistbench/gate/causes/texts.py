@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from mnistbench.core import units
-from mnistbench.core.operation import NO_MODULE, OpKey
+from mnistbench.core.operation import CALLS, NO_MODULE, OpKey
 from mnistbench.gate.causes.attribution import LEAST_SHARE, CallCounts, Cause, Causes, causes
 from mnistbench.gate.causes.case_profile import (
     COMPILED,
@@ -23,9 +23,11 @@ from mnistbench.gate.causes.case_profile import (
     OtherChange,
     ProfiledFunction,
 )
+from mnistbench.gate.causes.other_changes import of_reasons
 from mnistbench.gate.reach.differences import CHANGED
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import IMPORT as IMPORT_COST
 from mnistbench.judging.exact import BothCounts, Counts, arrow, operation_differences
 from mnistbench.judging.verdicts import IMPROVED
 
@@ -67,6 +69,9 @@ def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
 
 def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return what probably made a case slower or faster; empty if there is nothing to say."""
+    is_import = finding.quantity.is_once and finding.quantity.name == IMPORT_COST
+    if is_import and finding.verdict in (REGRESSED, IMPROVED):
+        return _cause_of_import(verdict)
     profile = _profile(finding, verdict)
     if profile is None:
         return ""
@@ -79,6 +84,10 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     assert explained is not None, "there are call paths"
     change = units.duration(explained.change_ns, signed=True)
     if not explained.functions:
+        compiled = [named(other) for other in profile.others if other.kind == COMPILED]
+        if compiled:
+            modules = units.and_more(compiled, MOST_NAMED)
+            return f"{LIKELY}{modules}, whose functions the profiler does not see"
         return f"no cause found: {change} {_PROFILED}{_what_differs(profile)}"
     if explained.spent:
         return _suspected(explained, explained.spent, change)
@@ -102,6 +111,14 @@ def cause_name(finding: LaunchFinding, verdict: Verdict) -> str:
         suspects = [named(cause.profiled) for cause in explained.suspects]
         return suspects[0] if len(suspects) == 1 else ""
     return named(explained.functions[0].profiled) if explained.are_enough else ""
+
+
+def _cause_of_import(verdict: Verdict) -> str:
+    """Return what differs and runs or is read outside of tests; empty if nothing is known."""
+    others = {named(other): None for other in of_reasons(verdict.reach.outside)}
+    if not others:
+        return ""
+    return f"{LIKELY}{units.and_more([*others], MOST_NAMED, ', or ', ', or ')}, outside of tests"
 
 
 def _suspected(explained: Causes, spent: Cause, change: str) -> str:
@@ -235,12 +252,16 @@ def _changed_calls(profile: CaseProfile) -> tuple[str, ...]:
     names = [function.name for function in profile.functions]
     ranked = sorted(calls, key=lambda function: (-abs(changes_ns[function]), names[function]))
     functions: dict[OpKey, BothCounts] = {
-        (names[function], "", NO_MODULE): (_counts(base_calls), _counts(head_calls))
+        (names[function], "", NO_MODULE): (
+            _counts(base_calls, profile.functions[function]),
+            _counts(head_calls, profile.functions[function]),
+        )
         for function in ranked
         for base_calls, head_calls in [calls[function]]
     }
     return tuple(operation_differences(functions))
 
 
-def _counts(calls: float) -> Counts | None:
-    return Counts(calls, 0) if calls else None
+def _counts(calls: float, function: ProfiledFunction) -> Counts | None:
+    varying = (CALLS,) if function.calls_vary else ()
+    return Counts(calls, 0, varying=varying) if calls else None

@@ -25,6 +25,9 @@ _MIN_NAME = 4
 #: Most reasons of a case that are kept.
 _MAX_REASONS = 3
 
+#: Most differences outside of tests that are kept.
+_MOST_OUTSIDE = 20
+
 
 def affected(
     code: ComparedCode, sides: Listings, of_all: Iterable[str]
@@ -187,12 +190,70 @@ _NO_DATA = (".md", ".rst", ".pyi")
 _NO_FILES = ("AUTHORS", "CHANGELOG", "CHANGES", "COPYING", "LICENSE", "MANIFEST", "NEWS", "README")
 
 
+#: Why a changed function that no compared case was seen to run may be in use all the same.
+IN_COMPILED = "in a compiled module, so it is not known which cases run it"
+BY_NEW_CASES = "run only by cases that one side lacks, which are not compared"
+
+
+def not_followed(code: ComparedCode, sides: Listings) -> dict[str, str]:
+    """Return the functions and names that no compared case was seen to use, but others are -> why.
+
+    Functions of a compiled module are not seen to run. What a case of one side runs is not
+    compared.
+    """
+    compiled = _compiled_sources(code)
+    used = {
+        side: [node_id for node_id in one.followed.cases if node_id != OUTSIDE]
+        for side, one in code.sides.items()
+    }
+    unseen_by_any = {*_unseen(code, used)}
+    why = {}
+    for name in _unseen(code, dict.fromkeys(code.sides, sides.common)):
+        if name.partition(":")[0] in compiled:
+            why[name] = IN_COMPILED
+        elif name not in unseen_by_any:
+            why[name] = BY_NEW_CASES
+    return why
+
+
 def uncovered(code: ComparedCode, sides: Listings) -> tuple[str, ...]:
     """Return the functions and names of the project that differ and that no case runs or uses."""
+    known = not_followed(code, sides)
+    names = _unseen(code, dict.fromkeys(code.sides, sides.common))
+    return tuple(name for name in names if name not in known)
+
+
+def outside(code: ComparedCode) -> tuple[str, ...]:
+    """Return what differs and runs or is read outside of tests, as reasons say it."""
+    texts = [*_of_all(code), *code.differences.everywhere]
+    base, head = code.sides.values()
+    for path in sorted(head.executed_outside.intersection(code.differing)):
+        sources = (base.source(path), head.source(path))
+        if sources[0] is not None and sources[1] is not None:
+            texts += (
+                f"{path}:{statement.line} {how}"
+                for _, statement, how in changed_statements(sources[0], sources[1])
+                if how != GONE and statement.kind in (Kind.VALUE, Kind.ACTION)
+            )
+    return tuple(dict.fromkeys(texts))[:_MOST_OUTSIDE]
+
+
+def _compiled_sources(code: ComparedCode) -> set[str]:
+    """Return the files of Python beside which a side has loaded the compiled module."""
+    loaded = (PurePosixPath(path) for side in code.imports.values() for path in side.files.values())
+    return {
+        (path.parent / f"{path.name.partition('.')[0]}.py").as_posix()
+        for path in loaded
+        if path.suffix != ".py"
+    }
+
+
+def _unseen(code: ComparedCode, cases: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Return the functions and names that differ and that these cases of each side do not use."""
     ran = {
         side.followed.code[position]: side
-        for side in code.sides.values()
-        for node_id in sides.common
+        for name, side in code.sides.items()
+        for node_id in cases[name]
         for position in side.followed.cases.get(node_id, ())
     }
     functions = {(ran_code.path, ran_code.name) for ran_code in ran}
@@ -241,7 +302,7 @@ def _changed_in(path: str, code: ComparedCode) -> dict[str, bool]:
 
 def unused(code: ComparedCode) -> tuple[str, ...]:
     """Return the files that differ and that neither side was seen to open, import or run."""
-    used = {
+    used = _compiled_sources(code) | {
         path for side in code.followed.values() for paths in side.opened.values() for path in paths
     }
     for side in code.sides.values():

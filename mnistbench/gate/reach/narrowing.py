@@ -13,7 +13,7 @@ from dataclasses import replace
 from mnistbench.core import units
 from mnistbench.gate.listing import Listings, Reach
 from mnistbench.gate.messages import Surveys
-from mnistbench.gate.reach.cases import affected, uncovered, unused
+from mnistbench.gate.reach.cases import affected, not_followed, outside, uncovered, unused
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.dependencies import differing_dependencies
 from mnistbench.gate.reach.look import (
@@ -83,6 +83,8 @@ class Narrowing:
             same=same,
             looks={case: ratio for case, ratio in looks.items() if ratio},
             uncovered=uncovered(self._code, sides),
+            not_followed=not_followed(self._code, sides),
+            outside=outside(self._code),
             unused=unused(self._code),
             dependencies=differing_dependencies(self._code.differing, self._code.trees),
         )

@@ -65,6 +65,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
                 header.name(case): verdict.reach.looks.get(case) for case in verdict.reach.same
             },
             "uncovered": verdict.reach.uncovered,
+            "not_followed": verdict.reach.not_followed,
             "unused": verdict.reach.unused,
             "dependencies": verdict.reach.dependencies,
         },

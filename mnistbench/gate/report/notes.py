@@ -49,6 +49,7 @@ def reach_lines(verdict: Verdict) -> Iterable[str]:
         ((case_name(case), reasons[0]) for case, reasons in reach.reasons.items()), verdict
     )
     yield from limited((f"{name}: run or used by no case" for name in reach.uncovered), verdict)
+    yield from limited((f"{name}: {why}" for name, why in reach.not_followed.items()), verdict)
     yield from limited((f"{path}: changed, and not seen in use" for path in reach.unused), verdict)
 
 

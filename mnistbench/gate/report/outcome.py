@@ -18,6 +18,7 @@ from mnistbench.gate.verdict.reasons import (
     bound_reason,
     dependencies_text,
     launches_needed,
+    not_followed_texts,
     uncovered_text,
     unused_text,
 )
@@ -120,6 +121,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
             yield f"{uncovered_text(reach)}; this gate says nothing about {them}"
         if reach.unused:
             yield unused_text(reach)
+    yield from not_followed_texts(reach)
     if reach.dependencies and not verdict.measured_nothing:
         yield dependencies_text(reach)
     if verdict.outcome == INCONCLUSIVE:

@@ -35,7 +35,16 @@ from mnistbench.gate.sides.requested import Requested
 from mnistbench.gate.sides.side import PACKAGE, WORKLOAD_CASE, Side, SideError
 from mnistbench.gate.sides.stray import project_table
 from mnistbench.gate.words import FIXTURES, SETUP
-from mnistbench.measuring.calls import Call, intercept, params_of_test, refuse_weave
+from mnistbench.measuring.calls import (
+    BENCHMARK,
+    CODSPEED,
+    Call,
+    has_codspeed,
+    intercept,
+    is_marked,
+    params_of_test,
+    refuse_weave,
+)
 from mnistbench.measuring.timing import Clock
 
 #: Arguments for pytest after the user's: the session leaves the standard streams of the process
@@ -74,11 +83,7 @@ _OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
 
 #: The fixture of a case of a workload.
 FIXTURE = "op_benchmark"
-#: The fixture of a plain test; in pytest-codspeed it is a mark, too.
-_BENCHMARK = "benchmark"
-#: The other name of this fixture in pytest-codspeed, where it is a mark, too.
-_CODSPEED = "codspeed_benchmark"
-_FIXTURES = {FIXTURE, _BENCHMARK, _CODSPEED}
+_FIXTURES = {FIXTURE, BENCHMARK, CODSPEED}
 
 #: The parameter of a test that measures a phase of a workload.
 _WORKLOAD = "bench_workload"
@@ -289,12 +294,12 @@ class _Session:
             self.side.case_id(item.nodeid): item for item in items if self._requested.selects(item)
         }
         self.side.missing = self._requested.missing
-        marks = (_BENCHMARK, _CODSPEED) if config.pluginmanager.hasplugin("codspeed") else ()
+        measures_marked = has_codspeed(config)
         ours: dict[str, pytest.Item] = {}
         for node_id, item in named.items():
             code = getattr(getattr(item, "function", None), "__code__", None)
-            if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or any(
-                map(item.get_closest_marker, marks)
+            if _FIXTURES.intersection(getattr(item, "fixturenames", ())) or (
+                measures_marked and is_marked(item)
             ):
                 ours[node_id] = item
             elif (
@@ -304,6 +309,11 @@ class _Session:
             ):
                 self.side.left_out[node_id] = (
                     "gets its fixture from request.getfixturevalue; name it as an argument"
+                )
+            elif is_marked(item):
+                self.side.left_out[node_id] = (
+                    "has a mark and no fixture; install pytest-codspeed, with which its body is "
+                    "measured, or use the fixture benchmark"
                 )
         self.side.parameters = {
             node_id: _hash_of_parameters(item) for node_id, item in ours.items()
@@ -363,10 +373,10 @@ class _Session:
         measures_workload = _WORKLOAD in getattr(
             getattr(request.node, "callspec", None), "params", ()
         )
-        if fixturedef.argname == _CODSPEED:
-            value = request.getfixturevalue(_BENCHMARK)
+        if fixturedef.argname == CODSPEED:
+            value = request.getfixturevalue(BENCHMARK)
             fixturedef.cached_result = (value, *fixturedef.cached_result[1:])  # type: ignore[index]
-        if fixturedef.argname == _BENCHMARK:
+        if fixturedef.argname == BENCHMARK:
             before: Callable[[Call], object] = self._note_start
             if not measures_workload:
                 value.disabled = False  # what a test asks of it is as in a run that measures

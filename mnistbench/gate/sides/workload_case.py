@@ -242,6 +242,7 @@ def columns(profile: OpTable) -> dict[str, Any]:
         "calls": [row.calls for row in profile.rows],
         "memory_bytes": [row.memory_bytes for row in profile.rows],
         "kernels": [list(row.kernels) for row in profile.rows],
+        "varying": [list(row.varying) for row in profile.rows],
         "self_ns": [
             list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows
         ],

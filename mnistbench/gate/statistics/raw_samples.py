@@ -63,6 +63,7 @@ class Operation(NamedTuple):
     calls: float
     memory_bytes: int
     kernels: tuple[str, ...]
+    varying: tuple[str, ...] = ()  # which counts are averages: operation.CALLS, operation.BYTES
 
 
 class SideSample(NamedTuple):
@@ -128,13 +129,16 @@ class _StoredSide:
     calls: tuple[float, ...] = ()
     memory_bytes: tuple[int, ...] = ()
     kernels: tuple[tuple[str, ...], ...] = ()
+    varying: tuple[tuple[str, ...], ...] = ()  # may be missing
 
     def __post_init__(self) -> None:
+        if not self.varying:
+            object.__setattr__(self, "varying", ((),) * len(self.keys))
         for name in ("queued_ns", *(("cpu_ns",) if self.block_ns else ())):
             column = getattr(self, name)
             if column and len(column) != len(self.wall_ns):
                 raise wrong(list(column), f"{len(self.wall_ns)} times", name)
-        columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels)
+        columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels, self.varying)
         if {len(self.keys)} != set(map(len, columns)):
             raise FieldError("has columns of different length")
         iterations = max(map(len, self.self_ns), default=0)
@@ -144,7 +148,7 @@ class _StoredSide:
 
     def operations(self) -> dict[OpKey, Operation]:
         """Return the rows of the table of operations."""
-        columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels)
+        columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels, self.varying)
         return dict(zip(self.keys, map(Operation, *columns), strict=True))
 
 

@@ -111,7 +111,16 @@ def _united_reach(parts: Sequence[Recorded]) -> Reach:
         tuple(sorted(set.intersection(*({*getattr(part.header.reach, name)} for part in parts))))
         for name in ("uncovered", "unused")
     )
-    return replace(reach, uncovered=uncovered, unused=unused)
+    not_followed = {
+        name: why
+        for name, why in reach.not_followed.items()
+        if name not in uncovered
+        and all(
+            name in part.header.reach.not_followed or name in part.header.reach.uncovered
+            for part in parts
+        )
+    }
+    return replace(reach, uncovered=uncovered, not_followed=not_followed, unused=unused)
 
 
 def _united(values: Sequence[Any]) -> Any:

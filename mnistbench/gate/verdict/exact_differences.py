@@ -103,4 +103,9 @@ def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
 
 
 def _counts(operation: raw_samples.Operation | None) -> Counts | None:
-    return operation and Counts(operation.calls, operation.memory_bytes, kernels=operation.kernels)
+    return operation and Counts(
+        operation.calls,
+        operation.memory_bytes,
+        kernels=operation.kernels,
+        varying=operation.varying,
+    )

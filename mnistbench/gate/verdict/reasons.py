@@ -134,6 +134,13 @@ def uncovered_text(reach: Reach) -> str:
     return f"{counted} run or used by no case: {units.and_so_on(reach.uncovered)}"
 
 
+def not_followed_texts(reach: Reach) -> Iterable[str]:
+    """Yield which changed functions and names may be in use, although no compared case shows it."""
+    for why in dict.fromkeys(reach.not_followed.values()):
+        names = [name for name, text in reach.not_followed.items() if text == why]
+        yield f"changed, {why}: {units.and_so_on(names)}"
+
+
 def unused_text(reach: Reach) -> str:
     """Return which files differ and are not seen in use."""
     return f"changed, and not seen in use: {units.and_so_on(reach.unused)}"

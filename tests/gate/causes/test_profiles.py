@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gate_builders
 import pytest
 from surveyed import write
@@ -276,6 +278,15 @@ def no_code(tmp_path):
     sides = {side: Tree(tmp_path, tmp_path, side) for side in (BASE, HEAD)}
     imports = {side: Imports(str(tmp_path), {}, {}) for side in sides}
     return ComparedCode(sides, imports, dict.fromkeys(sides, Followed()), ())
+
+
+def test_a_function_whose_calls_vary_on_a_side_has_no_exact_number(tmp_path):
+    names = [SideFunction("", name, 0) for name in ("the case", "f", "g")]
+    same = SidePaths(names, [-1, 0, 0], [0, 1, 2], [1.0, 2.0, 3.0], [0.0, 1.0, 1.0])
+    varying = replace(same, varying=[2])
+    for base, head in ((same, varying), (varying, same)):
+        functions = joined(base, head, no_code(tmp_path)).functions
+        assert [function.name for function in functions if function.calls_vary] == ["g"]
 
 
 def test_paths_of_little_time_count_for_the_path_that_they_continue(tmp_path):

@@ -26,6 +26,8 @@ from mnistbench.gate.causes.case_profile import (
     ProfiledFunction,
 )
 from mnistbench.gate.statistics.raw_samples import End
+from mnistbench.gate.words import ALL_CASES
+from mnistbench.gate.words import IMPORT as IMPORT_COST
 
 FUNCTIONS = (
     ProfiledFunction("the case"),
@@ -281,5 +283,40 @@ def test_a_function_of_one_side_is_new_or_vanished():
     assert report["exact"][LABEL] == ["pkg/parse.py:read: new, 60 calls", "re.compile: vanished"]
 
 
+def test_calls_of_a_function_that_vary_are_no_exact_difference():
+    case_profile = profile(CallPath(0, 1, 20, 60, 0, 50), CallPath(0, 3, 2, 3, 40, 0))
+    read, *others = case_profile.functions[1:]
+    varying = replace(read, calls_vary=True)
+    case_profile = replace(case_profile, functions=(case_profile.functions[0], varying, *others))
+    report = json.loads(rendered(verdict(SLOWER, case_profile), "json", 3))
+    assert report["exact"][LABEL] == ["re.compile: 2 -> 3 calls"]
+
+
 def test_without_a_profile_nothing_is_said_of_functions():
     assert "cause" not in "".join(lines(concluded(SLOWER, 8)))
+
+
+def test_a_compiled_module_is_the_likely_cause_where_the_profiler_sees_no_function():
+    module = OtherChange(COMPILED, "pkg/core.so", "changed")
+    unseen = profile(others=(module,))
+    assert lines(verdict(SLOWER, unseen))[1] == (
+        "likely cause: the changed module pkg/core.so, whose functions the profiler does not see"
+    )
+
+
+def test_the_likely_cause_of_a_slower_import_is_what_runs_outside_of_tests():
+    gate = concluded(Measured(), 8, once={(IMPORT_COST, ALL_CASES): (100_000_000, 2.0)})
+    outside = (
+        "runs pkg/a.py:make_table (changed) outside of tests",
+        "pkg/a.py:6 changed",
+        "tests/data.json (changed) is read outside of tests",
+        "a reason that names nothing",
+    )
+    header = replace(gate.header, reach=replace(gate.header.reach, outside=outside))
+    recorded = replace(gate.recorded, header=header)
+    finding, cause, *_ = lines(replace(gate, recorded=recorded))
+    assert finding.startswith("regressed: import (all cases)")
+    assert cause == (
+        "likely cause: pkg/a.py:make_table (changed), or pkg/a.py:6 (changed), which runs at "
+        "import, or the changed file tests/data.json, outside of tests"
+    )

@@ -9,11 +9,19 @@ import pytest
 from surveyed import write
 
 from mnistbench.gate.messages import OUTSIDE, Followed, RunCode
-from mnistbench.gate.reach.cases import affected, uncovered, unused
+from mnistbench.gate.reach.cases import (
+    BY_NEW_CASES,
+    IN_COMPILED,
+    affected,
+    not_followed,
+    outside,
+    uncovered,
+    unused,
+)
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.trees import Tree, all_differing
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, HEAD, MODULE
 
 FIRST = "bench/test_x.py::test_first"
 SECOND = "bench/test_x.py::test_second"
@@ -185,6 +193,38 @@ def test_functions_and_names_that_no_case_uses_are_uncovered(compared, base, hea
     ran = replace(code.followed[HEAD], code=(RunCode("a.py", "run", start),))
     code = replace(code, followed=dict.fromkeys((BASE, HEAD), ran))
     assert uncovered(code, listings()) == found
+
+
+def test_functions_of_a_compiled_module_are_not_called_uncovered(compared):
+    sides = ({"a.py": TEXT.format(1)}, {"a.py": TEXT.format(2)})
+    for module in ("a.cpython-311-x86_64-linux-gnu.so", "a.pyd"):
+        code = compared(*sides, imported=(module,), cases={})
+        assert not_followed(code, listings()) == {"a.py:other": IN_COMPILED}
+        assert uncovered(code, listings()) == unused(code) == ()
+    code = compared(*sides, imported=("b.so",), cases={})
+    assert uncovered(code, listings()) == ("a.py:other",)
+
+
+def test_functions_that_cases_of_one_side_alone_run_are_not_called_uncovered(compared):
+    new = "bench/test_x.py::test_new"
+    code = compared(
+        {"a.py": TEXT.format(1)},
+        {"a.py": TEXT.format(2)},
+        cases={FIRST: (0,), SECOND: (0,), new: (1,)},
+    )
+    assert not_followed(code, listings()) == {"a.py:other": BY_NEW_CASES}
+    assert uncovered(code, listings()) == ()
+
+
+def test_what_differs_and_runs_outside_of_tests_is_kept_for_the_cause_of_a_slower_import(compared):
+    code = compared(
+        {"a.py": f"K = 1\n{TEXT.format(1)}"},
+        {"a.py": f"K = 2\n{TEXT.format(2)}"},
+        code=(RunCode("a.py", "run", 2), RunCode("a.py", "other", 5), RunCode("a.py", MODULE, 1)),
+        outside=(1, 2),
+    )
+    assert outside(code) == ("runs a.py:other (changed) outside of tests", "a.py:1 changed")
+    assert uncovered(code, listings()) == ("a.py:K",)
 
 
 @pytest.mark.parametrize("path", ["tests/a.py", "conftest.py", "docs/a.py", ".ci/a.py"])

@@ -9,6 +9,7 @@ from gate_builders import CASE, LABEL
 
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.reach.cases import BY_NEW_CASES, IN_COMPILED
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.verdict.verdict import conclude
@@ -83,6 +84,16 @@ def test_with_required_coverage_a_function_that_no_case_runs_is_inconclusive():
     assert not verdict.is_excusable
     assert "1 changed function or name is run or used by no case: pkg/b.py:g" in last_line(verdict)
     assert judged(dataclasses.replace(SOME, uncovered=()), require_coverage=True).outcome == PASSED
+
+
+def test_a_function_that_may_be_in_use_does_not_fail_required_coverage():
+    why = {"pkg/c.py:f": IN_COMPILED, "pkg/d.py:g": BY_NEW_CASES}
+    reach = dataclasses.replace(SOME, uncovered=(), not_followed=why)
+    verdict = judged(reach, require_coverage=True)
+    assert verdict.outcome == PASSED
+    for name, text in why.items():
+        assert f"changed, {text}: {name}" in last_line(verdict)
+        assert f"{name}: {text}" in shown(verdict).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -163,6 +174,7 @@ def test_json_has_the_reach():
         "cases": {LABEL: [REASON]},
         "same": {"one": 1.02, "two": None},
         "uncovered": ["pkg/b.py:g"],
+        "not_followed": {},
         "unused": [],
         "dependencies": [],
     }

@@ -546,3 +546,10 @@ def test_with_turns_a_script_measures_once_per_line_of_input(run, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n\n"))
     row = builders.row(builders.call("aten::sin", builders.tensor(64)), row="aten::sin")
     assert len(run(script(builders.header(), [row]), "--turns")[1]) == 3
+
+
+def test_the_name_of_a_row_is_no_line_of_the_script():
+    """A row of another profiler may have any name."""
+    name = "x\nimport os; os.abort()"
+    text = script(builders.header(), [builders.row(row=name, self_share=0.8)])
+    assert not [line for line in text.splitlines() if line.startswith("import os;")]

@@ -685,6 +685,8 @@ def test_megabytes_that_a_test_prints_are_no_messages_of_its_side(suite):
 def test_without_pytest_codspeed_a_mark_alone_makes_no_case(suite):
     cases = entries("test_marked.py", suite.listings[HEAD].cases)
     assert list(cases) == ["test_fixture", "test_with_the_fixture"]
+    why = entries("test_marked.py", suite.listings[HEAD].left_out)["TestClass::test_own_mark"]
+    assert why.startswith("has a mark and no fixture; install pytest-codspeed")
 
 
 # ---- Options of plug-ins -------------------------------------------------------------------------

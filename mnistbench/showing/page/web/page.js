@@ -270,7 +270,7 @@ function showOperations(container) {
     ];
   }
 
-  const uneven = () => (state.view === "functions" ? "; cProfile slows Python down unevenly, calls are exact" : "");
+  const uneven = () => (state.view === "functions" ? "; cProfile slows Python down unevenly" : "");
   const note = () => (state.time === "total"
     ? "; the total of an operation includes the operations that it calls, so totals do not add up"
     : "; self time excludes the operations that an operation calls, and includes the profiler's overhead") + uneven();
@@ -333,7 +333,7 @@ function showComparedOperations(container) {
     number("of the case", (row) => row.effect, signedPercent, { first: true }),
     { title: "verdict", value: (row) => row.verdict, text: (row) => row.verdict, tone: (row) => row.tone },
   ];
-  const note = () => "; self times of profiled iterations, base and head in turn; calls are exact";
+  const note = () => "; self times of profiled iterations, base and head in turn";
   filteredTable(container, () => all, { ...operations, columns: () => columns, note, all }, () => []);
 }
 
