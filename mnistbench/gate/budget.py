@@ -28,7 +28,7 @@ from mnistbench.gate.iterations import BUILDS, calls_s
 from mnistbench.gate.launcher import Plan
 from mnistbench.gate.listing import ListedCase, Listings
 from mnistbench.gate.messages import Efforts, Spent
-from mnistbench.gate.options import FULL_CASE, LAUNCHES, Thresholds
+from mnistbench.gate.options import FULL_CASE, LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE
@@ -43,6 +43,10 @@ _SHORTER = 0.8
 
 #: Threshold of operations whose launches have the effort 1, as a share.
 FULL_OPERATION = 0.025
+
+#: Most launches at the same time, each with a core of its own for each thread. More have not been
+#: measured.
+MOST_AT_ONCE = 2
 
 #: Most launches of the first stage that are planned.
 MOST_LAUNCHES = 2 * LAUNCHES
@@ -91,6 +95,16 @@ CHEAP_FRESH_SHARE = 1 / 4
 
 
 # ---- Before anything is measured -----------------------------------------------------------------
+
+
+def longest_first_call_s(budget_s: float | None) -> float:
+    """Return how long the first call of a case may take at most, in seconds; 0 without a budget.
+
+    Each of the fewest launches makes it on both sides in turn, with MOST_AT_ONCE launches at once.
+    """
+    if budget_s is None or not math.isfinite(budget_s):
+        return 0.0
+    return budget_s / (2 * LEAST_LAUNCHES / MOST_AT_ONCE)
 
 
 def first_efforts(limits: Thresholds) -> Efforts:

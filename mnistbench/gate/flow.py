@@ -25,6 +25,7 @@ from mnistbench.gate.budget import (
     SurveyedTimes,
     are_enough,
     first_efforts,
+    longest_first_call_s,
     planned_launches,
 )
 from mnistbench.gate.causes.profiles import profiles_of
@@ -169,6 +170,7 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
         phases=(),
         only=options.only,
         follows_code=not (options.all_cases or options.qualify),
+        longest_call_s=longest_first_call_s(options.budget_s),
         shard=options.shard,
     )
 

@@ -102,6 +102,7 @@ class Plan:
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     follows_code: bool = True  # in a survey: which of the tree's code each test runs
     differing: tuple[str, ...] = ()  # files that differ between the trees
+    longest_call_s: float = 0.0  # in a survey: as of a Job
     # With the tests of all shards after the survey, which runs those of this one.
     shard: Shard = WHOLE
     with_torch: frozenset[str] = frozenset()  # sides whose code imports torch

@@ -82,6 +82,8 @@ class Job:
     follows_code: bool = True  # which of the tree's code each test runs
     differing: Sequence[str] = ()  # files that differ between the trees, relative to them
     is_shard: bool = False  # the process waits for the tests of its shard
+    # A case whose first call takes longer cannot be measured in the budget, seconds; 0: no budget.
+    longest_call_s: float = 0.0
 
     # ---- Of a launch ----
     peer: int = -1  # descriptor of the socket to the other process

@@ -12,7 +12,7 @@ from pathlib import Path
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import available_bytes, own_cores
-from mnistbench.gate.budget import Budget
+from mnistbench.gate.budget import MOST_AT_ONCE, Budget
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
 from mnistbench.gate.listing import Listings, reasons_with_cases
 from mnistbench.gate.statistics.raw_samples import (
@@ -23,10 +23,6 @@ from mnistbench.gate.statistics.raw_samples import (
     append,
 )
 from mnistbench.showing.progress import Progress
-
-#: Most launches at the same time, each with a core of its own for each thread. More have not been
-#: measured.
-MOST_AT_ONCE = 2
 
 #: From this share of the cases on, those of a first round give its time.
 _KNOWN = 0.1

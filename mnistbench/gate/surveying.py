@@ -156,6 +156,7 @@ def survey_in_processes(
         "only": only or plan.only or None,
         "is_shard": is_first and plan.shard.of > 1,
         "follows_code": plan.follows_code,
+        "longest_call_s": plan.longest_call_s,
         "differing": plan.differing if plan.follows_code else (),
     }
     with side_processes(plan, seed, log) as processes, _loading_of_both(processes):

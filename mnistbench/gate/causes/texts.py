@@ -69,9 +69,10 @@ def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
 
 def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return what probably made a case slower or faster; empty if there is nothing to say."""
-    is_import = finding.quantity.is_once and finding.quantity.name == IMPORT_COST
-    if is_import and finding.verdict in (REGRESSED, IMPROVED):
-        return _cause_of_import(verdict)
+    if _is_found_import(finding):
+        names = _differing_outside(verdict)
+        likely = units.and_more(names, MOST_NAMED, ", or ", ", or ")
+        return f"{LIKELY}{likely}, outside of tests" if names else ""
     profile = _profile(finding, verdict)
     if profile is None:
         return ""
@@ -99,6 +100,9 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
 
 def cause_name(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return what probably made a case or an operation slower or faster; empty if unknown."""
+    if _is_found_import(finding):
+        names = _differing_outside(verdict)
+        return names[0] if len(names) == 1 else ""
     profile = _profile(finding, verdict)
     if profile is None or profile.why_not:
         return ""
@@ -113,12 +117,15 @@ def cause_name(finding: LaunchFinding, verdict: Verdict) -> str:
     return named(explained.functions[0].profiled) if explained.are_enough else ""
 
 
-def _cause_of_import(verdict: Verdict) -> str:
-    """Return what differs and runs or is read outside of tests; empty if nothing is known."""
-    others = {named(other): None for other in of_reasons(verdict.reach.outside)}
-    if not others:
-        return ""
-    return f"{LIKELY}{units.and_more([*others], MOST_NAMED, ', or ', ', or ')}, outside of tests"
+def _is_found_import(finding: LaunchFinding) -> bool:
+    """Whether the import got slower or faster."""
+    is_import = finding.quantity.is_once and finding.quantity.name == IMPORT_COST
+    return is_import and (finding.is_slower or finding.verdict == IMPROVED)
+
+
+def _differing_outside(verdict: Verdict) -> list[str]:
+    """Return what differs and runs or is read outside of tests."""
+    return list(dict.fromkeys(named(other) for other in of_reasons(verdict.reach.outside)))
 
 
 def _suspected(explained: Causes, spent: Cause, change: str) -> str:

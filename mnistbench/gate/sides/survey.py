@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib.metadata
 import json
+import math
 import re
 import statistics
 import sys
@@ -76,7 +77,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     if job.selects:
         arguments, phases = selection(side, arguments, job.folder)
         say(selected=asdict(Selected(tuple(arguments), tuple(phases))))
-    surveyed = _Survey(side, phases, follower, say)
+    surveyed = _Survey(side, phases, follower, say, job.longest_call_s or math.inf)
 
     def selected(node_ids: list[str]) -> list[str]:
         surveyed.loading_s = Clock.cpu_ns() / 1e9
@@ -217,8 +218,14 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
 
 class _Survey:
     def __init__(
-        self, side: Side, phases: Sequence[str], follower: Follower, say: Callable[..., None]
+        self,
+        side: Side,
+        phases: Sequence[str],
+        follower: Follower,
+        say: Callable[..., None],
+        longest_call_s: float = math.inf,
     ) -> None:
+        self._longest_call_s = longest_call_s
         self._side = side
         self._say = say
         self._begun = 0  # tests so far
@@ -272,6 +279,8 @@ class _Survey:
     def _call(self, case: PlainCase, listed: ListedCase) -> str:
         """Run a plain test's function twice, to see what it changes and what it returns.
 
+        Once, if a budget does not allow to measure it anyway.
+
         Return why it cannot be measured; empty if it can.
         """
         with self._side.errors_named():
@@ -286,6 +295,10 @@ class _Survey:
             if why := only_created(first):
                 close_unrun(first)
                 return why
+            if first_ns > 1e9 * self._longest_call_s:
+                listed.seconds = 2 * first_ns / 1e9
+                listed.uncompared = "takes too long for the budget to be called twice"
+                return ""
             after = case.arguments()
             # A call that is made once counts with what it costs to follow it, as the first one.
             with contextlib.nullcontext() if case.once else self._follower.paused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,12 @@ from inner_runs import environment_without
 
 from mnistbench import __version__
 from mnistbench.core.reading import member
+from mnistbench.gate.budget import longest_first_call_s
 from mnistbench.gate.following.follower import Follower
 from mnistbench.gate.launcher import environment, stage_home
-from mnistbench.gate.listing import Listing
+from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.sides import survey
+from mnistbench.gate.sides.fingerprint import fingerprint
 from mnistbench.gate.sides.session import TakenCase
 from mnistbench.gate.sides.side import Side
 
@@ -357,3 +360,44 @@ def test_the_loops_of_the_fast_step_are_compiled_or_not_once_a_case_has_run_it(
     assert survey.has_compiled_loops() is None
     module.loops()
     assert survey.has_compiled_loops() is is_compiled
+
+
+class _Call:
+    """A plain test whose call takes two seconds."""
+
+    once = False
+    can_loop = True
+    outlives = ""
+    took_ns = 2_000_000_000
+
+    def __init__(self):
+        self.calls = 0
+
+    def build(self):
+        pass
+
+    def arguments(self):
+        return fingerprint()
+
+    def result(self, _watch=None):
+        self.calls += 1
+        return 3
+
+
+@pytest.mark.parametrize(("longest_s", "calls"), [(1.0, 1), (3.0, 2), (math.inf, 2)])
+def test_a_call_that_no_launch_can_afford_is_made_once(longest_s, calls):
+    side = Side("head", Path(), Path(), "")
+    surveyed = survey._Survey(
+        side, [], Follower(side.tree, side.case_id), lambda **_: None, longest_s
+    )
+    case = _Call()
+    listed = ListedCase("t", {"device": "cpu"})
+    assert surveyed._call(case, listed) == ""
+    assert case.calls == calls
+    assert listed.seconds == 4.0
+    assert bool(listed.look_ns) is (calls == 2)
+
+
+@pytest.mark.parametrize(("budget_s", "longest_s"), [(None, 0.0), (math.inf, 0.0), (180.0, 22.5)])
+def test_the_first_call_of_a_case_fits_into_the_fewest_launches(budget_s, longest_s):
+    assert longest_first_call_s(budget_s) == longest_s
