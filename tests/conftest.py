@@ -46,6 +46,9 @@ def pytest_sessionstart(session):
     # that they start inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # So does nohup with SIGHUP. A handler is not inherited, so the processes have the default one.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
     # tox sets one, and a gate has that of its user in all launches.
     os.environ.pop("PYTHONHASHSEED", None)
     # The processes of pytest-xdist need it, and inherit what the one that starts them has.
