@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mnistbench.compare.criteria import Criteria
-from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import REFERENCE, device_label
@@ -86,7 +85,7 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except MnistbenchError as error:
-        raise pytest.UsageError(units.printable(str(error))) from None
+        raise pytest.UsageError(_printable(error)) from None
 
 
 # ---- Collection ----------------------------------------------------------------------------------
@@ -315,7 +314,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.ensure_newline()
-            reporter.write_line(f"ERROR: {units.printable(str(error))}", red=True)
+            reporter.write_line(f"ERROR: {_printable(error)}", red=True)
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
         return
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
@@ -337,3 +336,10 @@ def pytest_terminal_summary(
             from mnistbench.pytest_plugin.terminal_summary import summarize
 
             summarize(session, terminalreporter, config)
+
+
+def _printable(error: Exception) -> str:
+    """Return the text of an error without control characters, which a file may have put in it."""
+    from mnistbench.core.units import printable  # here: importing the plug-in loads few modules
+
+    return printable(str(error))

@@ -61,14 +61,16 @@ def timer_name(benchmark: Mapping[str, Any]) -> str:
     return timer.rpartition(".")[2] if isinstance(timer, str) else ""
 
 
-#: Parts of the names of timers that measure time: perf_counter, process_time, CudaTimer, monotonic.
-#: Programs also save other numbers with pytest-benchmark, such as ``memory_mb``.
-_OF_TIME = re.compile(r"time|clock|counter|monotonic", re.IGNORECASE)
+#: Parts of the names of timers that measure something else: programs also save other numbers with
+#: pytest-benchmark, such as ``memory_mb``, ``peak_rss`` or ``bytes_per_op``.
+_OF_NO_TIME = re.compile(
+    r"mem|byte|alloc|size|(?:^|_)(?:rss|[kmg]i?b|count|percent)(?:_|$)", re.IGNORECASE
+)
 
 
 def measures_time(timer: str) -> bool:
-    """Whether the name of a timer says that it measures time."""
-    return _OF_TIME.search(timer) is not None
+    """Whether the name of a timer does not say that it measures something else."""
+    return _OF_NO_TIME.search(timer) is None
 
 
 def samples_s(stats: Mapping[str, Any]) -> list[float]:

