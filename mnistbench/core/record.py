@@ -631,8 +631,7 @@ class CaseRecord:
     def names(self) -> tuple[str, ...]:
         """All names of the case that a user may give."""
         short = f"{self.params.label}{self._ending}" if self.params else self.node_id
-        names = (self.label, short, self.node_id, self.node_id.rpartition("::")[2], self._title)
-        return tuple(dict.fromkeys(names))
+        return (self.label, short, self.node_id, self.node_id.rpartition("::")[2], self._title)
 
     @property
     def _ending(self) -> str:

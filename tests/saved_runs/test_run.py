@@ -99,6 +99,7 @@ def test_a_case_is_found_by_its_label_params_node_id_or_the_end_of_that():
         "step convnet-b16-cpu",
         "bench/test_step.py::test_step[convnet-b16-cpu]",
         "test_step[convnet-b16-cpu]",
+        "step convnet-b16-cpu on digits",  # its label, if no other case has it
     )
 
 
