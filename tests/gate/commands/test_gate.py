@@ -118,7 +118,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
     )
     shown = path.relative_to(repository.path)
     lines = done.stderr.splitlines()
-    assert lines[:2] == ["loading both sides", "launch 1 of 8"]
+    assert lines[:3] == ["loading both sides", "surveying 1 test", "launch 1 of 8"]
     assert f"raw samples: {shown}; judge them again with: mnistbench judge {shown}" == lines[-1]
 
     report = done.stdout
