@@ -75,8 +75,8 @@ _LEAST_PROFILE_S = 3.0
 #: Calls of each side in a profile, of which a profiler makes some take several times as long.
 _PROFILED_CALLS = 12
 
-#: A budget that is said to be enough is so many times as long as what is expected, because the
-#: speed of a machine changes.
+#: A budget that is named is so many times as long as what is expected, because the speed of a
+#: machine changes.
 _SPARE = 1.25
 
 #: Share of the budget that is reserved for fresh launches, with up to FEW_CASES cases.
@@ -393,7 +393,10 @@ class Budget:
         """
         smaller = efforts
         factor = 1.0
-        while not self._fit(cases, smaller, launches, deadline) and factor > LEAST_EFFORT:
+        while (
+            not self._ends_in_time(launches, self.round_s(cases, smaller), deadline)
+            and factor > LEAST_EFFORT
+        ):
             factor *= _SHORTER
             smaller = Efforts(*(max(LEAST_EFFORT, factor * effort) for effort in efforts))
         return smaller
@@ -407,25 +410,26 @@ class Budget:
         out until the others end before ``deadline``, which leaves them time for fresh launches; a
         single case needs none.
         """
-        if self._fit(cases, efforts, launches, self.deadline):
+        seconds = {case: self.case_s(case, efforts) for case in cases}
+        round_s = self.start_s + sum(seconds.values())
+        if self._ends_in_time(launches, round_s, self.deadline):
             return list(cases)
-        kept = sorted(cases, key=lambda case: self.case_s(case, efforts))
-        while len(kept) > 1 and not self._fit(kept, efforts, launches, deadline):
-            kept.pop()
-        if not self._fit(kept, efforts, launches, self.deadline):
+        quickest_first = sorted(cases, key=seconds.__getitem__)
+        while len(quickest_first) > 1 and not self._ends_in_time(launches, round_s, deadline):
+            round_s -= seconds[quickest_first.pop()]
+        if not self._ends_in_time(launches, round_s, self.deadline):
             return []
+        kept = {*quickest_first}
         return [case for case in cases if case in kept]
 
-    def _fit(
-        self, cases: Collection[str], efforts: Efforts, launches: int, deadline: float
-    ) -> bool:
-        """Whether so many more launches of these cases end in time."""
-        return self.now() + self.rounds(launches) * self.round_s(cases, efforts) <= deadline
+    def _ends_in_time(self, launches: int, round_s: float, deadline: float) -> bool:
+        """Whether so many more launches end in time if a round of them takes ``round_s``."""
+        return self.now() + self.rounds(launches) * round_s <= deadline
 
     def sufficient_s(
         self, cases: Sequence[str], again: Collection[str], efforts: Efforts, launches: int
     ) -> float:
-        """Return a budget that is enough to decide, in seconds.
+        """Return a budget that is expected to be enough for all launches, in seconds.
 
         Args:
             cases: all of the gate.

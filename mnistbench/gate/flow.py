@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -197,7 +198,7 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listi
         raise LaunchError(
             f"no case fits into --budget {options.budget_s:g}s: {LEAST_LAUNCHES} launches, the "
             f"fewest that can be judged, of the quickest take about {least_s:.0f} s; "
-            f"--budget {budget_text(sufficient_s)} is enough for all cases"
+            f"--budget {budget_text(sufficient_s)} is expected to be enough for all cases"
         )
     return replace(plan, efforts=efforts)
 
@@ -315,16 +316,19 @@ class _Gate:
         return quantities(self._rounds.measured.launches)
 
     def _sufficient_s(self) -> float:
-        """Return a budget that is enough to decide, in seconds; 0 if there is none."""
+        """Return a budget that is expected to be enough for all launches, in seconds.
+
+        0 if the gate has none, or nothing to measure.
+        """
         budget = self._rounds.budget
         cases = self._rounds.measured.header.sides.common
         if self._options.budget_s is None or self._options.qualify or not cases:
             return 0.0
         launches = self._options.launches
-        decided = len(self._rounds.measured.launches) >= LEAST_LAUNCHES
-        if decided and self._plans_launches:
+        can_be_judged = len(self._rounds.measured.launches) >= LEAST_LAUNCHES
+        if can_be_judged and self._plans_launches:
             launches = planned_launches(self._quantities(), self._options, self._options.shard.of)
-        findings = self._verdict().decision.findings if decided else ()
+        findings = self._verdict().decision.findings if can_be_judged else ()
         flagged = self._flagged_cases(findings, cases) if findings else ()
         efforts = first_efforts(self._options)
         return budget.sufficient_s(cases, flagged, efforts, max(launches, LAUNCHES))
@@ -345,7 +349,8 @@ class _Gate:
         node_id = self._rounds.measured.header.node_id
         ranked = sorted(findings, key=lambda finding: (finding.screened.p, by_size(finding)))
         flagged = dict.fromkeys(node_id(finding.quantity.case) for finding in ranked)
-        return [case for case in flagged if case in cases] or cases[:FEW_CASES]
+        measured = {*cases}
+        return [case for case in flagged if case in measured] or cases[:FEW_CASES]
 
     def _measure_again(self, findings: Sequence[LaunchFinding], cases: Sequence[str]) -> End:
         """Measure flagged cases in fresh launches until a look settles the gate.
@@ -401,12 +406,16 @@ class _Gate:
 
         With the profile of their functions; of a single case without it, if there is no time.
         """
+
+        def needed_s(number: int) -> float:
+            first_flagged = flagged[:number]
+            return self._fresh_s(first_flagged, launches) + self._profile_s(first_flagged)
+
         left_s = self._rounds.budget.left_s
-        for number in range(len(flagged), 0, -1):
-            needed_s = self._fresh_s(flagged[:number], launches)
-            if needed_s + self._profile_s(flagged[:number]) <= left_s:
-                return flagged[:number]
-        return flagged[:1] if self._fresh_s(flagged[:1], launches) <= left_s else []
+        fitting = bisect_right(range(1, len(flagged) + 1), left_s, key=needed_s)
+        if not fitting and self._fresh_s(flagged[:1], launches) <= left_s:
+            return flagged[:1]
+        return flagged[:fitting]
 
     def _fresh_s(self, flagged: Sequence[str], launches: int) -> float:
         """Return the expected seconds of fresh launches with these cases."""

@@ -139,7 +139,8 @@ class Rounds:
             missing = stage.least - done
             kept = self.budget.cases_that_fit(cases, efforts, missing, stage.deadline)
             if kept and len(kept) < len(cases):
-                self._leave_out([case for case in cases if case not in kept])
+                too_slow = {*cases}.difference(kept)
+                self._leave_out([case for case in cases if case in too_slow])
                 # Without the slowest cases the others may have longer launches.
                 efforts = self.budget.efforts_that_fit(
                     kept, self._efforts, launches, stage.deadline

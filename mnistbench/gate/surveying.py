@@ -341,8 +341,8 @@ def _check_paths(plan: Plan) -> None:
         return
     for before, argument in itertools.pairwise(("", *plan.arguments)):
         path, _, _ = argument.partition("[")[0].partition("::")
-        # After an option it may be the option's value.
-        is_path = not argument.startswith("-") and not before.startswith("-")
+        # After an option it may be the option's value; @ names a file with arguments.
+        is_path = not argument.startswith(("-", "@")) and not before.startswith("-")
         if is_path and not any((tree.directory / path).exists() for tree in plan.trees.values()):
             raise LaunchError(_neither_side_has(argument))
 

@@ -9,6 +9,7 @@ import json
 import pytest
 import real_traces
 import trace_builders as build
+from damage import OF_EACH_TYPE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import ANY_SPEED, many
@@ -19,13 +20,7 @@ from mnistbench.events.report import traces_report
 from mnistbench.showing.terminal import draw_report
 
 VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**70), 2**70),
-    st.floats(),
-    st.text(max_size=5),
-    st.builds(list),
-    st.builds(dict),
+    OF_EACH_TYPE,
     st.sampled_from(["ProfilerStep#1", "mnistbench.iteration", "kernel", "cpu_op", "\x1b[31m\n"]),
 )
 

@@ -1476,7 +1476,7 @@ def test_a_budget_for_which_no_case_is_quick_enough_is_refused_before_it_is_meas
         LaunchError,
         match=(
             r"^no case fits into --budget 9s: 8 launches, .*, of the quickest take about 221 s; "
-            r"--budget \d+0s is enough for all cases$"
+            r"--budget \d+0s is expected to be enough for all cases$"
         ),
     ):
         gate(launches=8, budget_s=9.0)
@@ -1506,7 +1506,9 @@ def test_the_slowest_case_is_left_out_and_a_sufficient_budget_is_named(gate, lau
         measured.header.name(QUICK)
     }
     enough = measured.end.sufficient_s
-    assert last_line(verdict).endswith(f"--budget {budget_text(enough)} is enough")
+    assert last_line(verdict).endswith(
+        f"--budget {budget_text(enough)} is expected to be enough for all launches"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1931,3 +1933,28 @@ def test_a_hundred_files_of_a_second_are_enough(gate, launches, tmp_path):
 
 
 # ---- What cannot be used -------------------------------------------------------------------------
+
+
+# ---- Paths among the arguments of pytest ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bench/test_step.py::test_step[a::b]",),
+        ("bench", "-k", "step"),
+        ("-k", "nothing.py"),  # the value of an option
+        ("@arguments.txt",),  # pytest reads a file with arguments
+        ("--pyargs", "package.tests"),
+    ],
+)
+def test_arguments_that_name_something_are_measured(gate, launches, here, arguments):
+    (here / "arguments.txt").write_text("bench\n")
+    assert gate(pytest=arguments, launches=8).launches
+
+
+@pytest.mark.parametrize("path", ["bench/test_setp.py", "bench/test_setp.py::test_step", "tets"])
+def test_a_path_that_neither_side_has_is_one_line_before_a_side_is_loaded(gate, launches, path):
+    with pytest.raises(LaunchError, match=rf"^neither side has {re.escape(path)}; name files and "):
+        gate(pytest=("-q", "bench", path), launches=8)
+    assert launches.looked == []

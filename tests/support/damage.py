@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-VALUES = st.one_of(
+#: Values of each type of JSON.
+OF_EACH_TYPE = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(2**70), 2**70),
@@ -16,6 +17,10 @@ VALUES = st.one_of(
     st.text(max_size=5),
     st.builds(list),
     st.builds(dict),
+)
+
+VALUES = st.one_of(
+    OF_EACH_TYPE,
     st.sampled_from(
         [
             10**400,

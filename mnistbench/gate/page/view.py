@@ -160,23 +160,28 @@ def _finding_groups(
 ) -> list[dict[str, Any]]:
     """Return the findings by their cause, those without a known one in a group of their own.
 
-    Of a cause the times of cases come first; its other findings are folded.
+    Of a cause the operations are folded if it has other findings.
     """
     of_causes: dict[str, list[FindingEntry]] = {}
     for entry in entries:
         of_causes.setdefault(entry.cause_name, []).append(entry)
     groups = []
     for cause, of_cause in of_causes.items():
-        shown = [entry for entry in of_cause if not cause or entry.finding.quantity.is_case]
-        folded = [entry for entry in of_cause if entry not in shown] if shown else []
+        operations = [entry for entry in of_cause if entry.finding.quantity.is_operation]
+        others = [entry for entry in of_cause if not entry.finding.quantity.is_operation]
+        is_folded = bool(cause and others)
         cases = {entry.finding.quantity.case for entry in of_cause}
         found = units.counted(len(of_cause), "finding")
         groups.append(
             {
                 "cause": cause,
                 "size": f"{found} in {units.counted(len(cases), 'case')}",
-                "rows": [_finding_view(entry, plot, ids) for entry in shown or of_cause],
-                "folded": [_finding_view(entry, plot, ids) for entry in folded],
+                "rows": [
+                    _finding_view(entry, plot, ids) for entry in (others if is_folded else of_cause)
+                ],
+                "folded": [
+                    _finding_view(entry, plot, ids) for entry in (operations if is_folded else ())
+                ],
             }
         )
     return groups

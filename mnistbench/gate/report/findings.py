@@ -155,7 +155,7 @@ def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
 def _by_one_clock(
     finding: LaunchFinding, by_other_clocks: Sequence[LaunchFinding], verdict: Verdict
 ) -> str:
-    """Return what the other clock of a case shows, if only one shows that it got slower."""
+    """Return what the other clocks of a case show, if only this one shows that it got slower."""
     quantity = finding.quantity
     if not finding.is_slower or not quantity.is_case or by_other_clocks:
         return ""
@@ -168,11 +168,11 @@ def _by_one_clock(
     if not others:
         return ""
     texts = [
-        f"{estimate.quantity.title} {signed(estimate.change)} ({signed(estimate.low)} to "
+        f"{estimate.quantity.title}, {signed(estimate.change)} ({signed(estimate.low)} to "
         f"{signed(estimate.high)})"
         for estimate in others
     ]
-    return f"{', '.join(texts)} varies too much to show it"
+    return f"not confirmed by {', nor by '.join(texts)}"
 
 
 def _less_work(finding: LaunchFinding, verdict: Verdict) -> str:

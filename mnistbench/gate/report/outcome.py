@@ -148,10 +148,10 @@ def limitations(verdict: Verdict) -> Iterable[str]:
 
 
 def _sufficient_budget(verdict: Verdict) -> Iterable[str]:
-    """Yield which budget is enough, if the reason is that it was too small."""
+    """Yield which budget is expected to be enough, if it was too small."""
     sufficient_s = verdict.recorded.sufficient_s
     if sufficient_s and any(reason.kind in (BUDGET, UNCONFIRMED) for reason in verdict.reasons):
-        yield f"--budget {budget_text(sufficient_s)} is enough"
+        yield f"--budget {budget_text(sufficient_s)} is expected to be enough for all launches"
 
 
 def _other_work(verdict: Verdict) -> Iterable[str]:
@@ -213,12 +213,12 @@ def _reached(verdict: Verdict) -> Iterable[str]:
 
 
 def bounds_of_once(verdict: Verdict) -> Iterable[str]:
-    """Yield the largest bounds of what occurs once, without regressions."""
-    regressed = {finding.quantity.key for finding in verdict.shown.findings if finding.is_slower}
+    """Yield the largest bounds of one-time costs, without those that got slower."""
+    slower = {finding.quantity.key for finding in verdict.shown.findings if finding.is_slower}
     bounded = (
         estimate
         for estimate in verdict.shown.once
-        if estimate.quantity.key not in regressed and estimate.high < math.inf
+        if estimate.quantity.key not in slower and estimate.high < math.inf
     )
     ranked = sorted(bounded, key=lambda estimate: estimate.high)
     largest = {

@@ -361,7 +361,7 @@ class End:
     elapsed_s: float = 0.0  # from start to finish, in seconds
     # Node ids of cases that were left out, because the budget did not allow to measure them.
     left_out: tuple[str, ...] = ()
-    # A budget that would have been enough, in seconds; 0 if there was none, or it does not matter.
+    # A budget that is expected to be enough for all launches, in seconds; 0 if there was none.
     sufficient_s: float = 0.0
     # What most of it went to -> seconds.
     parts_s: Mapping[str, float] = field(default_factory=dict)
@@ -410,7 +410,7 @@ class Recorded:
 
     @property
     def sufficient_s(self) -> float:
-        """A budget that is enough for each shard, in seconds; 0 if there was none."""
+        """A budget that is expected to be enough for each shard, in seconds; 0 without one."""
         return max(part.end.sufficient_s for part in self.shards or (self,))
 
     @property
