@@ -133,7 +133,7 @@ class SurveyedCase:
 
 @dataclass(frozen=True)
 class SurveyedTimes:
-    """What stands for the times of launches before there is one.
+    """What launches are expected to take before there is one, by the times of the survey.
 
     The survey may be the first to read the files of a large package from a disk, to compile code or
     to start an accelerator, which takes several times as long as in a launch. So a start counts

@@ -171,11 +171,11 @@ def _finding_groups(
         others = [entry for entry in of_cause if not entry.finding.quantity.is_operation]
         is_folded = bool(cause and others)
         cases = {entry.finding.quantity.case for entry in of_cause}
-        found = units.counted(len(of_cause), "finding")
+        findings = units.counted(len(of_cause), "finding")
         groups.append(
             {
                 "cause": cause,
-                "size": f"{found} in {units.counted(len(cases), 'case')}",
+                "size": f"{findings} in {units.counted(len(cases), 'case')}",
                 "rows": [
                     _finding_view(entry, plot, ids) for entry in (others if is_folded else of_cause)
                 ],
