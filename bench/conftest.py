@@ -11,6 +11,17 @@ import pytest
 LEFT_OUT = pytest.StashKey[int]()
 
 
+def pytest_configure():
+    # In one line, before the files that import torch are imported.
+    from mnistbench.core.errors import UsageError
+    from mnistbench.core.extras import require
+
+    try:
+        require("the suite", "torch")
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 @pytest.hookimpl(optionalhook=True)  # so that pytest -p no:mnistbench still runs
 def pytest_mnistbench_workloads(config):
     # Here: the root conftest.py may load the plug-in first.

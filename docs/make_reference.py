@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mnistbench import cli
 from mnistbench.compare.criteria import Criteria
+from mnistbench.core.extras import install
 from mnistbench.core.options import Option, options_of
 from mnistbench.pytest_plugin.options import Options
 
@@ -33,8 +34,10 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "## Commands"
     yield ""
-    for name, (path, text) in cli.COMMANDS.items():
-        yield from (f"### `mnistbench {name}`", "", f"{_text(text[0].upper() + text[1:])}.", "")
+    for name, (path, text, needs) in cli.COMMANDS.items():
+        need = f" It needs {' and '.join(needs)}: `{install(needs[0])}`." if needs and path else ""
+        shown = f"{_text(text[0].upper() + text[1:])}.{need}"
+        yield from (f"### `mnistbench {name}`", "", shown, "")
         where, _, settings = path.partition(":")
         options = (
             options_of(getattr(import_module(f"mnistbench.{where}"), settings or "Settings"))

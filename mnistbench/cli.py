@@ -14,14 +14,18 @@ import argparse
 import io
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnistbench import __version__
 from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.extras import install, require
+from mnistbench.core.machine import has_posix
 from mnistbench.core.options import (
     Parser,
     add_options,
@@ -42,162 +46,204 @@ from mnistbench.showing.output import (
     print_error,
 )
 
-#: Subcommand -> its module in mnistbench, which is imported when it is called, and its line of
-#: help. A name of two words is a subcommand of the first, or a command beside it if the first has a
-#: module.
+
+class Command(NamedTuple):
+    """A subcommand."""
+
+    # In mnistbench, which is imported when it is called; empty for a group without one.
+    module: str
+    text: str  # its line of help
+    # Packages of extras without which it does nothing; of a group, without which most of it does.
+    needs: tuple[str, ...] = ()
+    measures: bool = False  # in processes that it starts, as POSIX has them
+
+
+#: Packages that a training and a lab need: figures and files for TensorBoard are among their
+#: results.
+_ALL_OF_TORCH = ("torch", "tensorboard", "matplotlib")
+
+#: The subcommands. A name of two words is a subcommand of the first, or a command beside it if the
+#: first has a module.
 COMMANDS = {
-    "compare": (
+    "compare": Command(
         "compare.command",
         (
             "compare saved runs or two traces, operation by operation; exit code 0 passed, 1 "
             "regressed, 2 inconclusive"
         ),
     ),
-    "list": ("saved_runs.command:List", "list saved runs, oldest first"),
-    "history": (
+    "list": Command("saved_runs.command:List", "list saved runs, oldest first"),
+    "history": Command(
         "saved_runs.command:History",
         "show the time of a case or of its operations in every saved run",
     ),
-    "export": (
+    "export": Command(
         "saved_runs.command:Export",
         "write the cases and operations of one saved run or trace as CSV",
     ),
-    "prune": (
+    "prune": Command(
         "saved_runs.command:Prune",
         "list the oldest saved runs with their TensorBoard files; remove them with --yes",
     ),
-    "gate": (
+    "gate": Command(
         "gate.commands.gate",
         (
             "measure a base and the working tree together and judge; exit code 0 passed, 1 "
             "regressed, 2 inconclusive"
         ),
+        measures=True,
     ),
-    "judge": (
+    "judge": Command(
         "gate.commands.judge",
         "judge raw samples of a gate again; exit code 0 passed, 1 regressed, 2 inconclusive",
     ),
-    "bisect": (
+    "bisect": Command(
         "gate.commands.bisect",
         (
-            "find the first slower release of a package; exit code 0 none is slower, 1 found, 2 "
-            "inconclusive"
+            "find the first slower release of a package; exit code 0 none is slower, 1 found, 2"
+            " inconclusive"
         ),
+        measures=True,
     ),
-    "reproduce": (
+    "reproduce": Command(
         "gate.reproducers.command",
         (
-            "run scripts of slower operations on both sides and compare with the gate; exit code "
-            "0 done, 2 failed"
+            "run scripts of slower operations on both sides and compare with the gate; exit "
+            "code 0 done, 2 failed"
         ),
+        measures=True,
     ),
-    "environments": (
+    "environments": Command(
         "gate.environments.command",
         "list the environments that the gate has made; remove them with --prune",
     ),
-    "profile": (
+    "profile": Command(
         "profile.command",
         "show the time, the FLOPs and bytes, and the roofline limit of each operation",
+        ("torch",),
+        measures=True,
     ),
-    "trace": (
+    "trace": Command(
         "events.command",
         (
             "show the operations and kernels of a recorded trace of torch.profiler, and the "
             "accelerator's idle time"
         ),
     ),
-    "study": (
+    "study": Command(
         "",
         "measure what an operator becomes on this machine: convolution, locality, memory, graph",
+        ("torch",),
     ),
-    "study convolution": (
+    "study convolution": Command(
         "course.studies.convolution.study",
         (
-            "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that the "
-            "library takes"
+            "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that "
+            "the library takes"
         ),
+        ("torch",),
+        measures=True,
     ),
-    "study locality": (
+    "study locality": Command(
         "course.studies.locality.study",
         (
-            "run loops in several orders: misses of simulated caches, measured times, and where "
-            "they disagree"
+            "run loops in several orders: misses of simulated caches, measured times, and where"
+            " they disagree"
         ),
+        ("torch",),
+        measures=True,
     ),
-    "study memory": (
+    "study memory": Command(
         "course.studies.memory.study",
         (
             "predict the memory of a network from shapes, layer by layer, measure it, and find "
             "the largest batch that fits"
         ),
+        ("torch",),
+        measures=True,
     ),
-    "study graph": (
+    "study graph": Command(
         "course.studies.graph.study",
         (
             "follow a program to its schedule: graphs, generated code and fusions, eager and "
             "compiled times, loading"
         ),
+        ("torch",),
+        measures=True,
     ),
-    "lab": (
+    "lab": Command(
         "course.lab.command",
         (
-            "run the whole lab on this machine and write its report; exit code 0 done, 2 failed, "
-            "130 interrupted"
+            "run the whole lab on this machine and write its report; exit code 0 done, 2 "
+            "failed, 130 interrupted"
         ),
+        _ALL_OF_TORCH,
+        measures=True,
     ),
-    "lab predict": (
+    "lab predict": Command(
         "course.lab.predict.command",
         (
             "ask what you expect before the lab measures, for its report; exit code 0 done, 2 "
             "failed, 130 interrupted"
         ),
     ),
-    "lab score": (
+    "lab score": Command(
         "course.classroom.score_command",
         "time your step against the reference; exit code 0 scored, 1 refused, 2 failed",
+        ("torch",),
+        measures=True,
     ),
-    "lab check": (
+    "lab check": Command(
         "course.classroom.check_command",
         (
             "check a lab and write the file to hand in; exit code 0 all right, 1 something is "
             "missing or wrong, 2 failed"
         ),
     ),
-    "class": ("", "work with the submissions of a class: merge, rerun, demo"),
-    "class merge": (
+    "class": Command(
+        "", "work with the submissions of a class: merge, rerun, demo", ("torch", "matplotlib")
+    ),
+    "class merge": Command(
         "course.classroom.teacher.merge_command",
         "write one page and a CSV file of the submissions of a class",
+        ("matplotlib",),
     ),
-    "class rerun": (
+    "class rerun": Command(
         "course.classroom.teacher.rerun_command",
         (
-            "measure the code of the best students again; exit code 0 it agrees, 1 it does not or "
-            "is refused, 2 failed"
+            "measure the code of the best students again; exit code 0 it agrees, 1 it does not "
+            "or is refused, 2 failed"
         ),
+        ("torch",),
+        measures=True,
     ),
-    "class demo": (
+    "class demo": Command(
         "course.classroom.teacher.demo_command",
         "generate the submissions of a class from one lab, to try the commands on",
     ),
-    "report": (
+    "report": Command(
         "page.command",
         (
             "write saved runs, traces or a gate as one HTML page: cases, operations, curves, "
             "comparisons"
         ),
     ),
-    "train": (
+    "train": Command(
         "train.command",
         (
             "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 "
             "failed, 130 interrupted"
         ),
+        _ALL_OF_TORCH,
+        measures=True,
     ),
-    "scale": (
+    "scale": Command(
         "train.scale.command",
         "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
+        ("torch",),
+        measures=True,
     ),
-    "env": ("measuring.env_command", "print machine and software, for a bug report"),
+    "env": Command("measuring.env_command", "print machine and software, for a bug report"),
 }
 
 
@@ -208,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     would mean "regressed".
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if (name := " ".join(words[:2])) in COMMANDS and COMMANDS[words[0]][0]:
+    if (name := " ".join(words[:2])) in COMMANDS and COMMANDS[words[0]].module:
         words[:2] = [name]
     try:
         code = _main(words)
@@ -248,10 +294,16 @@ def _main(words: list[str]) -> int:
         parsed, unknown = parser(*words[:2]).parse_known_args(
             words, argparse.Namespace(pytest=pytest_arguments)
         )
-        settings_class, run = parsed._command  # noqa: SLF001  # no option has this name
+        name, settings_class, run = parsed._command  # noqa: SLF001  # no option has this name
         if unknown:
             raise UsageError(_unknown(unknown, words, settings_class, pytest_arguments))
-        code = _run(run, read(settings_class, vars(parsed), *tool_table(settings_class)))
+        settings = read(settings_class, vars(parsed), *tool_table(settings_class))
+        if COMMANDS[name].measures and not has_posix():
+            raise UsageError(
+                f"{name} measures, which needs Linux or macOS; on Windows, run it in WSL"
+            )
+        require(name, *COMMANDS[name].needs)
+        code = _run(run, settings)
         sys.stdout.flush()
     except MnistbenchError as error:
         leave_error_to_rank_0(os.environ)
@@ -320,30 +372,59 @@ def parser(*called: str) -> argparse.ArgumentParser:
     Importing the modules of all subcommands would make each of them, and ``--help``, slower.
     """
     whole_parser = Parser(
-        prog="mnistbench", description="Find the PyTorch operation that got slower."
+        prog="mnistbench",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        description="Find what a change makes slower.",
+        epilog=_list_of_commands(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     whole_parser.add_argument("--version", action="version", version=f"mnistbench {__version__}")
     subparsers = {
         "": whole_parser.add_subparsers(
-            title="commands", required=True, metavar="COMMAND", parser_class=Parser
+            prog="mnistbench",
+            required=True,
+            metavar="COMMAND",
+            parser_class=Parser,
+            help=argparse.SUPPRESS,
         )
     }
-    for name, (path, text) in COMMANDS.items():
+    for name, command in COMMANDS.items():
         group, _, last = name.rpartition(" ")
-        if group and COMMANDS[group][0]:
+        if group and COMMANDS[group].module:
             group = ""
             last = name
+        text = command.text
         subparser = subparsers[group].add_parser(
             last, help=text, description=text[0].upper() + text[1:]
         )
-        if not path:
+        if not command.module:
             subparsers[name] = subparser.add_subparsers(
                 title="commands", required=True, metavar="COMMAND"
             )
         elif not called or name in (called[0], " ".join(called)):
-            where, _, shared = path.partition(":")
+            where, _, shared = command.module.partition(":")
             module = import_module(f"mnistbench.{where}")
             settings: Any = getattr(module, shared or "Settings")
             add_options(subparser, settings)
-            subparser.set_defaults(_command=(settings, settings.run if shared else module.run))
+            run = settings.run if shared else module.run
+            subparser.set_defaults(_command=(name, settings, run))
     return whole_parser
+
+
+def _list_of_commands() -> str:
+    """Return the part of the help that has the commands, grouped by what they need."""
+    groups: dict[str, list[str]] = {
+        "commands:": [],
+        f"commands that need PyTorch ({install('torch')}):": [],
+    }
+    for name, command in COMMANDS.items():
+        first = COMMANDS[name.split()[0]]
+        if " " not in name or first.module:
+            listed = textwrap.fill(
+                command.text,
+                width=max(40, shutil.get_terminal_size().columns - 2),
+                initial_indent=f"  {name:<14}",
+                subsequent_indent=" " * 16,
+            )
+            [*groups.values()][bool(first.needs)].append(listed)
+    return "\n\n".join("\n".join((title, *listed)) for title, listed in groups.items())

@@ -139,13 +139,17 @@ REPORTING = {
 
 
 def test_the_commands_that_show_a_report_have_a_format_and_a_file():
-    options = {name: options_of(settings_of(path)) for name, (path, _) in COMMANDS.items() if path}
+    options = {
+        name: options_of(settings_of(command.module))
+        for name, command in COMMANDS.items()
+        if command.module
+    }
     assert {name for name in options if {"format", "output"} <= {*options[name]}} == {*REPORTING}
 
 
 @pytest.mark.parametrize("name", REPORTING)
 def test_the_file_of_a_report_is_checked_before_a_command_runs(name, tmp_path, monkeypatch, capsys):
-    path, _ = COMMANDS[name]
+    path = COMMANDS[name].module
     monkeypatch.setattr(f"mnistbench.{path}.run", lambda _: pytest.fail("it ran"))
     assert cli.main([*name.split(), *REPORTING[name], "--output", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
@@ -204,7 +208,7 @@ def settings_of(path):
 
 
 def test_fields_of_settings_are_options_with_help():
-    for path, _ in COMMANDS.values():
+    for path, *_ in COMMANDS.values():
         for name, option in (options_of(settings_of(path)) if path else {}).items():
             assert option.help, (path, name)
             assert not option.help.endswith("."), (path, name)

@@ -14,6 +14,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from mnistbench.judging.distributions import student_quantile
 from mnistbench.judging.ratios import ratio_of
 
 #: Fewest base runs whose spread is trusted: the relative error of a standard deviation of 8 values
@@ -36,11 +37,8 @@ def prediction_interval(values: Sequence[float], risk: float) -> tuple[float, fl
         Both limits in the unit of the values; the upper one is infinite where it is too large for a
         float.
     """
-    # Student's quantile alone; scipy.stats takes a second to import.
-    from scipy.special import stdtrit
-
     logs = [math.log(value) for value in values]
     n = len(logs)
-    reach = float(stdtrit(n - 1, 1 - risk)) * statistics.stdev(logs) * math.sqrt(1 + 1 / n)
+    reach = student_quantile(risk, n - 1) * statistics.stdev(logs) * math.sqrt(1 + 1 / n)
     mean = statistics.fmean(logs)
     return ratio_of(mean - reach), ratio_of(mean + reach)

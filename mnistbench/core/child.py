@@ -30,18 +30,17 @@ from typing import IO, Self
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.machine import adopt_orphans, all_children
 
+
+def _signals(*names: str) -> tuple[signal.Signals, ...]:
+    """Return those of the signals that the system has: modules that start no child import this."""
+    return tuple(number for number in signal.Signals if number.name in names)
+
+
 #: Signals by which the system ends a process whose compiled code does what is not allowed.
-CRASHES = (
-    signal.SIGSEGV,
-    signal.SIGBUS,
-    signal.SIGILL,
-    signal.SIGFPE,
-    signal.SIGABRT,
-    signal.SIGSYS,
-)
+CRASHES = _signals("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 
 #: Signals by which a user or a service asks a process to end: also because its terminal was closed.
-_TERMINATION = (signal.SIGTERM, signal.SIGHUP)
+_TERMINATION = _signals("SIGTERM", "SIGHUP")
 
 #: Variables of continuous integration that measured code does not get, each as a pattern: files by
 #: which it would control later steps of its job, or write to the job's page, and tokens of the

@@ -4,9 +4,6 @@ Any function of the package that works on a user's input may raise ``UsageError`
 one line for the user. A docstring says so only where a caller in the package catches it.
 """
 
-#: What messages advise where loops are not compiled.
-INSTALL_NUMBA = "pip install 'mnistbench[fast]'"
-
 
 class MnistbenchError(Exception):
     """Base of all errors that a user sees as one line, without a traceback."""

@@ -17,7 +17,6 @@ import math
 import os
 import platform
 import re
-import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -75,6 +74,16 @@ _OTHERS = (
 )
 
 
+def has_posix() -> bool:
+    """Return whether the system has processes of POSIX, which the commands that measure start."""
+    return hasattr(os, "fork")
+
+
+def _libc() -> ctypes.CDLL | None:
+    """Return the C library of the process; None on Windows, where a process has several."""
+    return ctypes.CDLL(None) if has_posix() else None
+
+
 @functools.cache  # once in a process
 def pin_allocator() -> Mapping[str, str]:
     """Raise the thresholds of malloc, except those that an environment variable sets.
@@ -84,7 +93,7 @@ def pin_allocator() -> Mapping[str, str]:
     Returns:
         variable -> value of each threshold that was raised; none without glibc.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(_libc(), "mallopt", None)
     raised: dict[str, str] = {}
     if mallopt is None:
         return raised
@@ -120,7 +129,8 @@ def touch_heap(size: int = MOST_TOUCHED_BYTES) -> None:
 
     The heap keeps the pages if the thresholds are raised.
     """
-    libc = ctypes.CDLL(None)
+    libc = _libc()
+    assert libc is not None, "what measures runs on POSIX"
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]
@@ -157,6 +167,8 @@ def available_bytes() -> float:
             int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
         )
         limits.append(limit - used)
+    import resource  # here and below: Windows has none, and commands that read files work there
+
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)  # ulimit -v
     if allowed != resource.RLIM_INFINITY:
         limits.append(max(0, allowed - _status_bytes("VmSize")))
@@ -168,6 +180,8 @@ def available_bytes() -> float:
 
 def peak_resident_bytes() -> int:
     """Return the peak resident memory of this process so far, in bytes."""
+    import resource
+
     # ru_maxrss of Linux has that of the process that started this one, too.
     return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024
@@ -284,7 +298,7 @@ def end_with(parent: int) -> None:
 
 def _prctl(option: int, value: int) -> bool:
     """Set an attribute of this process; return whether the system has it. Source: prctl(2)."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    prctl = getattr(_libc(), "prctl", None)
     nothing = ctypes.c_ulong(0)
     return prctl is not None and not prctl(option, ctypes.c_ulong(value), nothing, nothing, nothing)
 
@@ -304,6 +318,8 @@ def _text(path: str) -> str:
 
 def ended_children_s() -> float:
     """Return the CPU time of ended children that were waited for, in seconds."""
+    import resource
+
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime
 

@@ -579,6 +579,15 @@ class Environment:
     devices: tuple[Mapping[str, str], ...]
 
 
+def without_torch(threads: int) -> Environment:
+    """Describe machine and software where nothing has imported torch."""
+    from mnistbench.core.machine import machine_and_python
+
+    return Environment(
+        **machine_and_python(), torch="", torchvision="", blas="", threads=threads, devices=()
+    )
+
+
 @dataclass(frozen=True)
 class CaseRecord:
     """One measured case."""

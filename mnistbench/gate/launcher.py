@@ -34,7 +34,6 @@ from mnistbench.gate.sides.stray import Imports, refusal
 from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.trees import Tree
 from mnistbench.gate.words import BASE, HEAD, THREADS
-from mnistbench.workloads.digits import DIGITS_VARIABLE, digits_file
 
 _T = TypeVar("_T")
 
@@ -509,8 +508,6 @@ def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str
     if not own_hash_seed(inherited):
         environ[HASH_SEED] = str(seed % 2**32)
     environ.setdefault(THREADS, "1")
-    if file := digits_file():
-        environ[DIGITS_VARIABLE] = str(file)
     # Set by a git hook, and by CodSpeed. pytest's temporary folders are in those of the side: it
     # keeps three and removes older ones, at which two sides in one folder are in each other's way.
     not_passed = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV")

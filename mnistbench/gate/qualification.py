@@ -43,6 +43,7 @@ from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.gate.words import ALL_CASES, CPU, WALL
+from mnistbench.judging.distributions import binomial_interval
 from mnistbench.judging.kinds import ITERATION, ONCE
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED
 from mnistbench.showing.report import Block, Report, document
@@ -205,17 +206,9 @@ def _has_slower(result: Decision) -> bool:
     return any(finding.is_slower for finding in result.findings)
 
 
-def interval(hits: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Clopper and Pearson, Biometrika 26 (1934) 404)."""
-    from scipy.stats import binomtest  # imported late, because it takes a second
-
-    limits = binomtest(hits, trials).proportion_ci(0.95)
-    return float(limits.low), float(limits.high)
-
-
 def share(hits: int, trials: int) -> str:
     """Return a share with its 95 % interval as text."""
-    low, high = map(units.percent, interval(hits, trials))
+    low, high = map(units.percent, binomial_interval(hits, trials))
     return f"{units.percent(hits / trials)} ({low} to {high})"
 
 
@@ -330,7 +323,7 @@ def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
     if data["rules_out"] >= LIVE:
         yield f"it cannot rule out {_change(LIVE)}"
     for case in ({**data, "case": "a case", "gates": data["gates"] // 2}, *data["cases"]):
-        if case["gates"] and interval(case["found"][-1], case["gates"])[1] < LEAST_FOUND:
+        if case["gates"] and binomial_interval(case["found"][-1], case["gates"])[1] < LEAST_FOUND:
             yield f"it finds {_change(LIVE)} in {case['case']} in {_found(-1, case)} gates"
     for case in data["cases"]:
         _, least, most = case["measured"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from tabulate import tabulate
 
 from mnistbench.core import units
+from mnistbench.core.extras import has, install
 from mnistbench.core.machine import allocator_status
-from mnistbench.core.record import Environment
+from mnistbench.core.record import Environment, without_torch
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_PASSED
 
@@ -20,6 +21,10 @@ class Settings:
 
 def run(_: Settings) -> int:
     """Print machine and software; return 0."""
+    if not has("torch"):
+        missing = f"not installed: {install('torch')}"
+        print(environment_text(replace(without_torch(threads=0), torch=missing)))
+        return EXIT_PASSED
     import_torch()
     import torch
 
@@ -37,12 +42,12 @@ def environment_text(environment: Environment) -> str:
 def environment_rows(environment: Environment) -> list[tuple[str, str]]:
     """Return (name, text) of each field.
 
-    Of a field with several lines, only the first has the name.
+    Of a field with several lines, only the first has the name. What is not known has no line.
     """
     fields = asdict(environment)
     devices = fields.pop("devices")
     allocator = fields.pop("allocator")
-    lines = [(name.replace("_", " "), str(value)) for name, value in fields.items()]
+    lines = [(name.replace("_", " "), str(value)) for name, value in fields.items() if value]
     lines.append(("allocator", allocator_status(allocator).removeprefix("allocator ")))
     lines.extend(("", f"{name}={value}") for name, value in allocator.items())
     for device in devices:
@@ -50,6 +55,6 @@ def environment_rows(environment: Environment) -> list[tuple[str, str]]:
         known = memory.isdecimal() and len(memory) < 20  # a saved file may hold any text
         shown = {**device, "memory": units.size(int(memory))} if known else device
         lines.append(("accelerator", ", ".join(f"{name} {value}" for name, value in shown.items())))
-    if not devices:
+    if not devices and environment.torch:
         lines.append(("accelerator", "none available to torch"))
     return lines

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from mnistbench.core.errors import UsageError
+from mnistbench.core.extras import has
 from mnistbench.core.machine import cpu_info, machine_and_python
 from mnistbench.core.operation import REORDER
 from mnistbench.core.ranks import Rank
@@ -40,7 +41,9 @@ def read(threads: int) -> Environment:
     return Environment(
         **machine_and_python(),
         torch=torch.__version__,
-        torchvision=version("torchvision"),  # its import takes seconds
+        torchvision=version("torchvision")
+        if has("torchvision")
+        else "",  # its import takes seconds
         threads=threads,
         blas=_blas(),
         devices=tuple(_describe(device) for device in accelerators()),

@@ -13,6 +13,7 @@ import pytest
 
 from mnistbench.compare.criteria import Criteria
 from mnistbench.core.errors import MnistbenchError, UsageError
+from mnistbench.core.extras import require
 from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import REFERENCE, device_label
 from mnistbench.measuring.calls import BENCHMARK, CODSPEED, has_codspeed, is_marked
@@ -109,6 +110,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     session.measures_workloads = True
     options = session.options
     try:
+        require(f"the fixture {FIXTURE}", "torch")
         devices = session.devices
         registered = session.registered_workloads(metafunc.definition)
         if WORKLOAD not in marked:

@@ -18,6 +18,7 @@ import pytest
 
 from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.extras import has, install
 from mnistbench.core.options import options_of, read_pytest
 from mnistbench.measuring.calls import has_codspeed
 from mnistbench.measuring.torch_import import import_torch
@@ -213,17 +214,9 @@ class Session:
         imported it.
         """
         if "torch" not in sys.modules:
-            from mnistbench.core.machine import machine_and_python
-            from mnistbench.core.record import Environment
+            from mnistbench.core.record import without_torch
 
-            return Environment(
-                **machine_and_python(),
-                torch="",
-                torchvision="",
-                blas="",
-                threads=self.options.threads,
-                devices=(),
-            )
+            return without_torch(self.options.threads)
         threads = {record.known_params.threads for record in self.records if record.table("warm")}
         return (
             replace(self.environment, threads=threads.pop())
@@ -238,6 +231,12 @@ class Session:
             f"{record.node_id}: {note}" for record in self.records for note in record.notes
         ]
         lines = [*notes_of_records, *self.not_recorded]
+        if self.options.tensorboard and "tracker" in vars(self) and not has("tensorboard"):
+            package = "tensorboard"
+            lines.append(
+                f"no files for TensorBoard: {package} is not installed: {install(package)}, or "
+                "--bench-tensorboard off; saved runs have the curves"
+            )
         if self.attaches_to_plain_tests and not self.records and not lines:
             return [f"no operation tables: {self._why_nothing_ran(has_tests=True)}"]
         return lines
@@ -353,11 +352,11 @@ class Session:
     def tracker(self) -> Tracker:
         """Writer of curves, made for the first curve.
 
-        A session without curves leaves no directory.
+        A session without curves leaves no directory. Without the package the curves are only saved.
         """
         from mnistbench.measuring.tensorboard import Tracker, new_directory
 
-        root = self.options.tensorboard
+        root = self.options.tensorboard if has("tensorboard") else None
         return Tracker(new_directory(root) if root else None, self.progress)
 
     @property

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnistbench.core import units
-from mnistbench.core.errors import INSTALL_NUMBA, UsageError
+from mnistbench.core.errors import UsageError
+from mnistbench.core.extras import install
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.machine import shorten_waits, usable_cpus
 from mnistbench.core.params import FAST, default_step
@@ -139,7 +140,7 @@ def _train(
             print(
                 (
                     "numba is not installed: a step of convnet takes 1.8 times as long; "
-                    f"{INSTALL_NUMBA}"
+                    f"{install('numba')}"
                 ),
                 flush=True,
             )

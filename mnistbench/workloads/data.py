@@ -13,7 +13,6 @@ import hashlib
 import io
 import math
 import os
-import socket
 import tempfile
 import textwrap
 import zlib
@@ -48,10 +47,11 @@ DIGITS_STD = 0.3491
 #: worse.
 _DIGITS_TRAIN = 1437
 _DIGITS_SEED = 0
-_DIGITS_LEVELS = 16  # scikit-learn's pixels go from 0 to 16
+_DIGITS_LEVELS = 16  # the file's pixels go from 0 to 16
 
 _MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"  # torchvision's first mirror
 _NETWORK_TIMEOUT_S = 30.0
+_LARGEST_DOWNLOAD = 16 * 2**20  # bytes; the largest packed file has 9.5 MiB
 _CAUSE_WIDTH = 240  # largest number of characters kept of an exception's message
 
 
@@ -59,8 +59,8 @@ class _MnistFile(NamedTuple):
     """What identifies an unpacked file of MNIST."""
 
     n_bytes: int
-    # Files of Fashion-MNIST, KMNIST and QMNIST have the same names and sizes. torchvision knows the
-    # MD5 of the packed files only, which depends on the program that packed them.
+    # Files of Fashion-MNIST, KMNIST and QMNIST have the same names and sizes. The MD5 of a packed
+    # file depends on the program that packed it.
     md5: str
 
 
@@ -226,7 +226,7 @@ def mnist_is_to_be_downloaded(data_dir: str | Path | None = None) -> bool:
 
 
 def _digits() -> Dataset:
-    """Return scikit-learn's 1,797 digits, 8x8 in 17 levels, as 28x28 bytes.
+    """Return the 1,797 digits, 8x8 in 17 levels, as 28x28 bytes.
 
     The same bytes on every machine.
     """
@@ -298,7 +298,7 @@ def _read(raw: Path, name: str) -> bytearray:
 
 
 def _download(raw: Path) -> None:
-    """Download with torchvision to a temporary folder beside ``raw``.
+    """Download and unpack the files to a temporary folder beside ``raw``.
 
     Move it in place when all files are complete.
     """
@@ -307,34 +307,36 @@ def _download(raw: Path) -> None:
         with tempfile.TemporaryDirectory(
             prefix="download-", dir=raw.parent, ignore_cleanup_errors=True
         ) as scratch:
-            _torchvision_download(scratch)
-            fetched = Path(scratch, "MNIST", "raw")
+            fetched = Path(scratch, "raw")
+            fetched.mkdir()
             for name in _MNIST_FILES:
-                _read(fetched, name)
+                packed = fetched / f"{name}.gz"
+                packed.write_bytes(_fetch(f"{_MNIST_URL}{name}.gz"))
+                # Unpacked, as torchvision reads them.
+                fetched.joinpath(name).write_bytes(_read(fetched, name))
+                packed.unlink()
             try:
                 fetched.rename(raw)  # atomic: other processes never see half a download
             except OSError:
                 if _is_empty(raw):
                     raise
                 # Another process was faster; its files are read like any others.
-    except Exception as error:  # noqa: BLE001 - sockets, TLS, proxies, http.client, gzip, the disk, an unmatched torchvision
+    except Exception as error:  # noqa: BLE001 - sockets, TLS, proxies, http.client, gzip, the disk
         raise DataError(
             f"{raw}: nothing there, and the download failed ({_cause(error)})"
         ) from None
 
 
-def _torchvision_download(root: str) -> None:
-    timeout = socket.getdefaulttimeout()
-    # torchvision sets none, so a firewall that drops packets would block it.
-    socket.setdefaulttimeout(_NETWORK_TIMEOUT_S)
-    try:
-        # Progress bars.
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            from torchvision import datasets  # type: ignore[import-untyped]
+def _fetch(url: str) -> bytes:
+    """Return what the server sends, at most LARGEST_DOWNLOAD bytes.
 
-            datasets.MNIST(root, download=True)
-    finally:
-        socket.setdefaulttimeout(timeout)
+    Without an answer for a time, as of a firewall that drops packets, this raises.
+    """
+    import urllib.request  # here: only who has no MNIST needs it
+
+    with urllib.request.urlopen(url, timeout=_NETWORK_TIMEOUT_S) as answer:  # noqa: S310  # a constant
+        content: bytes = answer.read(_LARGEST_DOWNLOAD)
+    return content
 
 
 @contextlib.contextmanager

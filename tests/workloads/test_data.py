@@ -54,14 +54,14 @@ FILES: Files = {
 }
 
 
-def download_must_not_run(root: str) -> None:
-    pytest.fail(f"a download into {root} was started")
+def download_must_not_run(url: str) -> bytes:
+    pytest.fail(f"a download of {url} was started")
 
 
 @pytest.fixture(autouse=True)
 def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MNISTBENCH_DATA", raising=False)
-    monkeypatch.setattr(data, "_torchvision_download", download_must_not_run)
+    monkeypatch.setattr(data, "_fetch", download_must_not_run)
 
 
 @pytest.fixture
@@ -551,10 +551,9 @@ class TestBrokenMnist:
         check_failure(root, raw, os.strerror(errno.ENOTDIR))
 
 
-def write_download(scratch: str) -> None:
-    """Leave what torchvision leaves: the .gz and the unpacked files."""
-    write_raw(Path(scratch))
-    write_gz(Path(scratch))
+def packed(url: str) -> bytes:
+    """Return what a server sends."""
+    return gzip.compress(FILES[url.rpartition("/")[2].removesuffix(".gz")])
 
 
 @pytest.mark.usefixtures("tiny")
@@ -567,17 +566,17 @@ class TestDownload:
         raw = root / "MNIST" / "raw"
         downloads = []
 
-        def download(scratch: str) -> None:
-            downloads.append(scratch)
+        def fetch(url: str) -> bytes:
+            downloads.append(url)
             assert not raw.exists() or not list(raw.iterdir())
-            assert Path(scratch).parent == raw.parent  # the same file system: a rename moves it
-            write_download(scratch)
+            return packed(url)
 
-        monkeypatch.setattr(data, "_torchvision_download", download)
+        monkeypatch.setattr(data, "_fetch", fetch)
         check_tiny(load("mnist", root))
         check_tiny(load("mnist", root))
-        assert len(downloads) == 1
+        assert downloads == [f"{data._MNIST_URL}{name}.gz" for name in FILES]
         assert [path.name for path in raw.parent.iterdir()] == ["raw"]
+        assert {path.name for path in raw.iterdir()} == set(FILES)
 
     @pytest.mark.parametrize(
         ("error", "cause"),
@@ -592,60 +591,70 @@ class TestDownload:
             ),
             (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
             (EOFError(), "EOFError"),
-            (ModuleNotFoundError("No module named 'torchvision'"), "No module named 'torchvision'"),
         ],
         ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
     )
     def test_failure_is_one_line_and_leaves_no_file(
         self, root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
     ) -> None:
-        def download(scratch: str) -> None:
-            write_raw(Path(scratch), (TRAIN_IMAGES,))
+        def fetch(url: str) -> bytes:
+            if TRAIN_IMAGES in url:
+                return packed(url)
             raise error
 
-        monkeypatch.setattr(data, "_torchvision_download", download)
+        monkeypatch.setattr(data, "_fetch", fetch)
         raw = root / "MNIST" / "raw"
         check_failure(root, raw, f"nothing there, and the download failed ({cause})")
         assert list(raw.parent.iterdir()) == []
 
     def test_a_long_error_is_cut(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def download(scratch: str) -> None:
+        def fetch(url: str) -> bytes:
             raise RuntimeError("a proxy's page of text " * 1000)
 
-        monkeypatch.setattr(data, "_torchvision_download", download)
+        monkeypatch.setattr(data, "_fetch", fetch)
         with pytest.raises(DataError) as caught:
             load("mnist", root)
         assert " ...). Three ways out" in str(caught.value)
         assert len(str(caught.value)) < 1000
 
     def test_interrupt_leaves_no_file(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def download(scratch: str) -> None:
-            write_raw(Path(scratch), (TRAIN_IMAGES, TRAIN_LABELS))
-            raise KeyboardInterrupt
+        def fetch(url: str) -> bytes:
+            if TEST_IMAGES in url:
+                raise KeyboardInterrupt
+            return packed(url)
 
-        monkeypatch.setattr(data, "_torchvision_download", download)
+        monkeypatch.setattr(data, "_fetch", fetch)
         with pytest.raises(KeyboardInterrupt):
             load("mnist", root)
         assert list((root / "MNIST").iterdir()) == []
 
-    def test_wrong_content_is_not_kept(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def download(scratch: str) -> None:
-            write_download(scratch)
-            Path(scratch, "MNIST", "raw", TEST_LABELS).write_bytes(FILES[TEST_LABELS][:-1])
-
-        monkeypatch.setattr(data, "_torchvision_download", download)
+    @pytest.mark.parametrize(
+        ("sent", "problem"),
+        [
+            (gzip.compress(FILES[TEST_LABELS][:-1]), "expected 11 bytes unpacked, found 10)"),
+            (gzip.compress(FILES[TEST_LABELS])[:-9], "ended before the end-of-stream"),
+            (gzip.compress(FILES[TEST_LABELS][:-1] + b"9"), "is not of MNIST: expected the MD5"),
+            (b"<html>blocked</html>", "Not a gzipped file"),
+            (b"", "expected 11 bytes unpacked, found 0)"),
+        ],
+        ids=["short", "truncated", "other", "page", "empty"],
+    )
+    def test_wrong_content_is_not_kept(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes, problem: str
+    ) -> None:
+        monkeypatch.setattr(data, "_fetch", lambda url: sent if TEST_LABELS in url else packed(url))
         raw = root / "MNIST" / "raw"
-        check_failure(root, raw, f"{TEST_LABELS}: expected 11 bytes, found 10)")
+        check_failure(root, raw, problem)
         assert list(raw.parent.iterdir()) == []
 
     def test_the_download_of_another_process_is_used(
         self, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def download(scratch: str) -> None:
-            write_download(scratch)
+        def fetch(url: str) -> bytes:
             write_raw(root)
+            return packed(url)
 
-        monkeypatch.setattr(data, "_torchvision_download", download)
+        monkeypatch.setattr(data, "_fetch", fetch)
         check_tiny(load("mnist", root))
         assert sorted(path.name for path in (root / "MNIST" / "raw").iterdir()) == sorted(FILES)
 
@@ -655,7 +664,7 @@ class TestDownload:
         def refuse(path: Path, target: Path) -> Path:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-        monkeypatch.setattr(data, "_torchvision_download", write_download)
+        monkeypatch.setattr(data, "_fetch", packed)
         monkeypatch.setattr(Path, "rename", refuse)
         raw = root / "MNIST" / "raw"
         check_failure(root, raw, os.strerror(errno.EXDEV))
@@ -672,7 +681,7 @@ class TestDownload:
         check_failure(root, raw, f"the download failed ({os.strerror(errno.EACCES)})")
 
 
-TORCHVISION_DOWNLOAD = data._torchvision_download
+FETCH = data._fetch
 
 
 class SilentHandler(http.server.SimpleHTTPRequestHandler):
@@ -680,75 +689,66 @@ class SilentHandler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-@pytest.mark.versions
-class TestTorchvisionDownload:
-    """torchvision's own downloader, with a server on this machine in place of the network."""
+@pytest.mark.usefixtures("tiny")
+class TestFetch:
+    """The download itself, with a server on this machine in place of the network."""
 
-    @pytest.fixture
+    @pytest.fixture(autouse=True)
     def mirror(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        from torchvision import datasets  # type: ignore[import-untyped]
-
         served = write_gz(tmp_path / "mirror")
-        md5 = [
-            (path.name, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest())
-            for path in sorted(served.iterdir())
-        ]
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        monkeypatch.setattr(data, "_torchvision_download", TORCHVISION_DOWNLOAD)
-        monkeypatch.setattr(datasets.MNIST, "resources", md5)
+        monkeypatch.setattr(data, "_fetch", FETCH)
         with http.server.ThreadingHTTPServer(
             ("127.0.0.1", 0), partial(SilentHandler, directory=served)
         ) as server:
-            monkeypatch.setattr(
-                datasets.MNIST, "mirrors", [f"http://127.0.0.1:{server.server_port}/"]
-            )
+            monkeypatch.setattr(data, "_MNIST_URL", f"http://127.0.0.1:{server.server_port}/")
             Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
             yield
             server.shutdown()
 
-    @pytest.mark.usefixtures("tiny", "mirror")
     def test_downloads_without_printing(
         self, root: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         check_tiny(load("mnist", root))
         assert capsys.readouterr() == ("", "")
-        assert set(FILES) < {path.name for path in (root / "MNIST" / "raw").iterdir()}
+        assert set(FILES) == {path.name for path in (root / "MNIST" / "raw").iterdir()}
 
-    @pytest.mark.usefixtures("tiny", "mirror")
+    def test_an_endless_answer_is_cut(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(data, "_LARGEST_DOWNLOAD", 20)
+        check_failure(root, root / "MNIST" / "raw", "ended before the end-of-stream")
+
+    def test_without_the_file_is_one_line(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(data, "_MNIST_URL", f"{data._MNIST_URL}nowhere/")
+        check_failure(root, root / "MNIST" / "raw", "HTTP Error 404")
+
     def test_without_a_network_is_one_line(
         self, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from torchvision import datasets
-
         raw = root / "MNIST" / "raw"
         with socket.socket() as nobody_listens:
             nobody_listens.bind(("127.0.0.1", 0))
             monkeypatch.setattr(
-                datasets.MNIST, "mirrors", [f"http://127.0.0.1:{nobody_listens.getsockname()[1]}/"]
+                data, "_MNIST_URL", f"http://127.0.0.1:{nobody_listens.getsockname()[1]}/"
             )
-            text = check_failure(root, raw, "the download failed (Error downloading")
+            text = check_failure(root, raw, "the download failed (")
         assert os.strerror(errno.ECONNREFUSED) in text
         assert list(raw.parent.iterdir()) == []
 
-    def test_has_a_time_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from torchvision import datasets
-
-        timeouts: list[float | None] = []
-
-        def stuck(root: str, *, download: bool) -> None:
-            timeouts.append(socket.getdefaulttimeout())
-            assert download
-            raise TimeoutError
-
-        monkeypatch.setattr(datasets, "MNIST", stuck)
-        with pytest.raises(TimeoutError):
-            TORCHVISION_DOWNLOAD(str(tmp_path))
-        assert timeouts == [data._NETWORK_TIMEOUT_S]
-        assert socket.getdefaulttimeout() is None  # as Python starts
+    def test_a_server_that_sends_nothing_ends_it(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(data, "_NETWORK_TIMEOUT_S", 0.01)
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            monkeypatch.setattr(data, "_MNIST_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/")
+            check_failure(root, root / "MNIST" / "raw", "timed out")
 
 
 def test_importing_needs_none_of_the_slow_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("torchvision", "sklearn", "platformdirs", "numpy"):
+    for name in ("torchvision", "platformdirs", "numpy"):
         monkeypatch.setitem(sys.modules, name, None)
     assert data.__file__
     spec = importlib.util.spec_from_file_location("a_second_data", data.__file__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import gc
@@ -19,6 +20,7 @@ from typing import IO, Any, NamedTuple, Self
 
 from mnistbench import __version__
 from mnistbench.core import units
+from mnistbench.core.extras import has
 from mnistbench.core.machine import (
     ended_children_s,
     peak_resident_bytes,
@@ -42,9 +44,24 @@ from mnistbench.measuring.timing import Clock, clocked
 #: Measured if the user names no tests: the cases of this phase.
 DEFAULT_PHASE = "step"
 
-#: The fixture of workloads in a file of tests. The mark of the same name is for plain tests, which
-#: need not import torch.
-_USES_FIXTURE = re.compile(rb"(?<!mark\.)\b%s\b" % FIXTURE.encode())
+
+def uses_fixture(source: bytes) -> bool:
+    """Return whether a file of Python names the fixture of workloads.
+
+    As an argument of a function, or in a text of its own, such as that of ``usefixtures``. The mark
+    of the same name is for plain tests, which need not import torch.
+    """
+    if FIXTURE.encode() not in source:
+        return False
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):  # no test is collected from it
+        return False
+    return any(
+        (isinstance(node, ast.arg) and node.arg == FIXTURE)
+        or (isinstance(node, ast.Constant) and node.value == FIXTURE)
+        for node in ast.walk(tree)
+    )
 
 
 def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
@@ -64,10 +81,8 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     )
     side.plugins.append(follower)
     side.importing = follower.importing
-    if any(
-        _USES_FIXTURE.search(path.read_bytes())
-        for path in side.tree.rglob("*.py")
-        if path.is_file()
+    if has("torch") and any(
+        uses_fixture(path.read_bytes()) for path in side.tree.rglob("*.py") if path.is_file()
     ):
         side.import_torch()
         refuse_old_torch(side.name)

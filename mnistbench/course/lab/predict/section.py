@@ -22,6 +22,7 @@ from mnistbench.course.lab.predict.predictions import (
 from mnistbench.course.lab.predict.questions import Outcome, Question
 from mnistbench.course.lab.sheets import CitedNumber, Sheet, Sheets, ratio
 from mnistbench.course.lab.texts import Texts
+from mnistbench.judging.distributions import binomial_at_most
 from mnistbench.showing.report import Part
 from mnistbench.showing.text import Code, Text
 
@@ -41,11 +42,8 @@ def calibration(inside: int, judged: int) -> str:
     Two one-sided exact binomial tests at LEVEL. Ten ranges or fewer are never too wide, because 0.8
     ** 10 exceeds the level.
     """
-    from scipy.stats import binomtest  # imported late, because it takes a second
-
-    few, many = (
-        binomtest(inside, judged, EXPECTED, alternative=side).pvalue for side in ("less", "greater")
-    )
+    few = binomial_at_most(inside, judged, EXPECTED)
+    many = binomial_at_most(judged - inside, judged, 1 - EXPECTED)
     return "narrow" if few <= LEVEL else "wide" if many <= LEVEL else "right"
 
 

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mnistbench.core.errors import INSTALL_NUMBA, UsageError
+from mnistbench.core.errors import UsageError
+from mnistbench.core.extras import install
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.locality.caches import DIMENSIONS, Caches, Traced, of_this_machine
 from mnistbench.course.studies.locality.nests import (
@@ -74,7 +75,7 @@ def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
     wanted = {name: (text, nests) for name, (text, nests) in wanted.items() if nests}
     for name, (_, [nest, *_]) in wanted.items():
         if nest.multiply_adds > most:
-            remedy = "" if numba else f", or {INSTALL_NUMBA}"
+            remedy = "" if numba else f", or {install('numba')}"
             raise UsageError(
                 f"{name}: {nest.multiply_adds:,} multiply-adds are too many to simulate; give at "
                 f"most {most:,}{remedy}"

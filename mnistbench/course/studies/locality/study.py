@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mnistbench.core import units
-from mnistbench.core.errors import INSTALL_NUMBA, UsageError
+from mnistbench.core.errors import UsageError
+from mnistbench.core.extras import install
 from mnistbench.core.options import one_of, option, output, output_format, several, some_of, whole
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.locality.caches import Cache, Caches, cache_of, of_this_machine
@@ -311,7 +312,7 @@ def _caches(study: LocalityStudy) -> Iterator[str]:
     if study.numba and any(cache.source.startswith("--") for cache in caches.values()):
         yield "Times: with this machine's own caches"
     if not study.numba:
-        yield f"No times, because numba cannot be imported; {INSTALL_NUMBA}"
+        yield f"No times, because numba cannot be imported; {install('numba')}"
 
 
 def _block(computation: Computation) -> Block:
