@@ -11,7 +11,7 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY mnistbench mnistbench
 RUN pip install --no-cache-dir "uv>=0.7" \
- && uv pip install --system --no-cache --torch-backend="${TORCH_BACKEND}" '.[fast]' \
+ && uv pip install --system --no-cache --torch-backend="${TORCH_BACKEND}" '.[torch,fast]' \
  && useradd --create-home lab \
  && install --directory --owner=lab --mode=777 /out
 

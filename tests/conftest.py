@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from inner_runs import ADDOPTS, BLOCKED
 
+from mnistbench.core.extras import EXTRAS, has
+
 pytest_plugins = ["pytester", "projects"]
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,6 +34,30 @@ def golden():
     yield check
     if updated:  # not earlier, so that all files of a test are written
         pytest.fail(f"updated in tests/golden: {', '.join(updated)}; read the difference")
+
+
+@pytest.fixture(scope="session")
+def torch():
+    """Skip a test that calls torch, or starts a process that does, where it is not installed."""
+    return pytest.importorskip("torch", reason="needs torch")
+
+
+@pytest.fixture(scope="session")
+def matplotlib():
+    """Skip a test that draws with matplotlib where it is not installed."""
+    return pytest.importorskip("matplotlib", reason="needs matplotlib")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Skip a file that imports a package of an extra at its top where it is not installed."""
+    report = yield
+    text = str(report.longrepr) if report.failed else ""
+    for package in EXTRAS:
+        if f"No module named '{package}'" in text and not has(package):
+            report.outcome = "skipped"
+            report.longrepr = (str(collector.path), 0, f"Skipped: needs {package}")
+    return report
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -1,5 +1,5 @@
 """Every test in this folder runs on one thread and restores the random state."""
 
-from torch_builders import alone
+from one_thread import alone
 
 __all__ = ["alone"]

@@ -19,7 +19,6 @@ from builders import params
 from torch import Tensor, nn
 
 from mnistbench.core.params import Params
-from mnistbench.measuring.case import fork_random, thread_count
 from mnistbench.workloads.data import Batch, Dataset, Split
 from mnistbench.workloads.workload import Workload, number_correct
 
@@ -32,13 +31,6 @@ CPU = torch.device("cpu")
 TRAIN_SAMPLES = 20
 #: Test samples of the whole set of ``tiny_set``, not a multiple of 8.
 TEST_SAMPLES = 12
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    """Run a test on one thread, and restore the random state."""
-    with thread_count(1), fork_random(CPU):
-        yield
 
 
 def tiny_model() -> nn.Module:

@@ -2,7 +2,7 @@
 
 import pytest
 from builders import environment
-from torch_builders import alone
+from one_thread import alone
 
 __all__ = ["alone"]
 
@@ -10,4 +10,5 @@ __all__ = ["alone"]
 @pytest.fixture
 def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask what the processor is called takes a second."""
+    pytest.importorskip("torch")
     monkeypatch.setattr("mnistbench.train.run.read", lambda threads: environment(threads=threads))

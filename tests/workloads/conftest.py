@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from torch_builders import alone
+from one_thread import alone
+
+from mnistbench.core.extras import has
 
 __all__ = ["alone"]
 
 
 @pytest.fixture(autouse=True)
 def seeded(alone: None) -> None:
-    torch.manual_seed(3)
+    if has("torch"):
+        import torch
+
+        torch.manual_seed(3)
 
 
 @pytest.fixture(params=["one thread", "two threads", "none"])
@@ -23,6 +27,8 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     if request.param == "none":
         monkeypatch.setattr("mnistbench.workloads.compiled.loops", lambda: None)
     if request.param == "two threads":
+        import torch
+
         monkeypatch.setattr("mnistbench.workloads.sparse_gradients.SUM_IN_TWO_THREADS_FROM", 0)
         monkeypatch.setattr("mnistbench.workloads.adadelta.UPDATE_IN_TWO_THREADS_FROM", 0)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
