@@ -298,12 +298,7 @@ def _main(words: list[str]) -> int:
         if unknown:
             raise UsageError(_unknown(unknown, words, settings_class, pytest_arguments))
         settings = read(settings_class, vars(parsed), *tool_table(settings_class))
-        if COMMANDS[name].measures and not has_posix():
-            raise UsageError(
-                f"{name} measures, which needs Linux or macOS; on Windows, run it in WSL"
-            )
-        require(name, *COMMANDS[name].needs)
-        code = _run(run, settings)
+        code = _run(name, run, settings)
         sys.stdout.flush()
     except MnistbenchError as error:
         leave_error_to_rank_0(os.environ)
@@ -342,12 +337,15 @@ def _unknown(
     return f"{word!r} is not known{meant or ';'} see: mnistbench {words[0]} --help"
 
 
-def _run(run: Callable[[Any], CommandResult | int], settings: Any) -> int:
+def _run(name: str, run: Callable[[Any], CommandResult | int], settings: Any) -> int:
     """Run a command and show its report; return its exit code.
 
-    The file of the report is checked before anything is measured. A command that writes other files
-    checks them itself.
+    What it needs and the file of the report are checked before anything is measured. A command that
+    writes other files checks them itself.
     """
+    if COMMANDS[name].measures and not has_posix():
+        raise UsageError(f"{name} measures, which needs Linux or macOS; on Windows, run it in WSL")
+    require(name, *COMMANDS[name].needs)
     if isinstance(settings, ReportSettings) and settings.output:
         check(settings.output)
     result = run(settings)

@@ -167,11 +167,12 @@ def available_bytes() -> float:
             int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
         )
         limits.append(limit - used)
-    import resource  # here and below: Windows has none, and commands that read files work there
+    if has_posix():
+        import resource  # here and below: Windows has none
 
-    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)  # ulimit -v
-    if allowed != resource.RLIM_INFINITY:
-        limits.append(max(0, allowed - _status_bytes("VmSize")))
+        allowed, _ = resource.getrlimit(resource.RLIMIT_AS)  # ulimit -v
+        if allowed != resource.RLIM_INFINITY:
+            limits.append(max(0, allowed - _status_bytes("VmSize")))
     return min(limits, default=math.inf)
 
 

@@ -9,7 +9,6 @@ import gc
 import importlib.metadata
 import json
 import math
-import re
 import statistics
 import sys
 import threading
