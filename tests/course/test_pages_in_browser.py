@@ -11,6 +11,8 @@ from mnistbench import cli
 from mnistbench.course.classroom import submission
 from mnistbench.course.lab.command import write_report
 
+pytestmark = pytest.mark.usefixtures("matplotlib")
+
 
 @pytest.fixture(scope="module")
 def lab_page(tmp_path_factory):

@@ -566,6 +566,7 @@ def test_convolution(benchmark):
 """
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.versions
 @pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the variables have names of x86's instruction sets"

@@ -11,6 +11,8 @@ import pytest
 import mnistbench
 from mnistbench.core.record import CaseRecord
 
+pytestmark = pytest.mark.usefixtures("torch")
+
 REPOSITORY = Path(__file__).parent.parent.parent
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from projects import run_pytest
 
+pytestmark = pytest.mark.usefixtures("torch")
+
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_model"
 
 

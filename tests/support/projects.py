@@ -189,7 +189,8 @@ CLEARED = ("COVERAGE_", "PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, torch):
+    """A project whose conftest.py has a model of its own, so torch is needed."""
     for name in os.environ:  # pytest-benchmark is off in what believes itself a worker of xdist
         if name.startswith(CLEARED) and name != ADDOPTS:
             monkeypatch.delenv(name)

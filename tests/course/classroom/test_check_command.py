@@ -123,6 +123,7 @@ def test_a_grader_gets_the_reason_why_a_submission_cannot_be_read(tmp_path, caps
     assert check(tmp_path / "bad.json") == 2
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("names", [(), ("notes.txt", SUBMISSION, SCORE)])
 def test_nothing_is_written_into_a_directory_that_is_no_lab(tmp_path, tested, capsys, names):
     (folder := tmp_path / "folder").mkdir()
@@ -152,6 +153,7 @@ def test_nothing_is_written_into_a_directory_that_is_no_lab(tmp_path, tested, ca
     assert tested[0] == []
 
 
+@pytest.mark.usefixtures("torch")
 def test_predictions_can_be_checked_before_the_lab(tmp_path, tested, capsys):
     predict(tmp_path)
     assert check(tmp_path) == 1
@@ -167,6 +169,7 @@ def test_predictions_can_be_checked_before_the_lab(tmp_path, tested, capsys):
 # ---- Self-test -----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("torch")
 def test_a_self_test_compares_the_reference_with_itself_once(lab, tested):
     (lab / QUIET).unlink()
     assert check(lab) == 0
@@ -176,6 +179,7 @@ def test_a_self_test_compares_the_reference_with_itself_once(lab, tested):
     assert len(tested[0]) == 1
 
 
+@pytest.mark.usefixtures("torch")
 def test_a_self_test_on_a_loud_machine_is_doubtful_and_repeated(lab, tested, capsys):
     (lab / QUIET).unlink()
     tested[1][0] = quiet(1.1)
@@ -190,6 +194,7 @@ def test_a_self_test_on_a_loud_machine_is_doubtful_and_repeated(lab, tested, cap
     assert len(tested[0]) == 2
 
 
+@pytest.mark.usefixtures("torch")
 def test_a_lab_of_another_machine_has_no_self_test(tmp_path, tested, capsys):
     lab = whole_lab(tmp_path / "lab", cpu_count=64)
     assert check(lab) == 0

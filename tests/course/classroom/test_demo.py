@@ -130,6 +130,7 @@ def test_the_same_seed_gives_the_same_student(lab):
     assert files[0] != files[2]
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_the_page_says_that_it_is_generated(generated, tmp_path):
     assert cli.main(["class", "merge", str(generated), "-o", str(tmp_path / "page")]) == 0
     page = (tmp_path / "page" / "class.html").read_text(encoding="utf-8")

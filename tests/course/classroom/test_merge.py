@@ -367,6 +367,7 @@ def test_a_file_that_cannot_be_read_is_a_row_with_the_reason(tmp_path):
         assert len(unreadable.file) <= 80
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_a_page_has_hostile_files_and_names_as_text(tmp_path, capsys):
     hostile(tmp_path)
     name = "<script>alert(1)</script>\u202e=../../" + "x" * 100
@@ -432,6 +433,7 @@ def test_a_folder_without_submissions_is_refused(tmp_path):
             gather(folder)
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_the_output_may_be_a_page_before_but_no_other_directory(tmp_path, capsys, handed_in):
     (tmp_path / "in").mkdir()
     submission.write(tmp_path / "in" / "a.json", handed_in)

@@ -20,6 +20,8 @@ from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSI
 from mnistbench.course.classroom.teacher import rerun_command
 from mnistbench.course.classroom.teacher.rerun_command import Settings, chosen
 
+pytestmark = pytest.mark.usefixtures("torch")
+
 HERE = environment(threads=1)
 CODE = "def make_step(model):\n    return \x1b[31mmodel\n"
 

@@ -42,6 +42,8 @@ from mnistbench.course.classroom.score_command import (
 )
 from mnistbench.course.lab.lab_file import FILE, SCORE, stored, write_file
 
+pytestmark = pytest.mark.usefixtures("torch")
+
 PAGE = Path(__file__).parents[3] / "docs" / "lab.md"
 
 HONEST = """

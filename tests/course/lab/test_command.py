@@ -23,6 +23,8 @@ from mnistbench.course.lab.predict import predictions
 from mnistbench.course.lab.predict.predictions import ASKED
 from mnistbench.course.lab.run import STEPS, Lab
 
+pytestmark = pytest.mark.usefixtures("torch", "matplotlib")
+
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):

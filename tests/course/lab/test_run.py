@@ -150,6 +150,7 @@ def test_a_study_without_a_table_has_a_note_and_is_measured_again(tmp_path, monk
 TINY = ("--model", "lenet5", "--batch-size", "1", "--phase", "forward")
 
 
+@pytest.mark.usefixtures("torch")
 def test_the_table_of_a_study_is_that_of_the_command(monkeypatch):
     monkeypatch.setitem(STUDIES, "memory", TINY)
     [table], notes = study("memory", 120)

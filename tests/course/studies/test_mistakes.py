@@ -7,6 +7,7 @@ from mnistbench import cli
 OWN = "--images 1x2x6x6 --filters 3x3x3"
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize(
     ("words", "message"),
     [

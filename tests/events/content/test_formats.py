@@ -1,5 +1,6 @@
 """A file of another format is named, with what to do about it."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -34,9 +35,9 @@ def tarred():
 
 
 def database():
-    connection = sqlite3.connect(":memory:")
-    connection.execute("create table kernels (name text)")
-    return connection.serialize()
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create table kernels (name text)")
+        return connection.serialize()
 
 
 @pytest.mark.parametrize(

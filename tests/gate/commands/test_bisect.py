@@ -26,7 +26,7 @@ RELEASES = ("4.64.0", "4.65.0", "4.66.0", "4.67.0", "4.68.0")
 
 
 @pytest.fixture
-def gate(tmp_path, monkeypatch):
+def gate(tmp_path, monkeypatch, torch):
     """Run the command with invented releases and samples.
 
     ``ends`` has what ends a gate, by release.

@@ -25,7 +25,7 @@ def environments(monkeypatch):
     """What environments are made from; the packages and environments are invented."""
     packages = [
         Installed("numpy", "2.4.6", size_bytes=1 << 20),
-        Installed("werkzeug", "4.70.1", size_bytes=2 << 20),
+        Installed("pygments", "4.70.1", size_bytes=2 << 20),
         Installed("torch", "2.15.0"),
         Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1),
     ]
@@ -54,7 +54,7 @@ def test_without_options_both_sides_have_this_interpreter(environments):
 
 def test_each_side_has_an_environment_of_its_own_while_it_is_used(environments):
     messages = []
-    sides = options(base_with=["werkzeug==4.66.2"], head_with=["werkzeug==4.67", "numpy==2.0"])
+    sides = options(base_with=["pygments==4.66.2"], head_with=["pygments==4.67", "numpy==2.0"])
     with interpreters(sides, messages.append) as pythons:
         assert pythons == {
             "base": "/environments/1/bin/python",
@@ -64,18 +64,18 @@ def test_each_side_has_an_environment_of_its_own_while_it_is_used(environments):
     assert environments.used == 0
     base, head = environments.wanted
     assert (base.asked, base.lines, base.size_bytes) == (
-        ("werkzeug==4.66.2",),
-        ("numpy==2.4.6", "torch==2.15.0", "werkzeug==4.66.2"),
+        ("pygments==4.66.2",),
+        ("numpy==2.4.6", "torch==2.15.0", "pygments==4.66.2"),
         3 << 20,
     )
     assert (head.asked, head.lines) == (
-        ("numpy==2.0", "werkzeug==4.67"),
-        ("numpy==2.0", "torch==2.15.0", "werkzeug==4.67"),
+        ("numpy==2.0", "pygments==4.67"),
+        ("numpy==2.0", "torch==2.15.0", "pygments==4.67"),
     )
-    assert messages == ["making ('werkzeug==4.66.2',)", "making ('numpy==2.0', 'werkzeug==4.67')"]
+    assert messages == ["making ('pygments==4.66.2',)", "making ('numpy==2.0', 'pygments==4.67')"]
 
 
 def test_one_side_may_have_an_environment_and_the_other_an_interpreter(environments):
-    sides = options(base_python=sys.executable, head_with=["werkzeug==4.66.2"])
+    sides = options(base_python=sys.executable, head_with=["pygments==4.66.2"])
     with interpreters(sides, lambda _: None) as pythons:
         assert pythons == {"base": sys.executable, "head": "/environments/1/bin/python"}

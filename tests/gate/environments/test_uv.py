@@ -105,6 +105,7 @@ def test_what_cannot_be_started_is_an_error(tmp_path):
 # ---- Releases ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -122,6 +123,7 @@ NO_RANGE = "is not a range of releases; give NAME==FIRST..LAST, such as torch==2
 NOT_OLDER = "give NAME==FIRST..LAST with the older release first"
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -592,7 +592,8 @@ def test_one(benchmark):
 """,
     }
     names = [code.name for code in surveyor.surveyed(files).followed.code]
-    assert names == ["<module>", "test_one"]
+    # Without code that the standard library has made, whose name has a hash.
+    assert [name for name in names if " " not in name] == ["<module>", "test_one"]
 
 
 def test_code_that_nobody_asks_for_is_not_followed(tmp_path, monkeypatch):

@@ -65,6 +65,7 @@ def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(
     assert err == "launch 1 of 10\n"
 
 
+@pytest.mark.usefixtures("torch")
 def test_options_of_the_sides_and_launches_are_used(write, measured, monkeypatch):
     @contextmanager
     def held(wanted, say):
@@ -124,6 +125,7 @@ def test_a_script_of_two_versions_needs_them(write, measured, capsys):
     assert measured == []
 
 
+@pytest.mark.usefixtures("torch")
 def test_a_real_script_shows_that_twice_the_work_takes_longer(write, capsys):
     assert cli.main(["reproduce", write(base=[ROW]), "--launches", "1"]) == 0
     assert capsys.readouterr().out.startswith(

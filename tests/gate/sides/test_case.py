@@ -147,6 +147,7 @@ class TestOperations:
         monkeypatch.delitem(sys.modules, "torch", raising=False)
         assert not case(lambda: 1).has_operations
 
+    @pytest.mark.usefixtures("torch")
     def test_torch_is_asked_only_once(self):
         import torch
 

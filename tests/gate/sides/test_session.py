@@ -17,6 +17,8 @@ from inner_runs import environment_without
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import session
 
+pytestmark = pytest.mark.usefixtures("torch")
+
 INI = """
 [pytest]
 bench_model = tiny

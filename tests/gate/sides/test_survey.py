@@ -174,7 +174,7 @@ Path(folder, "selections").write_text(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, torch):
     """Trees, and what one process and its forks have found in them.
 
     Torch's import takes seconds.

@@ -209,6 +209,7 @@ def test_a_failed_prediction_asks_for_two_sentences(tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_a_summary_has_a_place_in_the_report(tmp_path):
     write_report(tmp_path, predicted(), "en")
     report = tmp_path / "report.md"
@@ -223,6 +224,7 @@ def test_a_summary_has_a_place_in_the_report(tmp_path):
     assert "Summary" not in (tmp_path / "none" / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_the_batch_size_of_the_student_is_explained(tmp_path):
     findings = predicted()
     size = findings.predictions.batch_size
@@ -266,6 +268,7 @@ def test_predictions_are_kept_with_the_findings(tmp_path):
     assert Findings.from_directory(tmp_path).predictions is None  # of an earlier version
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_the_report_is_written_with_the_table_of_predictions(tmp_path, monkeypatch):
     assert write_report(tmp_path, predicted(), "en") == []
     assert (

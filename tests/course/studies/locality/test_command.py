@@ -81,6 +81,7 @@ def test_without_times_the_report_says_how_to_get_them(golden):
     golden(render(report_of(study(timed=False)), "terminal"), "study_locality_without_times.txt")
 
 
+@pytest.mark.usefixtures("torch")
 def test_without_numba_misses_are_counted_and_there_are_no_times(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "numba", None)
     assert cli.main([*TINY, "--format", "json"]) == 0
@@ -128,6 +129,7 @@ def test_compiled_loops_compute_the_product():
     assert min(min(nest_times) for nest_times in times) > 0
 
 
+@pytest.mark.usefixtures("torch")
 def test_what_takes_too_long_in_python_is_refused(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "numba", None)
     assert cli.main(["study", "locality", "--size", "129"]) == 2

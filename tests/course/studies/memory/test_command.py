@@ -114,6 +114,7 @@ def test_a_row_of_the_csv_for_each_layer_and_each_case():
     ]
 
 
+@pytest.mark.usefixtures("torch")
 def test_a_network_is_predicted_measured_and_fitted(capsys):
     assert cli.main([*TINY, "--memory", "1M", "--format", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
