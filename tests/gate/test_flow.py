@@ -1512,6 +1512,40 @@ def test_the_slowest_case_is_left_out_and_a_sufficient_budget_is_named(gate, lau
 
 
 @pytest.mark.parametrize(
+    ("slow_s", "left_out"),
+    [
+        (9.0, ()),
+        (16.0, (SLOW,)),
+        (60.0, (SLOW,)),
+    ],
+)
+def test_a_case_that_may_be_quicker_than_expected_is_tried_in_the_first_launch(
+    gate, launches, slow_s, left_out
+):
+    heard = Heard()
+    launches.seconds_of = {SLOW: 1.0}  # so that 22 s of a launch are expected
+    launches.case_s = {QUICK: 2.0, SLOW: slow_s}
+    measured = gate(heard, launches=LAUNCHES, budget_s=175.0)
+    assert measured.end.left_out == left_out
+    assert [*measured.launches[0].cases] == [QUICK, SLOW]
+    assert len(measured.launches) >= LEAST_LAUNCHES
+    later = [QUICK] if left_out else [QUICK, SLOW]
+    assert all([*launch.cases] == later for launch in measured.launches[1:])
+    assert any(text.startswith("the budget leaves no time") for text in heard.said) == bool(
+        left_out
+    )
+    assert launches.clock <= 175.0
+
+
+def test_a_case_that_does_not_fit_however_quick_its_launches_are_is_not_tried(gate, launches):
+    launches.seconds_of = {SLOW: 2.7}
+    launches.case_s = {QUICK: 2.0, SLOW: 9.0}
+    measured = gate(launches=LAUNCHES, budget_s=175.0)
+    assert measured.end.left_out == (SLOW,)
+    assert all([*launch.cases] == [QUICK] for launch in measured.launches)
+
+
+@pytest.mark.parametrize(
     ("case_s", "seconds"),
     [({}, {}), ({SLOW: 60.0}, {SLOW: 2.7}), ({QUICK: 2.0, SLOW: 2.5}, {QUICK: 0.1, SLOW: 0.1})],
 )
