@@ -761,6 +761,27 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
 
 
 @pytest.mark.parametrize(
+    ("changes", "generated"),
+    [({"base_dir": None, "base": "HEAD"}, ("pkg/native.so",)), ({}, ())],
+)
+def test_the_header_has_the_ignored_files_that_a_base_gets_from_the_working_tree(
+    gate, here, tmp_path, changes, generated
+):
+    for folder in (tmp_path / "base", here):
+        (folder / "pkg").mkdir()
+        (folder / "pkg/__init__.py").touch()
+        (folder / "pkg/native.so").write_text(folder.name)
+        (folder / ".gitignore").write_text("*.so\n")
+        for arguments in (
+            ["init", "--quiet"],
+            ["add", "."],
+            ["commit", "--quiet", "--message", "first"],
+        ):
+            subprocess.run(["git", *arguments], cwd=folder, check=True)
+    assert gate(launches=8, **changes).header.generated == generated
+
+
+@pytest.mark.parametrize(
     ("params", "exact"),
     [({}, True), ({"device": "cuda"}, False), ({"threads": 2}, False)],
     ids=["one thread", "an accelerator", "two threads"],
