@@ -174,7 +174,7 @@ def _surveyed_case(
     looks_s = sum(listed.look_ns for listed in of_sides) / 1e9
     return SurveyedCase(
         call_s=looks_s or seconds / 2,
-        build_s=0.0 if is_plain else seconds,
+        build_s=sum(listed.setup_s for listed in of_sides) if is_plain else seconds,
         builds=1 if is_plain else BUILDS,
         in_blocks=has_one_thread and is_on_cpu and bool(own_cores()),
         has_operations=has_torch,
@@ -359,7 +359,7 @@ class Budget:
 
     @property
     def start_s(self) -> float:
-        """Seconds of a round without those of its cases: processes, imports and fixtures."""
+        """Seconds of a round without those of its cases: processes, imports and collection."""
         if not self.spent:
             return self.surveyed.start_s
         return statistics.fmean(self.rounds_s[FIRST_STAGE]) - statistics.fmean(
@@ -490,8 +490,8 @@ class Budget:
         cases_s = sum(launches_s) / self.at_once
         return {
             "survey": round(self.survey_s, 3),
-            "starts and fixtures": round(sum(self.rounds_s[FIRST_STAGE]) - cases_s, 3),
-            "cases": round(cases_s, 3),
+            "starts": round(sum(self.rounds_s[FIRST_STAGE]) - cases_s, 3),
+            "cases and fixtures": round(cases_s, 3),
             "fresh launches": round(sum(self.rounds_s[FRESH_STAGE]), 3),
         }
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from mnistbench.core.params import CALL
 from mnistbench.gate.budget import (
     LEAST_CASE_S,
     LEAST_EFFORT,
@@ -21,10 +22,12 @@ from mnistbench.gate.budget import (
     Budget,
     SurveyedCase,
     SurveyedTimes,
+    _surveyed_case,
     are_enough,
     first_efforts,
     planned_launches,
 )
+from mnistbench.gate.listing import ListedCase
 from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
@@ -427,6 +430,13 @@ def surveyed(call_seconds, start_s=1.0, budget_s=60.0, at_once=1):
 )
 def test_the_time_of_a_launch_follows_from_the_calls_of_the_survey(case, efforts, seconds):
     assert case.launch_s(efforts) == pytest.approx(seconds)
+
+
+def test_fixtures_of_both_sides_count_in_a_launch():
+    params = {"phase": CALL, "device": "cpu", "threads": 1}
+    listed = ListedCase("t", params, seconds=4.0, setup_s=1.5)
+    case = _surveyed_case([listed, listed], has_one_thread=False, has_torch=False)
+    assert case.launch_s(LEAST) == pytest.approx(2 * 1.5 + SurveyedCase(4.0).launch_s(LEAST))
 
 
 def test_times_of_launches_replace_those_of_the_survey():
