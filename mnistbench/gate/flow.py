@@ -196,8 +196,9 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listi
         least_s = budget.prepared_s + budget.rounds(LEAST_LAUNCHES) * quickest_s
         sufficient_s = budget.sufficient_s(cases, (), efforts, LAUNCHES)
         raise LaunchError(
-            f"no case fits into --budget {options.budget_s:g}s: {LEAST_LAUNCHES} launches, the "
-            f"fewest that can be judged, of the quickest take about {least_s:.0f} s; "
+            f"no case fits into --budget {options.budget_s:g}s: the survey and {LEAST_LAUNCHES} "
+            f"launches, the fewest that can be judged, of the quickest case take about "
+            f"{least_s:.0f} s; "
             f"--budget {budget_text(sufficient_s)} is expected to be enough for all cases"
         )
     return replace(plan, efforts=efforts)

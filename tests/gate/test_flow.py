@@ -1496,7 +1496,8 @@ def test_a_budget_for_which_no_case_is_quick_enough_is_refused_before_it_is_meas
     with pytest.raises(
         LaunchError,
         match=(
-            r"^no case fits into --budget 9s: 8 launches, .*, of the quickest take about 221 s; "
+            r"^no case fits into --budget 9s: the survey and 8 launches, .*, of the quickest case "
+            r"take about 221 s; "
             r"--budget \d+0s is expected to be enough for all cases$"
         ),
     ):
