@@ -1234,7 +1234,7 @@ def test_what_is_faster_passes_and_is_confirmed_only_by_enough_launches(
         assert line.startswith("improved: ")
     else:
         assert line.startswith("unconfirmed: ")
-        assert line.endswith("; 0 fresh launches are too few to call it improved")
+        assert line.endswith("; not measured again in fresh launches, so it is not called improved")
 
 
 @pytest.mark.parametrize("budget_s", [680.0, 920.0])
