@@ -1234,7 +1234,9 @@ def test_what_is_faster_passes_and_is_confirmed_only_by_enough_launches(
         assert line.startswith("improved: ")
     else:
         assert line.startswith("unconfirmed: ")
-        assert line.endswith("; not measured again in fresh launches, so it is not called improved")
+        assert line.endswith(
+            "; no fresh launch has measured it again, so it is not called improved"
+        )
 
 
 @pytest.mark.parametrize("budget_s", [680.0, 920.0])

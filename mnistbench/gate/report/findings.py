@@ -138,7 +138,7 @@ def _too_few(finding: LaunchFinding) -> str:
     if finding.verdict != UNCONFIRMED or finding.screened.change > 0 or finding.could_be_confirmed:
         return ""
     if not finding.confirmed:
-        return f"not measured again in fresh launches, so it is not called {IMPROVED}"
+        return f"no fresh launch has measured it again, so it is not called {IMPROVED}"
     fresh = units.counted(finding.confirmed.launches, "fresh launch is", "fresh launches are")
     return f"{fresh} too few to call it {IMPROVED}"
 

@@ -493,7 +493,7 @@ def test_an_improvement_says_whether_the_head_may_do_less_in_its_call(facts, dou
 @pytest.mark.parametrize(
     ("fresh", "why"),
     [
-        (0, "not measured again in fresh launches, so it is not called improved"),
+        (0, "no fresh launch has measured it again, so it is not called improved"),
         (4, "4 fresh launches are too few to call it improved"),
     ],
 )
