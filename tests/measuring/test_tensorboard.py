@@ -469,7 +469,7 @@ write_misclassified(writer, "digits", images, [3, 4], [5, 6], of="2 of 9", step=
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize("content", [b"text.usetex: True\nfont.size: 3\naxes.grid: True\n", b"\xff"])
+@pytest.mark.parametrize("content", [b"text.usetex: True\nfont.size: 3\n", b"\xff"])
 def test_a_matplotlibrc_of_the_current_directory_decides_nothing(
     tmp_path: Path, content: bytes
 ) -> None:

@@ -11,7 +11,6 @@ import random
 import secrets
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -22,6 +21,7 @@ from typing import Any
 from mnistbench.core import options, units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import scratch
 from mnistbench.core.machine import own_cores
 from mnistbench.core.options import argument, number, option, path, whole
 from mnistbench.core.reading import member, read_text
@@ -122,8 +122,8 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
     cores = own_cores()
     size = settings.batch_size
     launches: list[scores.ScoreLaunch] = []
-    with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
-        environ = measuring_environment(os.environ, Path(folder, "bytecode"))
+    with scratch("score") as folder:
+        environ = measuring_environment(os.environ, folder / "bytecode")
         weights = {name: f"{folder}/{name}.pt" for name in (REFERENCE, STUDENT)}
         for launch in progress.over(range(settings.launches)):
             progress.step(f"launch {launch + 1} of {settings.launches}")

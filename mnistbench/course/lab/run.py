@@ -13,7 +13,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import scratch
 from mnistbench.core.params import default_step
 from mnistbench.core.reading import member
 from mnistbench.core.record import Environment
@@ -506,12 +506,10 @@ def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str,
         "--format",
         "csv",
     ]
-    with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
+    with scratch("lab") as folder:
         ends = time.monotonic() + limit_s
         try:
-            with Child(
-                command, measuring_environment(os.environ, Path(folder) / "pycache")
-            ) as child:
+            with Child(command, measuring_environment(os.environ, folder / "pycache")) as child:
                 columns, *rows = csv.reader(child.output(limit_s).splitlines())
         except ChildError as error:
             if time.monotonic() >= ends:
