@@ -33,7 +33,13 @@ from mnistbench.gate.copies.copying import (
     is_behind_link,
 )
 from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
-from mnistbench.gate.copies.repositories import NoRepositoryError, check_out, git, own_files
+from mnistbench.gate.copies.repositories import (
+    NoRepositoryError,
+    check_out,
+    git,
+    own_files,
+    unchanged_files,
+)
 
 #: Most characters of a revision that a message quotes.
 _LONGEST_REVISION = 200
@@ -130,6 +136,10 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     with copying(f"--base {revision!r}", into.parent):
         into.mkdir()
         empty = check_out(top, commit, into)
+        for name in unchanged_files(top, commit, into.with_name(f"{into.name}.index")):
+            if not _are_equal(top / name, into / name):
+                (into / name).unlink(missing_ok=True)
+                copy_file(top / name, into / name)
         _move_links(into, top)
         generated = add_generated(own_files(top).repositories, into)
     return Tree(into, _inside(into, top, here), commit[:7], generated, empty)

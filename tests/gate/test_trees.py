@@ -19,7 +19,13 @@ from git_repositories import Repository, files_of, names_of
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import scratch
-from mnistbench.gate.trees import head_of, of_revision, of_working_tree, repository_of
+from mnistbench.gate.trees import (
+    all_differing,
+    head_of,
+    of_revision,
+    of_working_tree,
+    repository_of,
+)
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -423,6 +429,33 @@ def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, in
         str(raised.value)
         == "git is not installed, and --base needs it; install it, or name a folder with --base-dir"
     )
+
+
+@pytest.mark.parametrize("setting", ["autocrlf", "attributes", "fileMode"])
+def test_what_git_sees_as_unchanged_is_the_same_on_both_sides(repository, into, setting):
+    """A setting that was made after the working tree was written."""
+    repository.write("data.txt", "a\nb\n")
+    repository.write("changed.txt", "a\n")
+    repository.commit()
+    repository.write("changed.txt", "b\n")
+    if setting == "autocrlf":
+        repository.git("config", "core.autocrlf", "true")
+    elif setting == "attributes":
+        (repository.path / ".git" / "info" / "attributes").write_text("* text eol=crlf\n")
+    else:
+        repository.git("config", "core.fileMode", "false")
+        (repository.path / "data.txt").chmod(0o755)
+    base = of_revision(repository.path, "HEAD", into / "base")
+    head = of_working_tree(repository.path, into / "head")
+    assert all_differing((base, head)) == ("changed.txt",)
+
+
+def test_a_change_that_git_is_told_not_to_see_is_one(repository, into):
+    repository.git("update-index", "--assume-unchanged", "model.py")
+    repository.write("model.py", "VERSION = 2\n")
+    base = of_revision(repository.path, "HEAD", into / "base")
+    head = of_working_tree(repository.path, into / "head")
+    assert all_differing((base, head)) == ("model.py",)
 
 
 def test_a_folder_for_temporary_files_inside_the_tree_is_refused(repository, monkeypatch):
