@@ -103,9 +103,7 @@ def beginning(path: Path, n_bytes: int) -> Iterator[bytes]:
 def _opened(path: Path, limit: Limit) -> Iterator[tuple[BufferedReader, _Most]]:
     """Open a file of which no more than a limit is read."""
     try:
-        if not path.is_file():
-            path.stat()  # says why, if it is not there
-            raise RecordError(f"{path}: is not a file; a folder, a pipe or a device is not read")
+        check_is_file(path)
         most = _most(limit)
         if path.stat().st_size > most.n_bytes:
             raise most.exceeded(path)
@@ -115,6 +113,17 @@ def _opened(path: Path, limit: Limit) -> Iterator[tuple[BufferedReader, _Most]]:
         raise DamagedError(f"{path}: is damaged ({error}); copy the file again") from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def check_is_file(path: Path) -> None:
+    """Check that a path is a file or a link to one: a pipe or a device may have no end.
+
+    Raises:
+        RecordError: it is something else.
+        OSError: it does not exist.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise RecordError(f"{path}: is not a file; a folder, a pipe or a device is not read")
 
 
 class DamagedError(RecordError):

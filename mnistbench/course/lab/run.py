@@ -375,7 +375,7 @@ class Lab:
                 return None
             items = items_of(kept, step)
             notes = member(kept, "notes", tuple[str, ...])
-        except (OSError, RecordError) as error:
+        except RecordError as error:
             progress.say(f"mnistbench: {path} is damaged ({error}); measuring it again")
             return None
         for file in step.files:
@@ -447,7 +447,7 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
         predicted = _predictions_of(begun)
         before = member(begun, "settings", Mapping[str, Any])
         begun_on = member(begun, "environment", Environment)
-    except (OSError, RecordError) as error:
+    except RecordError as error:
         raise UsageError(
             f"--output: {path} cannot be read ({error}); name another directory"
         ) from None
@@ -471,7 +471,7 @@ def _check_finished(directory: Path, settings: LabSettings) -> None:
         return
     try:
         finished = member(read_file(directory / FILE), "settings", LabSettings)
-    except (OSError, RecordError):
+    except RecordError:
         return  # it is written again
     for option, before, now in (
         ("--batch-size", finished.batch_sizes, settings.batch_sizes),
