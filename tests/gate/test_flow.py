@@ -6,11 +6,9 @@ How many there are, of what, what is kept, and how it ends early.
 from __future__ import annotations
 
 import math
-import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -1826,14 +1824,6 @@ def test_what_was_measured_before_an_early_end_is_kept(gate, launches, error, nu
     assert replace(measured.end, parts_s={}) == ended
     assert raw_samples.load(measured.path) == measured
     assert launches.running == 0
-
-
-def test_a_polite_kill_is_an_interrupt(gate, launches):
-    before = signal.getsignal(signal.SIGTERM)
-    launches.before[3] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    measured = gate()
-    assert (len(measured.launches), measured.end.cut_short) == (2, "interrupted")
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), LaunchError("base: no good")], ids=str)
