@@ -18,11 +18,13 @@ import shutil
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from mnistbench import __version__
+from mnistbench.core.child import terminable
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.extras import install, require
 from mnistbench.core.machine import has_posix
@@ -298,7 +300,8 @@ def _main(words: list[str]) -> int:
         if unknown:
             raise UsageError(_unknown(unknown, words, settings_class, pytest_arguments))
         settings = read(settings_class, vars(parsed), *tool_table(settings_class))
-        code = _run(name, run, settings)
+        with _ended_by_signals(os.environ):
+            code = _run(name, run, settings)
         sys.stdout.flush()
     except MnistbenchError as error:
         leave_error_to_rank_0(os.environ)
@@ -314,6 +317,15 @@ def _main(words: list[str]) -> int:
         print_error("there is too little memory; close other programs, or give less input")
         return EXIT_UNJUDGED
     return code
+
+
+def _ended_by_signals(environ: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Have SIGTERM and SIGHUP interrupt a command, so that it ends its processes and removes files.
+
+    Not a rank, which may wait for others in a call that no interrupt ends: the launcher sends it
+    SIGTERM when one of them has failed.
+    """
+    return nullcontext() if environ.get("RANK") else terminable()
 
 
 def _unknown(

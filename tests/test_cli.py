@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import builders
@@ -17,6 +19,7 @@ import trace_builders
 import mnistbench
 from mnistbench import cli
 from mnistbench.cli import COMMANDS
+from mnistbench.core.files import scratch
 from mnistbench.core.options import options_of
 from mnistbench.gate.commands import gate
 from mnistbench.measuring import env_command as env
@@ -111,6 +114,35 @@ def test_too_little_memory_has_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == (
         "mnistbench: there is too little memory; close other programs, or give less input\n"
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_interrupts_any_command(tmp_path, monkeypatch, capsys, number):
+    """So that it removes its temporary folders."""
+    before = signal.getsignal(number)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def run(_):
+        with scratch("env"):
+            assert len(list(tmp_path.iterdir())) == 2
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(env, "run", run)
+    assert cli.main(["env"]) == 2
+    assert capsys.readouterr().err == "mnistbench: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_to_end_ends_a_rank_at_once(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    handlers = []
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(
+        env, "run", lambda _: handlers.append(signal.getsignal(signal.SIGTERM)) or 0
+    )
+    assert cli.main(["env"]) == 0
+    assert handlers == [before]
 
 
 def test_interrupted_bisection_does_not_blame_a_commit(monkeypatch):

@@ -230,6 +230,13 @@ def test_commands_and_the_plug_in_load_nothing_heavy():
     assert not roots(done.stdout.split()) & (HEAVY - {"numpy"})
 
 
+def test_one_module_imports_matplotlib():
+    """It sees to it that no file of the current directory has settings."""
+    assert [name for name in MODULES if "matplotlib" in roots(imported(name))] == [
+        "showing.drawing"
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(LOADED_IN_A_SIDE))
 def test_a_side_needs_no_package_but_pytest_and_torch(name):
     assert loaded_with(name) - sys.stdlib_module_names <= {"mnistbench", "pytest", "torch"}

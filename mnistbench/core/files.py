@@ -1,4 +1,4 @@
-"""Bounded reads, atomic writes, locks, and checks whether a place is writable."""
+"""Bounded reads, atomic writes, locks, temporary folders, and whether a place is writable."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import errno
 import math
 import os
 import secrets
+import shutil
 import stat
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,8 +17,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from mnistbench.core import units
-from mnistbench.core.errors import RecordError
-from mnistbench.core.machine import available_bytes
+from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.machine import available_bytes, end_processes_of
 
 #: First bytes of a file that gzip compressed.
 GZIP = b"\x1f\x8b"
@@ -37,6 +39,10 @@ _SMALL = 64 * 1024**2
 
 #: Bytes of memory that are needed to read a byte, at least: the bytes and their text.
 _BYTES_OF_BYTE = 3
+
+#: How the names of temporary folders begin, and how those of the locked files beside them end.
+_PREFIX = "mnistbench-"
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -97,9 +103,7 @@ def beginning(path: Path, n_bytes: int) -> Iterator[bytes]:
 def _opened(path: Path, limit: Limit) -> Iterator[tuple[BufferedReader, _Most]]:
     """Open a file of which no more than a limit is read."""
     try:
-        if not path.is_file():
-            path.stat()  # says why, if it is not there
-            raise RecordError(f"{path}: is not a file; a folder, a pipe or a device is not read")
+        check_is_file(path)
         most = _most(limit)
         if path.stat().st_size > most.n_bytes:
             raise most.exceeded(path)
@@ -109,6 +113,17 @@ def _opened(path: Path, limit: Limit) -> Iterator[tuple[BufferedReader, _Most]]:
         raise DamagedError(f"{path}: is damaged ({error}); copy the file again") from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def check_is_file(path: Path) -> None:
+    """Check that a path is a file or a link to one: a pipe or a device may have no end.
+
+    Raises:
+        RecordError: it is something else.
+        OSError: it does not exist.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise RecordError(f"{path}: is not a file; a folder, a pipe or a device is not read")
 
 
 class DamagedError(RecordError):
@@ -248,6 +263,79 @@ def locked(
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
                 yield stream.fileno()
                 return
+
+
+@contextlib.contextmanager
+def scratch(command: str) -> Iterator[Path]:
+    """Yield a temporary folder and remove it afterwards.
+
+    Remove also the folders of killed commands, and on Linux end the processes that these have left.
+    The file beside a folder, which its command has locked, exists before the folder and is removed
+    after it. So no folder is ever without its file.
+
+    Args:
+        command: part of the name, which tells a user whose folder it is.
+    """
+    from mnistbench.core.child import uninterrupted  # here: most commands start no process
+
+    temporary = Path(tempfile.gettempdir()).resolve()
+    with contextlib.ExitStack() as held:
+        try:
+            lock = _new_lock(temporary, command)
+            held.enter_context(locked(lock, before_waiting=lambda: None))
+            folder = lock.with_suffix("")
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise UsageError(
+                f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that "
+                "can be"
+            ) from None
+        try:
+            _remove_abandoned(temporary, lock)
+            yield folder
+        finally:
+            with uninterrupted():
+                _remove(folder, lock)
+
+
+def _new_lock(temporary: Path, command: str) -> Path:
+    prefix = f"{_PREFIX}{command}-"
+    descriptor, name = tempfile.mkstemp(prefix=prefix, suffix=_LOCK, dir=temporary)
+    os.close(descriptor)
+    return Path(name)
+
+
+def _remove_abandoned(temporary: Path, own: Path) -> None:
+    for lock in temporary.glob(f"{_PREFIX}*{_LOCK}"):
+        # Locked by a running command, or removed already.
+        with contextlib.suppress(OSError):
+            facts = lock.lstat()
+            if lock != own and stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid():
+                with locked(lock):
+                    folder = lock.with_suffix("")
+                    end_processes_of(folder)
+                    _remove(folder, lock)
+
+
+def _remove(folder: Path, lock: Path) -> None:
+    """Remove a folder and then its file; another command removes what cannot be removed now."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():  # a test has made a folder that its owner may not change or list
+            _permit(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        lock.unlink(missing_ok=True)
+
+
+def _permit(folder: Path) -> None:
+    """Let the owner change and list a folder and those in it."""
+    with contextlib.suppress(OSError):  # of another user
+        folder.chmod(0o700)
+        with os.scandir(folder) as entries:
+            inner = [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for path in inner:
+            _permit(path)
 
 
 def check_file(file: Path) -> None:

@@ -75,6 +75,10 @@ _LEAST_PROFILE_S = 3.0
 #: Calls of each side in a profile, of which a profiler makes some take several times as long.
 _PROFILED_CALLS = 12
 
+#: Share of what the survey lets expect of a launch that quick ones take: the survey calls each test
+#: for the first time.
+_QUICKER = 0.6
+
 #: A budget that is named is so many times as long as what is expected, because the speed of a
 #: machine changes.
 _SPARE = 1.25
@@ -170,7 +174,7 @@ def _surveyed_case(
     looks_s = sum(listed.look_ns for listed in of_sides) / 1e9
     return SurveyedCase(
         call_s=looks_s or seconds / 2,
-        build_s=0.0 if is_plain else seconds,
+        build_s=sum(listed.setup_s for listed in of_sides) if is_plain else seconds,
         builds=1 if is_plain else BUILDS,
         in_blocks=has_one_thread and is_on_cpu and bool(own_cores()),
         has_operations=has_torch,
@@ -355,7 +359,7 @@ class Budget:
 
     @property
     def start_s(self) -> float:
-        """Seconds of a round without those of its cases: processes, imports and fixtures."""
+        """Seconds of a round without those of its cases: processes, imports and collection."""
         if not self.spent:
             return self.surveyed.start_s
         return statistics.fmean(self.rounds_s[FIRST_STAGE]) - statistics.fmean(
@@ -402,16 +406,22 @@ class Budget:
         return smaller
 
     def cases_that_fit(
-        self, cases: Sequence[str], efforts: Efforts, launches: int, deadline: float
+        self,
+        cases: Sequence[str],
+        efforts: Efforts,
+        launches: int,
+        deadline: float,
+        *,
+        taken_share: float = 1.0,
     ) -> list[str]:
         """Return the cases of which so many more launches fit into the budget; none if none do.
 
         All cases if they fit. Otherwise the gate cannot pass anyway, so that the slowest are left
         out until the others end before ``deadline``, which leaves them time for fresh launches; a
-        single case needs none.
+        single case needs none. Launches take ``taken_share`` of what is expected of them.
         """
-        seconds = {case: self.case_s(case, efforts) for case in cases}
-        round_s = self.start_s + sum(seconds.values())
+        seconds = {case: taken_share * self.case_s(case, efforts) for case in cases}
+        round_s = taken_share * self.start_s + sum(seconds.values())
         if self._ends_in_time(launches, round_s, self.deadline):
             return list(cases)
         quickest_first = sorted(cases, key=seconds.__getitem__)
@@ -421,6 +431,33 @@ class Budget:
             return []
         kept = {*quickest_first}
         return [case for case in cases if case in kept]
+
+    def cases_to_try(
+        self,
+        cases: Sequence[str],
+        kept: Collection[str],
+        efforts: Efforts,
+        launches: int,
+        deadline: float,
+    ) -> list[str]:
+        """Return the cases that the first round measures beside those that are kept.
+
+        They fit if launches are quicker than the survey lets expect. What the round takes decides
+        which of them the next ones measure. All rounds of the kept cases end before ``deadline``
+        even if that is none.
+        """
+        shortest = Efforts(LEAST_EFFORT, LEAST_EFFORT)
+        hoped = self.cases_that_fit(cases, shortest, launches, deadline, taken_share=_QUICKER)
+        candidates = {*hoped}.difference(kept)
+        kept_round_s = self.round_s(kept, efforts)
+        left_s = deadline - self.now() - self.rounds(launches) * kept_round_s
+        tried: list[str] = []
+        for case in sorted(candidates, key=lambda case: self.case_s(case, efforts)):
+            left_s -= self.case_s(case, efforts)
+            if left_s < 0:
+                break
+            tried.append(case)
+        return tried
 
     def _ends_in_time(self, launches: int, round_s: float, deadline: float) -> bool:
         """Whether so many more launches end in time if a round of them takes ``round_s``."""
@@ -453,8 +490,8 @@ class Budget:
         cases_s = sum(launches_s) / self.at_once
         return {
             "survey": round(self.survey_s, 3),
-            "starts and fixtures": round(sum(self.rounds_s[FIRST_STAGE]) - cases_s, 3),
-            "cases": round(cases_s, 3),
+            "starts": round(sum(self.rounds_s[FIRST_STAGE]) - cases_s, 3),
+            "cases and fixtures": round(cases_s, 3),
             "fresh launches": round(sum(self.rounds_s[FRESH_STAGE]), 3),
         }
 

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-from mnistbench.core.child import terminable
 from mnistbench.core.errors import UsageError
+from mnistbench.core.files import scratch
 from mnistbench.gate import trees
 from mnistbench.gate.budget import (
     FEW_CASES,
@@ -108,11 +108,11 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
     _check(options, here)
-    with terminable(), interpreters(options, progress.say) as pythons:
+    with interpreters(options, progress.say) as pythons:
         budget = Budget(
             monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
         )
-        with trees.scratch() as folder:
+        with scratch("gate") as folder:
             log = folder / "log"
             plan = _plan(options, pythons, here, folder)
             surveyed = monotonic()
@@ -196,8 +196,9 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listi
         least_s = budget.prepared_s + budget.rounds(LEAST_LAUNCHES) * quickest_s
         sufficient_s = budget.sufficient_s(cases, (), efforts, LAUNCHES)
         raise LaunchError(
-            f"no case fits into --budget {options.budget_s:g}s: {LEAST_LAUNCHES} launches, the "
-            f"fewest that can be judged, of the quickest take about {least_s:.0f} s; "
+            f"no case fits into --budget {options.budget_s:g}s: the survey and {LEAST_LAUNCHES} "
+            f"launches, the fewest that can be judged, of the quickest case take about "
+            f"{least_s:.0f} s; "
             f"--budget {budget_text(sufficient_s)} is expected to be enough for all cases"
         )
     return replace(plan, efforts=efforts)

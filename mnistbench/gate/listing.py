@@ -44,6 +44,7 @@ class ListedCase:
     returns: str = ""  # types of the result
     result: str = ""  # hash of it; empty if it cannot be compared
     seconds: float = 0.0  # of its calls in the survey, without what only the first one does
+    setup_s: float = 0.0  # CPU time of its own fixtures and of what its test does before the case
     # The quick look: shortest time of a few calls, ns; median of their times, each divided by that
     # of a loop which is the same on both sides and ran beside it; and resident memory that a call
     # needs at its peak, bytes. Each is 0 if it is not known.

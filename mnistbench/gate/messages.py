@@ -52,7 +52,7 @@ ALL_ITERATIONS = Efforts(1.0, 1.0)
 class Spent:
     """The time that a launch took for a case."""
 
-    seconds: float
+    seconds: float  # with the fixtures before it, but those of the first case
     efforts: Efforts  # numbers of iterations that it made / those of ALL_ITERATIONS
     timed_s: float  # of the timed iterations, seconds
     profiled_s: float  # of the profiled iterations, seconds

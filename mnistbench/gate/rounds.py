@@ -128,7 +128,8 @@ class Rounds:
     def _fit_into_budget(self, stage: Stage, done: int) -> None:
         """Shorten the next launches if they would not end in time.
 
-        If that is not enough for the fewest, leave out the slowest cases.
+        If that is not enough for the fewest, leave out the slowest cases. The first round tries
+        those for which there is time if launches are quicker than expected.
         """
         cases = self._measurable(stage.cases)
         launches = max(stage.launches, stage.likely) - done
@@ -139,16 +140,23 @@ class Rounds:
             missing = stage.least - done
             kept = self.budget.cases_that_fit(cases, efforts, missing, stage.deadline)
             if kept and len(kept) < len(cases):
-                too_slow = {*cases}.difference(kept)
-                self._leave_out([case for case in cases if case in too_slow])
                 # Without the slowest cases the others may have longer launches.
                 efforts = self.budget.efforts_that_fit(
                     kept, self._efforts, launches, stage.deadline
                 )
+                tried = (
+                    []
+                    if done
+                    else self.budget.cases_to_try(cases, kept, efforts, missing, stage.deadline)
+                )
+                too_slow = {*cases}.difference(kept, tried)
+                self._leave_out([case for case in cases if case in too_slow])
         self.plan = replace(self.plan, efforts=efforts)
 
     def _leave_out(self, cases: Sequence[str]) -> None:
         """Remember the cases that the budget does not allow to measure."""
+        if not cases:
+            return
         end = self.measured.end
         self.measured.end = replace(end, left_out=(*end.left_out, *cases))
         names = [self.measured.header.name(case) for case in cases]

@@ -461,7 +461,9 @@ def _header(
         sides=sides,
         variables=plan.variables,
         differing=trees.differing(copies, names=sources),
-        generated=tuple(sorted({name for tree in copies for name in tree.generated})),
+        generated=()
+        if options.base_dir  # which has its own
+        else tuple(sorted({name for tree in copies for name in tree.generated})),
         remarks=tuple(_remarks(surveys, plan)),
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,

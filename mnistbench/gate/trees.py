@@ -20,13 +20,10 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mnistbench.core.child import uninterrupted
 from mnistbench.core.errors import UsageError
-from mnistbench.core.files import locked
 from mnistbench.core.units import cut
 from mnistbench.gate.copies.copying import (
     LEFT_OUT,
@@ -36,13 +33,16 @@ from mnistbench.gate.copies.copying import (
     is_behind_link,
 )
 from mnistbench.gate.copies.generated import add_generated, check_sources, needing_sources
-from mnistbench.gate.copies.repositories import NoRepositoryError, check_out, git, own_files
+from mnistbench.gate.copies.repositories import (
+    NoRepositoryError,
+    check_out,
+    git,
+    own_files,
+    unchanged_files,
+)
 
 #: Most characters of a revision that a message quotes.
 _LONGEST_REVISION = 200
-
-_PREFIX = "mnistbench-gate-"
-_LOCK = ".lock"
 
 #: Folder of raw samples, in the directory where a gate was started; it belongs to neither side.
 _RAW = "/.benchmarks/gate/"
@@ -66,70 +66,6 @@ class Tree:
     generated: tuple[str, ...] = ()
     # Submodules without files -> their recorded commit.
     empty_submodules: Mapping[str, str] = field(default_factory=dict)
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """Yield a temporary folder and remove it afterwards.
-
-    Remove also the folders of killed gates. The file beside a folder, which its gate has locked,
-    exists before the folder and is removed after it. So no folder is ever without its file.
-    """
-    temporary = Path(tempfile.gettempdir()).resolve()
-    with contextlib.ExitStack() as held:
-        try:
-            lock = _new_lock(temporary)
-            held.enter_context(locked(lock, before_waiting=lambda: None))
-            folder = lock.with_suffix("")
-            folder.mkdir(mode=0o700)
-        except OSError as error:
-            raise UsageError(
-                f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that "
-                "can be"
-            ) from None
-        try:
-            _remove_abandoned(temporary, lock)
-            yield folder
-        finally:
-            with uninterrupted():
-                _remove(folder, lock)
-
-
-def _new_lock(temporary: Path) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=_LOCK, dir=temporary)
-    os.close(descriptor)
-    return Path(name)
-
-
-def _remove_abandoned(temporary: Path, own: Path) -> None:
-    for lock in temporary.glob(f"{_PREFIX}*{_LOCK}"):
-        # Locked by a running gate, or removed already.
-        with contextlib.suppress(OSError):
-            facts = lock.lstat()
-            if lock != own and stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid():
-                with locked(lock):
-                    _remove(lock.with_suffix(""), lock)
-
-
-def _remove(folder: Path, lock: Path) -> None:
-    """Remove a folder and then its file; another gate removes what cannot be removed now."""
-    if folder.is_dir() and not folder.is_symlink():
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():  # a test has made a folder that its owner may not change or list
-            _permit(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-    if not folder.exists():
-        lock.unlink(missing_ok=True)
-
-
-def _permit(folder: Path) -> None:
-    """Let the owner change and list a folder and those in it."""
-    with contextlib.suppress(OSError):  # of another user
-        folder.chmod(0o700)
-        with os.scandir(folder) as entries:
-            inner = [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for path in inner:
-            _permit(path)
 
 
 def repository_of(directory: Path) -> Path | None:
@@ -200,6 +136,10 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     with copying(f"--base {revision!r}", into.parent):
         into.mkdir()
         empty = check_out(top, commit, into)
+        for name in unchanged_files(top, commit, into.with_name(f"{into.name}.index")):
+            if not _are_equal(top / name, into / name):
+                (into / name).unlink(missing_ok=True)
+                copy_file(top / name, into / name)
         _move_links(into, top)
         generated = add_generated(own_files(top).repositories, into)
     return Tree(into, _inside(into, top, here), commit[:7], generated, empty)

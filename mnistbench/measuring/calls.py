@@ -162,6 +162,13 @@ BENCHMARK = "benchmark"
 CODSPEED = "codspeed_benchmark"
 
 
+#: Why a test with a mark alone is not measured without pytest-codspeed.
+NEEDS_CODSPEED = (
+    "has a mark and no fixture; install pytest-codspeed, with which its body is measured, or use "
+    "the fixture benchmark"
+)
+
+
 def is_marked(item: Any) -> bool:
     """Return whether a test has a mark with which pytest-codspeed measures the test's body."""
     return any(map(item.get_closest_marker, (BENCHMARK, CODSPEED)))

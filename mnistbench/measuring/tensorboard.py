@@ -41,7 +41,7 @@ from mnistbench.workloads.step import Inference, Step, Window, evaluate, fit
 from mnistbench.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from mnistbench.showing.drawing import Figure
 
 #: A training run for a curve ends after this number of steps, a few seconds on one core at any
 #: batch size. Loss and accuracy of each step are a point.
@@ -232,7 +232,10 @@ def write_misclassified(
     """
     captions = [f"{target} as {taken}" for target, taken in zip(targets, read_as, strict=True)]
     if captions:
-        writer.add_figure(f"misclassified/{dataset}", _captioned(images, captions), step)
+        from mnistbench.showing.drawing import default_settings  # loads matplotlib
+
+        with default_settings():
+            writer.add_figure(f"misclassified/{dataset}", _captioned(images, captions), step)
         first = f"'{captions[0]}' is a {targets[0]} that was taken for a {read_as[0]}"
         of = f"{of}. The grid of the same name shows the first {len(captions)}: {first}"
     writer.add_text(f"misclassified/{dataset}", f"{of}.", step)
@@ -240,7 +243,7 @@ def write_misclassified(
 
 def _captioned(images: Tensor, captions: Sequence[str]) -> Figure:
     """Return a grid with a title above each image; ``images`` is uint8 [N, 1, H, W]."""
-    from matplotlib.figure import Figure
+    from mnistbench.showing.drawing import Figure
 
     columns = min(GRID_COLUMNS, len(images))
     rows = math.ceil(len(images) / GRID_COLUMNS)

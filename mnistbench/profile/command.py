@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.params import Params
-from mnistbench.core.ranks import Rank, own_rank
+from mnistbench.workloads.torchrun import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import profile_report
 from mnistbench.profile.result import Profiled, Settings

@@ -239,6 +239,15 @@ def op_benchmark(
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Measure the body of a test that has pytest-codspeed's mark and no fixture."""
+    session = pyfuncitem.config.stash[SESSION]
+    if (
+        not has_codspeed(pyfuncitem.config)
+        and not _takes_cases(pyfuncitem.config)
+        and not {FIXTURE, BENCHMARK, CODSPEED}.intersection(pyfuncitem.fixturenames)
+        and is_marked(pyfuncitem)
+        and session.wants_table(pyfuncitem)
+    ):
+        session.marked_alone.append(pyfuncitem.nodeid)
     if not pyfuncitem.stash.get(_IS_MEASURED_WHOLE, False):
         return None
     arguments = {

@@ -20,7 +20,7 @@ from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.extras import has, install
 from mnistbench.core.options import options_of, read_pytest
-from mnistbench.measuring.calls import has_codspeed
+from mnistbench.measuring.calls import NEEDS_CODSPEED, has_codspeed
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options
 
@@ -78,6 +78,7 @@ class Session:
         # Found while collecting, raised when collection ends.
         self.usage_error: MnistbenchError | None = None
         self.measures_workloads = False  # a collected test uses op_benchmark
+        self.marked_alone: list[str] = []  # node ids of tests that only pytest-codspeed measures
         self.attaches_to_plain_tests = False  # a test that ran wants a table of its plain call
         self.case_has_run = False
         self._known_workloads: set[str] = set()
@@ -230,7 +231,13 @@ class Session:
         notes_of_records = [
             f"{record.node_id}: {note}" for record in self.records for note in record.notes
         ]
-        lines = [*notes_of_records, *self.not_recorded]
+        recorded = {record.node_id for record in self.records}  # they may request the fixture
+        needs_codspeed = [
+            f"{node_id}: {NEEDS_CODSPEED}"
+            for node_id in self.marked_alone
+            if node_id not in recorded
+        ]
+        lines = [*notes_of_records, *self.not_recorded, *needs_codspeed]
         if self.options.tensorboard and "tracker" in vars(self) and not has("tensorboard"):
             package = "tensorboard"
             lines.append(

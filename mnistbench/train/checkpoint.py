@@ -81,6 +81,10 @@ class Checkpoint:
 def load(directory: Path) -> Checkpoint:
     """Read the checkpoint of a run's directory."""
     path = directory / CHECKPOINT
+    if path.exists() and not path.is_file():
+        raise UsageError(
+            f"--resume: {path} is not a file; a folder, a pipe or a device is not read"
+        )
     try:
         _check_sums(path)
         values = torch.load(path, map_location="cpu", weights_only=True)
@@ -130,6 +134,9 @@ def _check_sums(path: Path) -> None:
         zipfile.BadZipFile: it is no such file.
     """
     with zipfile.ZipFile(path) as archive:
+        # A small file could become a large one.
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise RecordError("it has compressed parts, which torch does not write")
         if damaged := archive.testzip():
             raise RecordError(f"the checksum of {damaged} is another one")
 

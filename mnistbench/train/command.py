@@ -21,7 +21,7 @@ from mnistbench.core.extras import install
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.machine import shorten_waits, usable_cpus
 from mnistbench.core.params import FAST, default_step
-from mnistbench.core.ranks import Rank, own_rank
+from mnistbench.workloads.torchrun import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_STOPPED, print_error
 from mnistbench.train.recipe import RECIPES, with_recipe
@@ -161,23 +161,26 @@ def _train(
 
 @contextmanager
 def interruptible(*, again: bool) -> Iterator[list[int]]:
-    """Yield a list that the first Ctrl-C fills, so that training ends after its step.
+    """Yield a list that the first Ctrl-C or SIGTERM fills, so that training ends after its step.
 
     With ``again``, the second one raises. Ranks of torchrun get Ctrl-C from the terminal and from
-    torchrun, which ends them 30 seconds later.
+    torchrun, which ends them 30 seconds later; SIGTERM ends them at once.
     """
     received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM) if again else (signal.SIGINT,)
 
-    def note(number: int, _: Any) -> None:
-        received.append(number)
+    def note(noted: int, _: Any) -> None:
+        received.append(noted)
         if again:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number in numbers:
+                signal.signal(number, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield received
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # ---- What the options mean here ------------------------------------------------------------------

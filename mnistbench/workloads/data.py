@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mnistbench.core.errors import DataError, UsageError
+from mnistbench.core.errors import DataError, RecordError, UsageError
+from mnistbench.core.files import check_is_file
 from mnistbench.core.params import DATASETS
 from mnistbench.workloads.digits import digit_rows, legacy_permutation
 
@@ -277,15 +278,19 @@ def _read(raw: Path, name: str) -> bytearray:
     path = raw / name
     try:
         try:
+            check_is_file(path)
             stream: io.BufferedIOBase = path.open("rb")
         except FileNotFoundError:
             path = raw / f"{name}.gz"
+            check_is_file(path)
             stream = gzip.open(path)  # noqa: SIM115 - closed by the with below, like the plain file
         with stream:
             # One byte more detects a longer file without reading all of it.
             content = bytearray(stream.read(n_bytes + 1))
     except FileNotFoundError:
         raise DataError(f"{raw / name}: missing, and no .gz of it either") from None
+    except RecordError as error:
+        raise DataError(str(error)) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: {_cause(error)}") from None
     unpacked = " unpacked" if path.suffix == ".gz" else ""

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mnistbench.core.errors import MnistbenchError, UsageError, first_line
-from mnistbench.core.ranks import Rank
+from mnistbench.workloads.torchrun import Rank
 
 _T = TypeVar("_T")
 

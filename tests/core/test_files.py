@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import gzip
 import os
 import secrets
+import signal
+import subprocess
+import sys
+import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
 from mnistbench.core import files
-from mnistbench.core.errors import RecordError
+from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import (
     CutOffError,
     DamagedError,
@@ -24,6 +30,7 @@ from mnistbench.core.files import (
     locked,
     read_limited,
     replace_file,
+    scratch,
     why_not_writable,
 )
 
@@ -222,3 +229,201 @@ def test_why_a_directory_is_not_writable(tmp_path: Path, monkeypatch: pytest.Mon
     assert "Too many levels of symbolic links" in why_not_writable(tmp_path / "round" / "below")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     assert why_not_writable(tmp_path / "not") == f"{tmp_path} is not writable"
+
+
+# ---- Temporary folders ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, which has nothing."""
+    folder = (tmp_path / "tmp").resolve()
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def left_behind(temporary: Path) -> Path:
+    folder = temporary / "mnistbench-gate-dead"
+    (folder / "base" / "deep").mkdir(parents=True)
+    lock_of(folder).touch()
+    return folder
+
+
+def lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_the_folder_goes_however_the_body_ends(
+    temporary: Path, error: type[BaseException] | None
+) -> None:
+    # Of two gates at once.
+    with (
+        pytest.raises(error) if error else contextlib.nullcontext(),
+        scratch("gate") as folder,
+        scratch("gate"),
+    ):
+        (folder / "base").mkdir()
+        assert folder.parent == temporary
+        if error:
+            raise error
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_folder_of_a_dead_gate_goes_too(temporary: Path) -> None:
+    dead = left_behind(temporary)
+    with scratch("gate") as folder:
+        assert sorted(temporary.iterdir()) == [folder, lock_of(folder)]
+        assert not dead.exists()
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.mark.parametrize("call", ["mkdir", "rmdir", "unlink"])
+def test_the_folder_of_a_gate_that_was_killed_meanwhile_goes_too(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Killed at any call that makes or removes a file or a folder, while these are there."""
+    original = getattr(os, call)
+    calls = 0
+    while True:
+        left = calls
+
+        def killed(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            if "mnistbench-gate-" in str(arguments[0]) or "dir_fd" in options:
+                left -= 1
+                if left < 0:
+                    raise KilledError
+            return original(*arguments, **options)
+
+        left_behind(temporary)
+        with monkeypatch.context() as patch, contextlib.suppress(KilledError):
+            patch.setattr(os, call, killed)
+            with scratch("gate") as folder:
+                (folder / "base").mkdir()
+                (folder / "base" / "model.py").touch()
+        with scratch("gate") as folder:
+            assert sorted(temporary.iterdir()) == [folder, lock_of(folder)]
+        if left >= 0:  # no call is left
+            break
+        calls += 1
+    assert calls > 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_processes_that_a_killed_command_has_left_end(temporary: Path) -> None:
+    """A benchmark can start a daemon, which gets the variables of its side."""
+    dead = left_behind(temporary)
+    command = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"]
+    with contextlib.ExitStack() as stack:
+        left, other = (
+            stack.enter_context(
+                subprocess.Popen(
+                    command,
+                    env={**os.environ, "TMPDIR": value},
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            )
+            for value in (f"{dead}/tmp/base", f"{dead}-other/tmp")
+        )
+        for process in (left, other):
+            stack.callback(process.kill)
+            assert process.stdout
+            process.stdout.readline()  # then it has its variables
+        with scratch("gate"):
+            pass
+        assert left.wait() == -signal.SIGKILL
+        assert other.poll() is None
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may do everything")
+def test_a_folder_that_nobody_may_list_or_change_goes_too(temporary: Path) -> None:
+    with scratch("gate") as folder:
+        (folder / "tmp" / "a" / "b").mkdir(parents=True)
+        (folder / "tmp" / "a" / "b").chmod(0)
+        (folder / "tmp" / "a").chmod(0o500)
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_folder_of_a_running_gate_stays(temporary: Path) -> None:
+    program = """
+import fcntl, sys
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+    folder = left_behind(temporary)
+    command = [sys.executable, "-c", program, str(lock_of(folder))]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "held\n"
+        with scratch("gate"):
+            pass
+        assert (folder / "base").is_dir()
+    with scratch("gate"):
+        assert not folder.exists()
+
+
+def test_a_folder_that_another_gate_has_just_made_stays(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It has no time to take its lock: the second gate starts between the two.
+    flock = fcntl.flock
+    inside = list[IO[bytes]]()
+
+    def slow(lock: IO[bytes], operation: int) -> None:
+        if not inside:
+            inside.append(lock)
+            with scratch("gate"):
+                pass
+        flock(lock, operation)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    with scratch("gate") as folder:
+        assert folder.is_dir()
+        assert lock_of(folder).is_file()
+
+
+def test_other_things_in_the_temporary_folder_stay(tmp_path: Path, temporary: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    for name, target in (("link", precious), ("dangling", "nowhere")):
+        folder = temporary / f"mnistbench-gate-{name}"
+        folder.symlink_to(target)
+        lock_of(folder).symlink_to(precious / "file")
+    (temporary / "mnistbench-gate-results").mkdir()  # the action has such a folder
+    (temporary / "mnistbench-gate-file").touch()
+    (temporary / "mine").mkdir()
+    (temporary / "mine.lock").touch()
+    before = sorted(path.name for path in temporary.iterdir())
+    with scratch("gate"):
+        pass
+    assert sorted(path.name for path in temporary.iterdir()) == before
+    lock_of(temporary / "mnistbench-gate-link").unlink()
+    lock_of(temporary / "mnistbench-gate-link").touch()
+    with scratch("gate"):
+        pass
+    assert (precious / "file").is_file()
+
+
+def test_a_temporary_folder_that_cannot_be_written_is_one_line(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(UsageError) as raised, scratch("gate"):
+        pass
+    assert str(raised.value) == (
+        f"{temporary}: cannot be written (No space left on device); set TMPDIR to a folder that "
+        "can be"
+    )

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from mnistbench.core.params import CALL
 from mnistbench.gate.budget import (
     LEAST_CASE_S,
     LEAST_EFFORT,
@@ -21,10 +22,12 @@ from mnistbench.gate.budget import (
     Budget,
     SurveyedCase,
     SurveyedTimes,
+    _surveyed_case,
     are_enough,
     first_efforts,
     planned_launches,
 )
+from mnistbench.gate.listing import ListedCase
 from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
@@ -429,6 +432,13 @@ def test_the_time_of_a_launch_follows_from_the_calls_of_the_survey(case, efforts
     assert case.launch_s(efforts) == pytest.approx(seconds)
 
 
+def test_fixtures_of_both_sides_count_in_a_launch():
+    params = {"phase": CALL, "device": "cpu", "threads": 1}
+    listed = ListedCase("t", params, seconds=4.0, setup_s=1.5)
+    case = _surveyed_case([listed, listed], has_one_thread=False, has_torch=False)
+    assert case.launch_s(LEAST) == pytest.approx(2 * 1.5 + SurveyedCase(4.0).launch_s(LEAST))
+
+
 def test_times_of_launches_replace_those_of_the_survey():
     budget, cases = surveyed([2.0])
     assert budget.round_s(cases, LEAST) == pytest.approx(1.0 + 12.0)
@@ -454,6 +464,41 @@ def test_the_slowest_cases_are_left_out_until_the_others_can_be_decided(
     budget, cases = surveyed(call_seconds, budget_s=budget_s)
     deadline = 0.6 * budget_s
     assert budget.cases_that_fit(cases, LEAST, LEAST_LAUNCHES, deadline) == kept.split()
+
+
+@pytest.mark.parametrize(
+    ("call_seconds", "tried"),
+    [
+        ([0.1, 0.1], ""),  # all fit
+        ([0.1, 1.3], "t1"),  # 9.4 s a launch, which fit if they take 0.6 of it
+        ([1.3, 0.1], "t0"),
+        ([0.1, 2.0], ""),  # 13.6 s a launch
+        ([0.9], ""),
+        ([0.5, 0.1, 0.7], "t0 t2"),
+        # To try a second one would take time of the others.
+        ([0.1, 0.1, 0.1, 0.1, 0.1, 0.6, 0.6], "t5"),
+    ],
+)
+def test_cases_are_tried_that_fit_if_launches_are_quicker_than_expected(call_seconds, tried):
+    budget, cases = surveyed(call_seconds)
+    deadline = 36.0
+    kept = budget.cases_that_fit(cases, LEAST, LEAST_LAUNCHES, deadline)
+    assert budget.cases_to_try(cases, kept, LEAST, LEAST_LAUNCHES, deadline) == tried.split()
+
+
+@given(
+    call_seconds=st.lists(st.floats(0.001, 3), min_size=2, max_size=12),
+    at_once=st.sampled_from([1, 2]),
+)
+def test_cases_that_are_tried_take_no_time_of_the_others(call_seconds, at_once):
+    budget, cases = surveyed(call_seconds, at_once=at_once)
+    deadline = 36.0
+    kept = budget.cases_that_fit(cases, LEAST, LEAST_LAUNCHES, deadline)
+    tried = budget.cases_to_try(cases, kept, LEAST, LEAST_LAUNCHES, deadline)
+    assert not {*tried}.intersection(kept)
+    first_s = budget.round_s([*kept, *tried], LEAST)
+    later_s = (budget.rounds(LEAST_LAUNCHES) - 1) * budget.round_s(kept, LEAST)
+    assert not tried or first_s + later_s <= deadline + 1e-9
 
 
 @given(

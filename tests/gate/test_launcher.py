@@ -73,6 +73,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "returns": "",
         "result": "",
         "seconds": 0.1,
+        "setup_s": 0.0,
         "look_ns": 0,
         "look_loops": 0.0,
         "peak_bytes": 0,

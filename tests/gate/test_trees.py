@@ -5,24 +5,27 @@ Everything that belongs to them, and not a byte of the user's changes.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
 import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from git_repositories import Repository, files_of, names_of
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.trees import head_of, of_revision, of_working_tree, repository_of, scratch
+from mnistbench.core.files import scratch
+from mnistbench.gate.trees import (
+    all_differing,
+    head_of,
+    of_revision,
+    of_working_tree,
+    repository_of,
+)
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -428,6 +431,33 @@ def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, in
     )
 
 
+@pytest.mark.parametrize("setting", ["autocrlf", "attributes", "fileMode"])
+def test_what_git_sees_as_unchanged_is_the_same_on_both_sides(repository, into, setting):
+    """A setting that was made after the working tree was written."""
+    repository.write("data.txt", "a\nb\n")
+    repository.write("changed.txt", "a\n")
+    repository.commit()
+    repository.write("changed.txt", "b\n")
+    if setting == "autocrlf":
+        repository.git("config", "core.autocrlf", "true")
+    elif setting == "attributes":
+        (repository.path / ".git" / "info" / "attributes").write_text("* text eol=crlf\n")
+    else:
+        repository.git("config", "core.fileMode", "false")
+        (repository.path / "data.txt").chmod(0o755)
+    base = of_revision(repository.path, "HEAD", into / "base")
+    head = of_working_tree(repository.path, into / "head")
+    assert all_differing((base, head)) == ("changed.txt",)
+
+
+def test_a_change_that_git_is_told_not_to_see_is_one(repository, into):
+    repository.git("update-index", "--assume-unchanged", "model.py")
+    repository.write("model.py", "VERSION = 2\n")
+    base = of_revision(repository.path, "HEAD", into / "base")
+    head = of_working_tree(repository.path, into / "head")
+    assert all_differing((base, head)) == ("model.py",)
+
+
 def test_a_folder_for_temporary_files_inside_the_tree_is_refused(repository, monkeypatch):
     # The copy would have a copy of itself.
     inside = repository.path / "tmp"
@@ -437,7 +467,7 @@ def test_a_folder_for_temporary_files_inside_the_tree_is_refused(repository, mon
         f"{inside}: the folder for temporary files is inside {repository.path}, of which it is to "
         "hold copies; set TMPDIR to a folder outside"
     )
-    with scratch() as folder:
+    with scratch("gate") as folder:
         with pytest.raises(UsageError) as raised:
             of_revision(repository.path, "HEAD", folder / "base")
         assert str(raised.value) == message
@@ -630,157 +660,3 @@ def test_the_head_is_a_short_commit_and_whether_it_has_changes(repository):
     assert head_of(repository.path / "package") == (commit, False)
     repository.write("untracked.py")
     assert head_of(repository.path) == (commit, True)
-
-
-# ---- The folder for the copies -------------------------------------------------------------------
-
-
-def temporary():
-    return Path(tempfile.gettempdir())
-
-
-def left_behind(name="mnistbench-gate-dead"):
-    folder = temporary() / name
-    (folder / "base" / "deep").mkdir(parents=True)
-    lock_of(folder).touch()
-    return folder
-
-
-def lock_of(folder):
-    return folder.with_name(f"{folder.name}.lock")
-
-
-@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
-def test_the_folder_goes_however_the_body_ends(error):
-    # Of two gates at once.
-    with pytest.raises(error) if error else nullcontext(), scratch() as folder, scratch():
-        (folder / "base").mkdir()
-        assert folder.parent == temporary().resolve()
-        if error:
-            raise error
-    assert list(temporary().iterdir()) == []
-
-
-def test_the_folder_of_a_dead_gate_goes_too():
-    dead = left_behind()
-    with scratch() as folder:
-        assert sorted(temporary().iterdir()) == [folder, lock_of(folder)]
-        assert not dead.exists()
-
-
-class KilledError(BaseException):
-    """Stands for SIGKILL."""
-
-
-@pytest.mark.parametrize("call", ["mkdir", "rmdir", "unlink"])
-def test_the_folder_of_a_gate_that_was_killed_meanwhile_goes_too(monkeypatch, call):
-    """Killed at any call that makes or removes a file or a folder, while these are there."""
-    original = getattr(os, call)
-    calls = 0
-    while True:
-        left = calls
-
-        def killed(*arguments, **options):
-            nonlocal left
-            if "mnistbench-gate-" in str(arguments[0]) or "dir_fd" in options:
-                left -= 1
-                if left < 0:
-                    raise KilledError
-            return original(*arguments, **options)
-
-        left_behind()
-        with monkeypatch.context() as patch, contextlib.suppress(KilledError):
-            patch.setattr(os, call, killed)
-            with scratch() as folder:
-                (folder / "base").mkdir()
-                (folder / "base" / "model.py").touch()
-        with scratch() as folder:
-            assert sorted(temporary().iterdir()) == [folder, lock_of(folder)]
-        if left >= 0:  # no call is left
-            break
-        calls += 1
-    assert calls > 1
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may do everything")
-def test_a_folder_that_nobody_may_list_or_change_goes_too():
-    with scratch() as folder:
-        (folder / "tmp" / "a" / "b").mkdir(parents=True)
-        (folder / "tmp" / "a" / "b").chmod(0)
-        (folder / "tmp" / "a").chmod(0o500)
-    assert list(temporary().iterdir()) == []
-
-
-def test_the_folder_of_a_running_gate_stays():
-    program = """
-import fcntl, sys
-lock = open(sys.argv[1], "w")
-fcntl.flock(lock, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
-    folder = left_behind()
-    command = [sys.executable, "-c", program, str(lock_of(folder))]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as running:
-        assert running.stdout.readline() == "held\n"
-        with scratch():
-            pass
-        assert (folder / "base").is_dir()
-    with scratch():
-        assert not folder.exists()
-
-
-def test_a_folder_that_another_gate_has_just_made_stays(monkeypatch):
-    # It has no time to take its lock: the second gate starts between the two.
-    flock = fcntl.flock
-    inside = []
-
-    def slow(lock, operation):
-        if not inside:
-            inside.append(lock)
-            with scratch():
-                pass
-        flock(lock, operation)
-
-    monkeypatch.setattr(fcntl, "flock", slow)
-    with scratch() as folder:
-        assert folder.is_dir()
-        assert lock_of(folder).is_file()
-
-
-def test_other_things_in_the_temporary_folder_stay(tmp_path):
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "file").touch()
-    for name, target in (("link", precious), ("dangling", "nowhere")):
-        folder = temporary() / f"mnistbench-gate-{name}"
-        folder.symlink_to(target)
-        lock_of(folder).symlink_to(precious / "file")
-    (temporary() / "mnistbench-gate-results").mkdir()  # the action has such a folder
-    (temporary() / "mnistbench-gate-file").touch()
-    (temporary() / "mine").mkdir()
-    (temporary() / "mine.lock").touch()
-    before = sorted(path.name for path in temporary().iterdir())
-    with scratch():
-        pass
-    assert sorted(path.name for path in temporary().iterdir()) == before
-    lock_of(temporary() / "mnistbench-gate-link").unlink()
-    lock_of(temporary() / "mnistbench-gate-link").touch()
-    with scratch():
-        pass
-    assert (precious / "file").is_file()
-
-
-def test_a_temporary_folder_that_cannot_be_written_is_one_line(monkeypatch):
-    def full(**_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(tempfile, "mkstemp", full)
-    with pytest.raises(UsageError) as raised, scratch():
-        pass
-    assert str(raised.value) == (
-        f"{temporary()}: cannot be written (No space left on device); set TMPDIR to a folder that "
-        "can be"
-    )

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gate_builders import GENEROUS
 from inner_runs import ADDOPTS
 from projects import CONFTEST, git
 
+from mnistbench.core.files import scratch
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END
 from mnistbench.gate.words import BASE, HEAD
@@ -293,7 +295,7 @@ def test_work(benchmark):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_a_gate_that_is_ended_ends_sides_that_would_run_for_ever(
-    repository, tmp_path_factory, number
+    repository, tmp_path_factory, monkeypatch, number
 ):
     pids = tmp_path_factory.mktemp("noted") / "pids"
     temporary = tmp_path_factory.mktemp("temporary")
@@ -316,10 +318,14 @@ def test_a_gate_that_is_ended_ends_sides_that_would_run_for_ever(
     daemons = noted[::2]
     sides = noted[1::2]
     wait_until(lambda: not any(map(lives, sides)))
-    if number == signal.SIGKILL:  # nothing could end the others, or remove the copies
-        for daemon in daemons:
-            os.kill(daemon, signal.SIGKILL)
+    if number == signal.SIGKILL:  # the next gate ends the others and removes the copies
+        assert all(map(lives, daemons))
         assert sorted(path.suffix for path in temporary.iterdir()) == ["", ".lock"]
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        with scratch("gate"):
+            pass
+        wait_until(lambda: not any(map(lives, daemons)))
+        assert list(temporary.iterdir()) == []
         return
     assert not any(map(lives, daemons))
     assert running.returncode == EXIT_UNJUDGED

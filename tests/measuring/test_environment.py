@@ -16,7 +16,7 @@ import torch
 
 import mnistbench
 from mnistbench.core.errors import UsageError
-from mnistbench.core.ranks import Rank
+from mnistbench.workloads.torchrun import Rank
 from mnistbench.measuring import environment
 from mnistbench.measuring.environment import (
     accelerators,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -443,3 +445,40 @@ def test_a_directory_has_the_time_as_its_name_and_is_new(
 )
 def test_first_line_of_an_error(error: Exception, line: str) -> None:
     assert first_line(error) == line
+
+
+#: Draws misclassified images, in a process that has not imported matplotlib.
+MISCLASSIFIED = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from mnistbench.measuring.tensorboard import write_misclassified
+
+
+def add_figure(_, figure, step):
+    figure.savefig("drawn.png")
+
+
+writer = SimpleNamespace(add_figure=add_figure, add_text=lambda *_: None)
+images = torch.arange(2 * 8 * 8, dtype=torch.uint8).reshape(2, 1, 8, 8)
+write_misclassified(writer, "digits", images, [3, 4], [5, 6], of="2 of 9", step=1)
+"""
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("content", [b"text.usetex: True\nfont.size: 3\n", b"\xff"])
+def test_a_matplotlibrc_of_the_current_directory_decides_nothing(
+    tmp_path: Path, content: bytes
+) -> None:
+    drawn = []
+    for name in ("with", "without"):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "with":
+            (folder / "matplotlibrc").write_bytes(content)
+        subprocess.run([sys.executable, "-P", "-c", MISCLASSIFIED], cwd=folder, check=True)
+        drawn.append((folder / "drawn.png").read_bytes())
+    assert drawn[0] == drawn[1]

@@ -461,6 +461,35 @@ def test_the_switch_of_pytest_codspeed_is_named(codspeed_suite, name):
     result.stdout.fnmatch_lines(["no operation tables: --codspeed disables pytest-benchmark*"])
 
 
+def test_a_mark_that_needs_pytest_codspeed_is_named(suite):
+    suite.write(
+        "test_bench.py",
+        """
+import pytest
+
+pytestmark = pytest.mark.benchmark(group="x")
+
+
+def test_mark():
+    sorted("ba")
+
+
+def test_requested(request):
+    request.getfixturevalue("benchmark")(sorted, "ba")
+""",
+    )
+    result = suite.run("--op-benchmarks")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*mnistbench: not recorded*",
+            "test_bench.py::test_mark: has a mark and no fixture; install pytest-codspeed, *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*test_requested: has a mark*")
+    suite.run().stdout.no_fnmatch_line("*pytest-codspeed*")
+
+
 def test_tests_of_one_name_in_two_folders_have_their_folders(plain_suite):
     for folder in "ab":
         plain_suite.write(

@@ -175,7 +175,7 @@ class Surveyor:
 def _without_times(listing: Listing) -> Listing:
     """Return a listing without its quick look, which would select other cases by chance."""
     cases = {
-        node_id: replace(case, look_ns=0, look_loops=0.0, peak_bytes=0, seconds=0.0)
+        node_id: replace(case, look_ns=0, look_loops=0.0, peak_bytes=0, seconds=0.0, setup_s=0.0)
         for node_id, case in listing.cases.items()
     }
     return replace(listing, cases=cases, importing_s=0.0, loaded_bytes=0)

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,19 @@ def test_a_damaged_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None
         UsageError,
         match=r"^--resume: .*checkpoint.pt is damaged or no checkpoint \(.*\); train anew$",
     ):
+        load(tmp_path)
+
+
+def test_a_pipe_is_no_checkpoint(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / CHECKPOINT)
+    with pytest.raises(UsageError, match="is not a file; a folder, a pipe or a device is not read"):
+        load(tmp_path)
+
+
+def test_a_small_checkpoint_that_would_become_a_large_one_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / CHECKPOINT, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10_000))
+    with pytest.raises(UsageError, match="it has compressed parts, which torch does not write"):
         load(tmp_path)
 
 

@@ -18,7 +18,7 @@ from builders import environment
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import read
-from mnistbench.core.ranks import Rank
+from mnistbench.workloads.torchrun import Rank
 from mnistbench.measuring import tensorboard
 from mnistbench.train import command
 from mnistbench.train import run as training
@@ -349,14 +349,15 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
     assert "epoch 4/4" in continued.getvalue()
 
 
-def test_the_first_interrupt_is_recorded_and_the_second_one_raises() -> None:
-    before = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_interrupt_is_recorded_and_the_second_one_raises(number: int) -> None:
+    before = signal.getsignal(number)
     with command.interruptible(again=True) as received:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert received == [signal.SIGINT]
+        os.kill(os.getpid(), number)
+        assert received == [number]
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
 
 
 def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
@@ -364,6 +365,7 @@ def test_ranks_ignore_the_second_interrupt_which_torchrun_sends() -> None:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
         assert received == [signal.SIGINT] * 2
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 # ---- When it is over -----------------------------------------------------------------------------

@@ -428,6 +428,14 @@ def replace_by_folder(name: str) -> Callable[[Path], None]:
     return damage
 
 
+def replace_by_pipe(name: str) -> Callable[[Path], None]:
+    def damage(raw: Path) -> None:
+        (raw / name).unlink()
+        os.mkfifo(raw / name)
+
+    return damage
+
+
 def keep_only(*names: str) -> Callable[[Path], None]:
     def damage(raw: Path) -> None:
         for path in raw.iterdir():
@@ -445,6 +453,8 @@ def only_another_file(raw: Path) -> None:
 LABELS = FILES[TRAIN_LABELS]
 PACKED = gzip.compress(LABELS)
 CORRUPT = PACKED[:10] + b"\xff" * (len(PACKED) - 18) + PACKED[-8:]
+
+NO_FILE = "is not a file; a folder, a pipe or a device is not read"
 
 BROKEN = [
     pytest.param(
@@ -489,9 +499,8 @@ BROKEN = [
         "decompressing data",
         id="corrupt gz",
     ),
-    pytest.param(
-        replace_by_folder(TEST_LABELS), TEST_LABELS, os.strerror(errno.EISDIR), id="a folder"
-    ),
+    pytest.param(replace_by_folder(TEST_LABELS), TEST_LABELS, NO_FILE, id="a folder"),
+    pytest.param(replace_by_pipe(TEST_LABELS), TEST_LABELS, NO_FILE, id="a pipe"),
     pytest.param(
         keep_only(TRAIN_IMAGES),
         TRAIN_LABELS,

@@ -5,7 +5,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from mnistbench.core.ranks import Rank
+from mnistbench.workloads.torchrun import Rank
 from mnistbench.workloads.ranks import ProcessGroup
 
 

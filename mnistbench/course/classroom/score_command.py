@@ -11,7 +11,6 @@ import random
 import secrets
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -22,6 +21,7 @@ from typing import Any
 from mnistbench.core import options, units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import Limit, read_limited, scratch
 from mnistbench.core.machine import own_cores
 from mnistbench.core.options import argument, number, option, path, whole
 from mnistbench.core.reading import member, read_text
@@ -38,6 +38,9 @@ from mnistbench.showing.progress import Progress
 REFERENCE = "reference"
 STUDENT = "student"
 WORKER = (sys.executable, "-P", "-m", "mnistbench.course.classroom.score_worker")
+
+#: A submission has the text of the step.
+_CODE = Limit(256 * 1024, "a step", "name a Python file with the step alone")
 
 #: Longest wait for an answer, in seconds: a first step may be compiled.
 PATIENCE_S = 300.0
@@ -96,7 +99,7 @@ def run(settings: Settings) -> int:
         with Progress(sys.stderr, total=settings.launches) as progress:
             score = measure(
                 settings,
-                settings.file.read_text(encoding="utf-8", errors="replace"),
+                read_limited(settings.file, _CODE).decode(errors="replace"),
                 here,
                 progress,
             )
@@ -122,8 +125,8 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
     cores = own_cores()
     size = settings.batch_size
     launches: list[scores.ScoreLaunch] = []
-    with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
-        environ = measuring_environment(os.environ, Path(folder, "bytecode"))
+    with scratch("score") as folder:
+        environ = measuring_environment(os.environ, folder / "bytecode")
         weights = {name: f"{folder}/{name}.pt" for name in (REFERENCE, STUDENT)}
         for launch in progress.over(range(settings.launches)):
             progress.step(f"launch {launch + 1} of {settings.launches}")

@@ -33,6 +33,7 @@ from mnistbench.course.lab.lab_file import (
 from mnistbench.course.lab.predict import predictions
 from mnistbench.course.lab.predict.predictions import (
     EXPLANATIONS,
+    LAB_FILE,
     LONGEST_NAME,
     PREDICTIONS,
     Predictions,
@@ -58,8 +59,8 @@ DISTURBED = "disturbed"
 
 #: Files of a lab that a submission has, beside those of its steps.
 NAMES = (PREDICTIONS, EXPLANATIONS, FILE, SCORE, QUIET)
-#: Most bytes of a submission, 16 times as many as are usual.
-LARGEST = 16 * 2**20
+#: Most bytes of a submission, 16 times as many as are usual, and of each file of it.
+LARGEST = LAB_FILE.n_bytes
 
 #: Most characters of a text about a flaw, which may have values of the file.
 LONGEST_LINE = 1_000

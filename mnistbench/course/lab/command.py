@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -86,7 +85,7 @@ class Settings(LabSettings):
 
 
 def run(settings: Settings) -> int:
-    """Run the lab, or merge labs; return 0, or 130 if Ctrl-C or SIGTERM stopped it.
+    """Run the lab, or merge labs; return 0, or 130 if Ctrl-C, SIGTERM or SIGHUP stopped it.
 
     Raises:
         MnistbenchError: an option or a directory cannot be used, or a dataset is missing or
@@ -98,8 +97,6 @@ def run(settings: Settings) -> int:
     if settings.merge:
         _merge(settings.labs, directory, settings.lang)
     else:
-        # Else it would leave the temporary folders of its processes.
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             _measure(settings)
         except KeyboardInterrupt:
@@ -108,8 +105,6 @@ def run(settings: Settings) -> int:
                 "command again to resume"
             )
             return EXIT_STOPPED
-        finally:
-            signal.signal(signal.SIGTERM, before)
     for name in REPORTS:
         print(_shown(directory / name))
     if not settings.merge:

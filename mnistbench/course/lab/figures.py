@@ -12,16 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-# matplotlib reads a file matplotlibrc of the current directory when it is imported. There may be
-# files of strangers, and one that cannot be read would end the import.
-with contextlib.chdir(Path(__file__).parent):
-    import matplotlib as mpl
-from matplotlib import font_manager
-from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
-from matplotlib.rcsetup import cycler
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
 from mnistbench.core import units
 from mnistbench.core.operation import operation_name
 from mnistbench.course.lab.lab_file import UNTRAINED, Findings
@@ -34,6 +24,16 @@ from mnistbench.course.lab.sheets import (
     shape,
 )
 from mnistbench.course.lab.texts import Texts
+from mnistbench.showing.drawing import (
+    FancyBboxPatch,
+    Figure,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    cycler,
+    default_settings,
+    font_manager,
+)
 from mnistbench.showing.side_by_side import SideBySide
 
 #: Okabe and Ito, "Color Universal Design" (2008), without yellow, which is pale on white.
@@ -142,9 +142,7 @@ class Figures:
             "axes.unicode_minus": False,
             "font.family": self._font_families,  # matplotlib takes each glyph of the first one
         }
-        with mpl.rc_context():
-            mpl.rcdefaults()  # not those of a file matplotlibrc
-            mpl.rcParams.update(settings)  # type: ignore[arg-type]
+        with default_settings(settings):
             figure = Figure(figsize=size, layout="constrained")
             yield figure
             self._directory.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from mnistbench.core.options import option, whole
 from mnistbench.core.reading import FieldError, Nanoseconds, Positive, member, parsed, read, wrong
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns
 from mnistbench.core.roofline import Ceilings
-from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile
+from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile, text_of
 from mnistbench.profile.result import ColdCall, Layer, Profiled
 from mnistbench.train.result import EpochResult, Point
 
@@ -252,13 +252,14 @@ class Findings:
             RecordError: the file is missing or damaged, or has an unknown schema; names the file
                 and the field.
         """
+        path = directory / FILE
+        when = "again" if path.exists() else "first"
         try:
-            return read(read_file(directory / FILE), cls)
-        except OSError as error:
-            problem = f"cannot be read ({error.strerror}); run mnistbench lab -o {directory} first"
+            return read(read_file(path), cls)
         except RecordError as error:
-            problem = f"{error}; run mnistbench lab -o {directory} again"
-        raise RecordError(f"{directory / FILE}: {problem}")
+            raise RecordError(
+                f"{path}: {error}; run mnistbench lab -o {directory} {when}"
+            ) from None
 
 
 #: What to do after a lab on a disturbed machine.
@@ -296,11 +297,10 @@ def read_file(path: TextFile) -> dict[str, Any]:
     """Return the content of a file of a lab.
 
     Raises:
-        OSError: it cannot be read.
-        RecordError: it is damaged, or has an unknown schema; names the field.
+        RecordError: it cannot be read, is damaged, or has an unknown schema; names the field.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path, "utf-8")
     except ValueError as error:
         raise FieldError(f"is not JSON ({error})") from None
     content: dict[str, Any] = read(parsed(text, object_pairs_hook=_once), dict[str, Any])

@@ -13,7 +13,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import scratch
 from mnistbench.core.params import default_step
 from mnistbench.core.reading import member
 from mnistbench.core.record import Environment
@@ -375,7 +375,7 @@ class Lab:
                 return None
             items = items_of(kept, step)
             notes = member(kept, "notes", tuple[str, ...])
-        except (OSError, RecordError) as error:
+        except RecordError as error:
             progress.say(f"mnistbench: {path} is damaged ({error}); measuring it again")
             return None
         for file in step.files:
@@ -447,7 +447,7 @@ def _begin(directory: Path, settings: LabSettings, environment: Environment) -> 
         predicted = _predictions_of(begun)
         before = member(begun, "settings", Mapping[str, Any])
         begun_on = member(begun, "environment", Environment)
-    except (OSError, RecordError) as error:
+    except RecordError as error:
         raise UsageError(
             f"--output: {path} cannot be read ({error}); name another directory"
         ) from None
@@ -471,7 +471,7 @@ def _check_finished(directory: Path, settings: LabSettings) -> None:
         return
     try:
         finished = member(read_file(directory / FILE), "settings", LabSettings)
-    except (OSError, RecordError):
+    except RecordError:
         return  # it is written again
     for option, before, now in (
         ("--batch-size", finished.batch_sizes, settings.batch_sizes),
@@ -506,12 +506,10 @@ def study(name: str, limit_s: float) -> tuple[tuple[StudyTable, ...], tuple[str,
         "--format",
         "csv",
     ]
-    with tempfile.TemporaryDirectory(prefix="mnistbench-") as folder:
+    with scratch("lab") as folder:
         ends = time.monotonic() + limit_s
         try:
-            with Child(
-                command, measuring_environment(os.environ, Path(folder) / "pycache")
-            ) as child:
+            with Child(command, measuring_environment(os.environ, folder / "pycache")) as child:
                 columns, *rows = csv.reader(child.output(limit_s).splitlines())
         except ChildError as error:
             if time.monotonic() >= ends:

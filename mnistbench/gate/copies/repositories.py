@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -210,6 +211,40 @@ def _check_out(
                 "--base-dir"
             )
     return empty
+
+
+def unchanged_files(top: Path, commit: str, scratch: Path) -> list[str]:
+    """Return the tracked files of a working tree that do not differ from a commit, as git sees it.
+
+    Their bytes or modes may differ from those that :func:`check_out` writes, as line ends do if
+    core.autocrlf was set later, or modes with core.fileMode=false. Files whose changes git is told
+    not to see (``update-index --assume-unchanged``) are left out.
+
+    Args:
+        top: the working tree.
+        commit: with which it is compared.
+        scratch: a path for a copy of git's index, in which git diff writes down what it has seen.
+    """
+    index = top / git(top, "rev-parse", "--git-path", "index").removesuffix("\n")
+    if not index.exists():  # nothing is tracked
+        return []
+    shutil.copyfile(index, scratch)
+    arguments = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=all")
+    try:
+        printed = git(
+            top, "diff", *arguments, commit, "--", environ={"GIT_INDEX_FILE": str(scratch)}
+        )
+    finally:
+        scratch.unlink(missing_ok=True)
+    changed = {*printed.split("\0")}
+    names = []
+    for line in listed(top, "-v"):
+        tag, _, name = line.partition(" ")
+        path = top / name
+        # Else removed, or a submodule.
+        if tag == "H" and name not in changed and (path.is_symlink() or path.is_file()):
+            names.append(name)
+    return names
 
 
 def _left_out(top: Path) -> Iterator[str]:

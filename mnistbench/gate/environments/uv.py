@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import tomllib
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,6 +23,7 @@ from packaging.version import InvalidVersion, Version
 from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, without_job_variables
 from mnistbench.core.errors import UsageError
+from mnistbench.core.files import scratch
 from mnistbench.gate.environments.packages import check_can_be_changed
 from mnistbench.gate.trees import contents_of
 
@@ -106,8 +106,8 @@ def run(uv: str, arguments: Sequence[str], lock: int | None = None, text: str = 
     # uv builds packages, which runs their code.
     environ = {**without_job_variables(os.environ), "NO_COLOR": "1"}
     environ.pop("UV_SYSTEM_PYTHON", None)
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "log")
+    with scratch("uv") as folder:
+        log = folder / "log"
         try:
             with Child(
                 [uv, *arguments], environ, log=log, pass_fds=() if lock is None else (lock,)

@@ -442,7 +442,9 @@ class Follower:
         read = {path for part in (item, *fixtures) for path in self._opened.get(part, ())}
         self._read[node_id] = self._in_tree(read)
         sources = read | self._opened[None] | _source_files(item, fixtures)
-        self.sources[node_id] = self._in_tree(sources)
+        self.sources[node_id] = tuple(
+            path for path in self._in_tree(sources) if not path.endswith(_COMPILED_FILES)
+        )
         parts = (item, *fixtures)
         names = {name for part in parts for name in self._fetched.get(part, ())}
         self._names[node_id] = tuple(sorted(names))

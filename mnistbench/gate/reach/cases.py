@@ -113,20 +113,16 @@ def _of_case(node_id: str, sides: Listings, code: ComparedCode) -> Iterator[str]
 
 
 def _differing_among(opened: Iterable[Collection[str]], code: ComparedCode) -> list[str]:
-    return sorted({path for paths in opened for path in paths}.intersection(code.differing))
+    # The system opens compiled modules to load them, which counts for all cases anyway.
+    differing = {*code.differing}.difference(code.loaded)
+    return sorted({path for paths in opened for path in paths}.intersection(differing))
 
 
 def _of_all(code: ComparedCode) -> Iterator[str]:
     """Yield what differs in the trees and counts for all cases."""
-    loaded = {
-        path
-        for side in code.imports.values()
-        for path in side.files.values()
-        if not path.endswith(".py")
-    }
-    for path in sorted(loaded.intersection(code.differing)):
+    for path in sorted(code.loaded.intersection(code.differing)):
         yield f"the project loads {path} (changed)"
-    for path in sorted(loaded.difference(code.differing)):
+    for path in sorted(code.loaded.difference(code.differing)):
         if used := _used_by_compiled(path, code):
             yield f"the project loads {path}, which {used}"
     opened = _differing_among(

@@ -44,6 +44,16 @@ class ComparedCode:
         }
 
     @functools.cached_property
+    def loaded(self) -> frozenset[str]:
+        """The compiled modules and the folders of namespace packages that a side has imported."""
+        return frozenset(
+            path
+            for imports in self.imports.values()
+            for path in imports.files.values()
+            if not path.endswith(".py")
+        )
+
+    @functools.cached_property
     def differences(self) -> Differences:
         """What differs."""
         return differences(self.sides, self.differing)

@@ -137,11 +137,10 @@ def _too_few(finding: LaunchFinding) -> str:
     """Return that an improvement needs more fresh launches to be one."""
     if finding.verdict != UNCONFIRMED or finding.screened.change > 0 or finding.could_be_confirmed:
         return ""
-    launches = finding.confirmed.launches if finding.confirmed else 0
-    return (
-        f"{units.counted(launches, 'fresh launch is', 'fresh launches are')} too few to call it "
-        f"{IMPROVED}"
-    )
+    if not finding.confirmed:
+        return f"no fresh launch has measured it again, so it is not called {IMPROVED}"
+    fresh = units.counted(finding.confirmed.launches, "fresh launch is", "fresh launches are")
+    return f"{fresh} too few to call it {IMPROVED}"
 
 
 def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:

@@ -9,7 +9,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.core.child import terminable
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.gate.environments.interpreters import interpreters
@@ -52,11 +51,7 @@ def run(settings: Settings) -> int:
     }
     for file in scripts.keys() - differing:
         _check_packages(file, scripts[file])
-    with (
-        Progress(sys.stderr) as progress,
-        terminable(),
-        interpreters(settings, progress.say) as pythons,
-    ):
+    with Progress(sys.stderr) as progress, interpreters(settings, progress.say) as pythons:
         for file, origin in scripts.items():
             answer = ALIKE
             if file in differing:

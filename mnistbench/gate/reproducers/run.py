@@ -16,7 +16,6 @@ import math
 import os
 import random
 import statistics
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from typing import Self
 from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.files import scratch
 from mnistbench.core.machine import PINNED, own_cores
 from mnistbench.gate.reproducers.script import ScriptOrigin
 from mnistbench.gate.sides.turns import in_pairs
@@ -123,9 +123,9 @@ def measure(
     cores = own_cores()
     changes = list[float]()
     at_once = max(1, min(MOST_AT_ONCE, len(cores) // origin.threads))
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch("reproduce") as folder:
         # A script is a program of its own, which does not pin its allocator.
-        shared = {**measuring_environment(os.environ, Path(folder)), **PINNED}
+        shared = {**measuring_environment(os.environ, folder), **PINNED}
         commands = {side: [pythons[side], str(script), side, "--turns"] for side in (BASE, HEAD)}
         environs = {
             side: {**shared, **origin.variables.get(side, {}), **variables[side]}

@@ -20,7 +20,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
+from mnistbench.core.files import Limit, read_limited
 from mnistbench.gate.words import BASE, HEAD
+
+#: Scripts of calls with hundreds of tensors have some 100 kB.
+_SCRIPT = Limit(16 * 1024**2, "a reproducer", "name a script that mnistbench gate has written")
 
 #: Longest line of a script that makes tensors or calls, in characters.
 _WIDTH = 100
@@ -110,10 +114,9 @@ def read(script: Path) -> ScriptOrigin:
     from mnistbench.core.reading import read_text
 
     try:
-        lines = script.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise RecordError(f"{script}: cannot be read ({reason})") from None
+        lines = read_limited(script, _SCRIPT).decode().splitlines()
+    except UnicodeDecodeError:
+        raise RecordError(f"{script}: cannot be read (it is not text)") from None
     stored = next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), None)
     if stored is None:
         raise RecordError(

@@ -38,6 +38,7 @@ from mnistbench.gate.words import FIXTURES, SETUP
 from mnistbench.measuring.calls import (
     BENCHMARK,
     CODSPEED,
+    NEEDS_CODSPEED,
     Call,
     has_codspeed,
     intercept,
@@ -311,10 +312,7 @@ class _Session:
                     "gets its fixture from request.getfixturevalue; name it as an argument"
                 )
             elif is_marked(item):
-                self.side.left_out[node_id] = (
-                    "has a mark and no fixture; install pytest-codspeed, with which its body is "
-                    "measured, or use the fixture benchmark"
-                )
+                self.side.left_out[node_id] = NEEDS_CODSPEED
         self.side.parameters = {
             node_id: _hash_of_parameters(item) for node_id, item in ours.items()
         }

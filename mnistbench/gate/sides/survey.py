@@ -36,7 +36,7 @@ from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests
 from mnistbench.gate.sides.side import WORKLOAD_CASE, CaseError, Side, SideError
 from mnistbench.gate.sides.steps import SideRun, rehearse
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, OLDEST_TORCH
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, OLDEST_TORCH, SETUP
 from mnistbench.measuring.calls import close_unrun, only_created
 from mnistbench.measuring.timing import Clock, clocked
 
@@ -121,6 +121,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     for node_id, case in surveyed.cases.items():
         case.sources = follower.sources[node_id]
         case.parameters = side.parameters[node_id]
+        case.setup_s = side.once[SETUP].get(node_id, 0) / 1e9
     listing = Listing(
         cases={
             node_id: case

@@ -119,6 +119,7 @@ class _Launch:
         self._spent: dict[str, Spent] = {}
         self._number_of_cases = 0
         self._start: float | None = None
+        self._case_ended_s = 0.0  # time of the clock, of the last case
         self._said_s = _now_s()
         self._cores = [*job.cores]
 
@@ -176,7 +177,7 @@ class _Launch:
         # Both sides draw alike, also if one has more threads.
         cores = self._coin.sample(self._cores, len(self._cores))
         if self._start is None:
-            self._start = self._begin(case, cores)
+            self._start = self._case_ended_s = self._begin(case, cores)
         self._say(case=(len(self._cases) + 1, self._number_of_cases))
         parallel = case.node_id in self._job.parallel
         _use_cores(
@@ -193,12 +194,11 @@ class _Launch:
 
     def _time(self, case: TakenCase, *, parallel: bool) -> None:
         """Time and profile a case."""
-        start = _now_s()
         measured = self._measure_builds(case, parallel=parallel)
         self._cases[case.node_id] = [build.columns for build in measured]
         most_builds = _most_builds(case)
         self._spent[case.node_id] = Spent(
-            _now_s() - start,
+            _now_s() - self._case_ended_s,
             Efforts(
                 sum(build.efforts.timed for build in measured) / most_builds,
                 sum(build.efforts.profiled for build in measured) / most_builds,
@@ -206,6 +206,7 @@ class _Launch:
             timed_s=sum(build.timed_s for build in measured),
             profiled_s=sum(build.profiled_s for build in measured),
         )
+        self._case_ended_s = _now_s()
 
     def _measure_builds(self, case: TakenCase, *, parallel: bool) -> list[Measured]:
         """Measure a case from as many builds as the effort allows."""

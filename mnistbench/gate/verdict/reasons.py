@@ -255,9 +255,14 @@ def finding_reasons(
             )
             yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
-            too_few = units.counted(fresh, "fresh launch is", "fresh launches are")
+            launches = units.counted(fresh, "fresh launch is", "fresh launches are")
+            too_few = (
+                f"{launches} too few to confirm it"
+                if fresh
+                else "no fresh launch has measured it again"
+            )
             advice = "increase --budget" if is_allowed else _MORE_BUDGET
-            text = f"{name} {differs}, and {too_few} too few to confirm it; {advice}"
+            text = f"{name} {differs}, and {too_few}; {advice}"
             yield Reason(BUDGET if is_allowed else UNCONFIRMED, text)
 
 

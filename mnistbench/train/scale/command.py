@@ -11,15 +11,15 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core.child import Child, ChildError, measuring_environment, terminable
+from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import scratch
 from mnistbench.core.options import plain
-from mnistbench.core.ranks import own_rank
+from mnistbench.workloads.torchrun import own_rank
 from mnistbench.core.reading import member, read_text
 from mnistbench.core.record import Environment
 from mnistbench.showing.output import EXIT_STOPPED, CommandResult
@@ -55,8 +55,7 @@ def run(settings: Settings) -> CommandResult | int:
     """
     check_ranks(settings, os.environ)
     try:
-        with terminable():
-            scaling = measured(settings)
+        scaling = measured(settings)
     except KeyboardInterrupt:
         print("mnistbench: interrupted", file=sys.stderr)
         return EXIT_STOPPED
@@ -91,10 +90,9 @@ def measured(settings: Settings) -> Scaling:
     launches = []
     environment = None
     with (
-        tempfile.TemporaryDirectory(prefix="mnistbench-scale-") as name,
+        scratch("scale") as folder,
         Progress(sys.stderr, total=len(settings.ranks), quiet=True) as progress,
     ):
-        folder = Path(name)
         for ranks in sorted(settings.ranks):
             shown = f"{ranks} rank{'s' if ranks > 1 else ''}"
             progress.step(shown)

@@ -20,7 +20,7 @@ import torch
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import replace_file
 from mnistbench.core.machine import pin_allocator
-from mnistbench.core.ranks import own_rank
+from mnistbench.workloads.torchrun import own_rank
 from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
 from mnistbench.measuring.environment import read
 from mnistbench.measuring.passes import BLOCK_STEPS, time_steps

@@ -425,6 +425,14 @@ def test_a_mistake_is_one_line(words, message, capsys):
     assert message in line
 
 
+def test_a_file_that_is_too_large_for_a_step_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("step.py").write_bytes(bytes(256 * 1024 + 1))
+    assert cli.main(["lab", "score", "step.py", "-o", "new"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("mnistbench: step.py: has more than 256 KiB, the most that is read of a")
+
+
 def test_a_command_with_options_may_have_a_subcommand(capsys):
     for words in (["lab", "--help"], ["lab", "score", "--help"]):
         with pytest.raises(SystemExit, match=r"\b0\b"):

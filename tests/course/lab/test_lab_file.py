@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 from lab_builders import cluster, laptop
@@ -64,6 +65,12 @@ def test_a_wrong_field_is_named_with_its_file(tmp_path, change, fault):
         Findings.from_directory(tmp_path)
     assert str(error.value).startswith(f"{path}: {fault}")
     assert str(error.value).endswith(f"run mnistbench lab -o {tmp_path} again")
+
+
+def test_a_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / FILE)
+    with pytest.raises(RecordError, match=r"lab\.json: is not a file; a folder, a pipe or"):
+        Findings.from_directory(tmp_path)
 
 
 def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):

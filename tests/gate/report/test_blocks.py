@@ -490,15 +490,19 @@ def test_an_improvement_says_whether_the_head_may_do_less_in_its_call(facts, dou
     assert not any("; but " in line for line in slower)
 
 
-@pytest.mark.parametrize("fresh", [0, 4])
-def test_an_improvement_that_too_few_launches_repeat_is_shown_and_is_no_reason(fresh):
+@pytest.mark.parametrize(
+    ("fresh", "why"),
+    [
+        (0, "no fresh launch has measured it again, so it is not called improved"),
+        (4, "4 fresh launches are too few to call it improved"),
+    ],
+)
+def test_an_improvement_that_too_few_launches_repeat_is_shown_and_is_no_reason(fresh, why):
     verdict = concluded(Measured(factor=0.5, operations={}), fresh)
     assert verdict.outcome == PASSED
     lines = finding_lines(verdict)
     assert all(line.startswith("unconfirmed: ") for line in lines)
-    assert all(
-        line.endswith(f"; {fresh} fresh launches are too few to call it improved") for line in lines
-    )
+    assert all(line.endswith(f"; {why}") for line in lines)
     assert "did not confirm" not in rendered(verdict, "terminal", 3)
 
 

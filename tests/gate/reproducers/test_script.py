@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import math
+import os
 import sys
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
@@ -96,6 +97,12 @@ def test_another_file_is_one_line(tmp_path, content, fault):
         path.write_bytes(content)
     with pytest.raises(RecordError, match=f"^{path}: {fault}$"):
         read(path)
+
+
+def test_a_pipe_is_no_script(tmp_path):
+    os.mkfifo(tmp_path / "x.py")
+    with pytest.raises(RecordError, match=r"x\.py: is not a file; a folder, a pipe or"):
+        read(tmp_path / "x.py")
 
 
 def test_a_script_of_another_version_is_refused(tmp_path):

@@ -175,7 +175,7 @@ def test_plain_tests_are_found_without_torch(suite):
     head = entries("test_own.py", listings[HEAD].cases)
     names = ["TestClass::test_pedantic", "test_decorated", "test_sum[1]", "test_sum[2]"]
     assert sorted(head) == names
-    varying = ("seconds", "look_ns", "look_loops", "peak_bytes")
+    varying = ("seconds", "setup_s", "look_ns", "look_loops", "peak_bytes")
     assert base == {
         name: replace(case, **{field: getattr(base[name], field) for field in varying})
         for name, case in head.items()
@@ -198,6 +198,7 @@ def test_plain_tests_are_found_without_torch(suite):
         case = f"test_own.py::{name}"
         params = asdict(params_of_call(case, "cpu", 1))
         assert listed.seconds > 0
+        assert listed.setup_s > 0
         assert listed.look_ns > 0
         assert listed.look_loops > 0
         assert listed.result

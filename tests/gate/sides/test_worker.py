@@ -20,10 +20,13 @@ from mnistbench.gate.launcher import LaunchResult, Plan, launching
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import LAUNCH, Efforts, Job
 from mnistbench.gate.sides import worker
+from mnistbench.gate.sides.session import TakenCase
 from mnistbench.gate.sides.side import SideError
+from mnistbench.gate.sides.steps import Measured as MeasuredBuild
 from mnistbench.gate.sides.survey import refuse_old_torch
 from mnistbench.gate.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, OLDEST_TORCH
+from mnistbench.measuring.calls import params_of_test
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -128,6 +131,30 @@ def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) ->
     for now[0] in range(0, 32, 4):
         launch.turns._alive()
     assert messages == [(12, {"alive": ""}), (24, {"alive": ""})]
+
+
+def test_a_case_counts_with_the_fixtures_before_it(monkeypatch, tmp_path) -> None:
+    now_s = 0.0
+    builds = [MeasuredBuild({}, Efforts(1, 1), 2.0, 0.0)]
+    launch = launch_of_base(tmp_path, say=lambda **_: None)
+
+    def measured(case, *, parallel):
+        nonlocal now_s
+        now_s += 3.0
+        return builds
+
+    monkeypatch.setattr(worker, "_now_s", lambda: now_s)
+    monkeypatch.setattr(launch, "_measure_builds", measured)
+    monkeypatch.setattr(launch, "_begin", lambda case, cores: now_s)
+    monkeypatch.setattr(launch.turns, "agree", lambda node_id: None)
+    for node_id in ("a", "b", "c"):
+        now_s += 10.0  # those of the first case are a part of the launch's start
+        launch._take(TakenCase(node_id, node_id, params_of_test(node_id, 1), None))
+    assert {case: spent.seconds for case, spent in launch._spent.items()} == {
+        "a": 3.0,
+        "b": 13.0,
+        "c": 13.0,
+    }
 
 
 #: Writes the number of threads and of cores of each iteration.

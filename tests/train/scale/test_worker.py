@@ -82,7 +82,7 @@ def test_one_rank_has_steps_of_one_kind() -> None:
 
 GRADIENTS = """
 import gc, os, pathlib, weakref, torch
-from mnistbench.core.ranks import own_rank
+from mnistbench.workloads.torchrun import own_rank
 from mnistbench.workloads.ranks import ProcessGroup
 
 rank = own_rank(os.environ)

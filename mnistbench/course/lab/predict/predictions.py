@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.files import Limit, read_limited
 from mnistbench.core.reading import FieldError, member, place, wrong
 from mnistbench.core.reading import read as read_value
 
@@ -90,13 +91,11 @@ class SubmittedFile(NamedTuple):
     def __str__(self) -> str:
         return self.name
 
-    def read_text(self, encoding: str) -> str:
-        """Return the text; ValueError if it is none."""
-        return self.text.encode().decode(encoding)
-
 
 TextFile = Path | SubmittedFile
 
+#: Files of a lab have less than 1 MiB.
+LAB_FILE = Limit(16 * 1024**2, "a file of a lab", "name another directory")
 
 #: Most characters of a student's name.
 LONGEST_NAME = 200
@@ -194,6 +193,21 @@ def _number(text: str) -> float:
     return float(text.replace(",", "."))
 
 
+def text_of(path: TextFile, encoding: str) -> str:
+    """Return the text of a file of a lab.
+
+    Raises:
+        RecordError: it cannot be read; the message does not have its name.
+        ValueError: it is no text, such as with half a surrogate pair.
+    """
+    if isinstance(path, SubmittedFile):
+        return path.text.encode().decode(encoding)
+    try:
+        return read_limited(path, LAB_FILE).decode(encoding)
+    except RecordError as error:
+        raise RecordError(str(error).removeprefix(f"{path}: ")) from None
+
+
 def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the content of a TOML file that a student wrote, after its text was corrected.
 
@@ -201,7 +215,7 @@ def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any
     """
     try:
         # Some editors begin a file with a byte order mark.
-        text = path.read_text(encoding="utf-8-sig")
+        text = text_of(path, "utf-8-sig")
         if len(text) > LONGEST_TEXT:
             raise UsageError(
                 f"{path}: has {len(text)} characters, more than {LONGEST_TEXT}; shorten it"
@@ -213,8 +227,8 @@ def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any
                     "several lines"
                 )
         return tomllib.loads(corrected(text))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    except RecordError as error:
+        raise UsageError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not TOML ({error}); correct it there") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mnistbench.core.files import replace_file
+from mnistbench.core.files import replace_file, scratch
 from mnistbench.core.machine import touch_heap
 from mnistbench.course.studies.graph.compiled import CompileError, compiled, graphs
 from mnistbench.course.studies.graph.loading import loading
@@ -45,9 +44,9 @@ def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) 
     with (
         thread_count(settings.threads),
         memory_suffices(f"memory of {device} does not suffice; choose {smaller}"),
-        tempfile.TemporaryDirectory(prefix="mnistbench-", ignore_cleanup_errors=True) as folder,
+        scratch("study") as folder,
     ):
-        return _studied(program(settings), settings, Path(folder) / "inductor", progress)
+        return _studied(program(settings), settings, folder / "inductor", progress)
 
 
 def _studied(

@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import statistics
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
+from mnistbench.core.files import scratch
 from mnistbench.core.options import (
     option,
     options_of,
@@ -620,10 +620,9 @@ def run(settings: Settings) -> CommandResult:
 @contextlib.contextmanager
 def empty_caches() -> Iterator[None]:
     """Give the compiler empty caches while the body runs, so that it compiles as at a first use."""
-    prefix = "mnistbench-"
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+    with scratch("study") as folder:
         inherited = {name: os.environ.get(name) for name in _CACHES}
-        os.environ.update({name: str(Path(folder) / name) for name in _CACHES})
+        os.environ.update({name: str(folder / name) for name in _CACHES})
         try:
             yield
         finally:

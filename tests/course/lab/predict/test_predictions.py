@@ -15,6 +15,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.course.lab.predict import predictions
 from mnistbench.course.lab.predict.predictions import (
     ASKED,
+    LAB_FILE,
     LONGEST_TEXT,
     MOST_DOTS,
     OPERATION,
@@ -155,6 +156,18 @@ def test_a_file_that_is_missing_or_no_text_is_one_line(tmp_path):
     (tmp_path / "predictions.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"predictions\.toml: is not TOML"):
         read(tmp_path / "predictions.toml")
+
+
+def test_a_file_without_an_end_is_one_line(tmp_path):
+    path = tmp_path / "predictions.toml"
+    path.symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match=r"predictions\.toml: is not a file; a folder, a pipe or"):
+        read(path)
+    path.unlink()
+    with path.open("wb") as stream:
+        stream.truncate(LAB_FILE.n_bytes + 1)
+    with pytest.raises(UsageError, match=r"predictions\.toml: has more than 16\.0 MiB"):
+        read(path)
 
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.ranks import Rank, own_rank
+from mnistbench.workloads.torchrun import Rank, own_rank
 
 TORCHRUN = {
     "RANK": "3",
