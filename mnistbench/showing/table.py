@@ -75,6 +75,7 @@ class Table:
     files: tuple[str, ...] = ()  # sources of its numbers, below the directory of the report
     # Number of the first row's anchor; None if the rows are no entries of the sources.
     anchors_from: int | None = None
+    is_sortable: bool = False  # in a page, by each of its columns
 
     @property
     def drawn(self) -> list[Column[Any]]:

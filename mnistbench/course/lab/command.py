@@ -18,7 +18,6 @@ from mnistbench.core.units import printable
 from mnistbench.course.lab.chapters import Chapters
 from mnistbench.course.lab.lab_file import (
     DIRECTORY,
-    QUIET_ADVICE,
     Findings,
     LabSettings,
     disturbance,
@@ -144,7 +143,8 @@ def _measure(settings: Settings) -> None:
     for note in (*findings.notes, *notes):
         print_error(note)
     if worst := findings.disturbed:
-        print_error(f"{disturbance(worst)}; {QUIET_ADVICE}")
+        key, words = disturbance(worst)
+        print_error(Texts("en").plain("flaw", key, **words))
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:

@@ -261,24 +261,23 @@ class Findings:
         raise RecordError(f"{directory / FILE}: {problem}")
 
 
-#: What to do after a lab on a disturbed machine.
-QUIET_ADVICE = (
-    "close other programs, plug in the power supply, and run the lab again in a new directory (-o)"
-)
+def disturbance(worst: WarmTime) -> tuple[str, dict[str, object]]:
+    """Return the key of a wording in the section ``flaw``, and what fills it in.
 
-
-def disturbance(worst: WarmTime) -> str:
-    """Return what shows that the machine of a lab was disturbed."""
-    case = f"{worst.phase} at batch size {worst.batch_size}, {units.threads(worst.threads)}"
+    It says what shows that the machine of a lab was disturbed, and what to do.
+    """
+    words: dict[str, object] = {
+        "phase": worst.phase,
+        "size": str(worst.batch_size),
+        "threads": units.threads(worst.threads),
+    }
     if worst.queued_share >= NOISY_QUEUE:
-        return (
-            f"measured on a disturbed machine: other programs had the core for "
-            f"{units.percent(worst.queued_share)} of the time ({case})"
-        )
-    return (
-        f"measured on a disturbed machine: times of {units.duration(worst.median_ns)} have an "
-        f"interquartile range of {units.duration(worst.iqr_ns or 0)} ({case})"
-    )
+        return "disturbed_queue", {**words, "part": units.percent(worst.queued_share)}
+    times = {
+        "median": units.duration(worst.median_ns),
+        "iqr": units.duration(worst.iqr_ns or 0),
+    }
+    return "disturbed_spread", {**words, **times}
 
 
 def write_file(path: Path, content: Mapping[str, Any]) -> None:
