@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from mnistbench.core import units
-from mnistbench.showing.report import Document, Table
+from mnistbench.showing.report import Document
+from mnistbench.showing.table import Table
 from mnistbench.showing.text import Text
 
 #: A number at the beginning of a cell: ``1.52 (1.48 - 1.56)``, ``8/11``.

@@ -25,7 +25,6 @@ from mnistbench.course.lab.lab_file import (
     QUIET,
     SCORE,
     Findings,
-    disturbance,
     read_file,
     write_file,
 )
@@ -44,6 +43,7 @@ from mnistbench.course.lab.predict.questions import (
     with_predictions,
 )
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
+from mnistbench.course.lab.sentences import disturbance
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import Texts
 
@@ -304,7 +304,8 @@ def _lab(submission: Submission) -> Iterator[Found]:
         key, words = unmeasured
         yield INCOMPLETE, key, {**file, **words}
     elif worst := findings.disturbed:
-        yield DISTURBED, *disturbance(worst)
+        sentence = disturbance(worst)
+        yield DISTURBED, sentence.key, {**sentence.words}
 
 
 def _unmeasured(findings: Findings) -> tuple[str, dict[str, str]] | None:

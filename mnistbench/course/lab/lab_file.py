@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from mnistbench.core import options, units
+from mnistbench.core import options
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import option, whole
@@ -259,25 +259,6 @@ class Findings:
         except RecordError as error:
             problem = f"{error}; run mnistbench lab -o {directory} again"
         raise RecordError(f"{directory / FILE}: {problem}")
-
-
-def disturbance(worst: WarmTime) -> tuple[str, dict[str, object]]:
-    """Return the key of a wording in the section ``flaw``, and what fills it in.
-
-    It says what shows that the machine of a lab was disturbed, and what to do.
-    """
-    words: dict[str, object] = {
-        "phase": worst.phase,
-        "size": str(worst.batch_size),
-        "threads": units.threads(worst.threads),
-    }
-    if worst.queued_share >= NOISY_QUEUE:
-        return "disturbed_queue", {**words, "part": units.percent(worst.queued_share)}
-    times = {
-        "median": units.duration(worst.median_ns),
-        "iqr": units.duration(worst.iqr_ns or 0),
-    }
-    return "disturbed_spread", {**words, **times}
 
 
 def write_file(path: Path, content: Mapping[str, Any]) -> None:

@@ -86,7 +86,7 @@ class Entry:
     def complaint_in(self, texts: Texts) -> str:
         """Return all problems in one line, in a language."""
         lines = (cut(printable(flaw.text_in(texts)), REASON) for flaw in self.problems)
-        return "; ".join(lines)
+        return texts.plain("class", "separator").join(lines)
 
     @property
     def judged(self) -> list[bool]:

@@ -17,7 +17,6 @@ from mnistbench.course.classroom.score import BANDS, interval
 from mnistbench.course.classroom.teacher import cohort
 from mnistbench.course.classroom.teacher.cohort import (
     DEMO,
-    REASON,
     STATES,
     Copies,
     Entry,
@@ -132,7 +131,7 @@ def page(
 
 def _complaint(entry: Entry, texts: Texts) -> Text:
     file = f" ({entry.file})" if entry.student else ""
-    return Text([f"{entry.name}{file}: {units.cut(entry.complaint_in(texts), REASON)}"])
+    return Text([f"{entry.name}{file}: {entry.complaint_in(texts)}"])
 
 
 def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
