@@ -1,4 +1,4 @@
-"""The tables of cases, of operations, and of what occurs once.
+"""The tables of cases, of operations, and of one-time costs.
 
 Intervals are also drawn as text, in a forest plot.
 """
@@ -90,7 +90,7 @@ def case_rows(verdict: Verdict) -> list[CaseRow]:
 
 
 def cases_block(verdict: Verdict) -> Block:
-    """Return the tables of cases and of what occurs once.
+    """Return the tables of cases and of one-time costs.
 
     Of many cases those with a finding, or with the largest bounds.
     """
