@@ -114,8 +114,8 @@ def _fitted(table: Table, width: int, *, leave_out: bool) -> tuple[Table, list[i
     if left_out := len(columns) - len(places):
         does, them = ("does", "it") if left_out == 1 else ("do", "them")
         line = (
-            f"{counted(left_out, 'column')} {does} not fit in {width} columns; a wider terminal or "
-            f"a file (--output) has {them}"
+            f"{counted(left_out, 'column')} {does} not fit in a line of {width} characters; a "
+            f"wider terminal or a file (--output) has {them}"
         )
         table = replace(
             table,

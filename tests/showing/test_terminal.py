@@ -54,12 +54,14 @@ def test_spare_columns_are_left_out_before_the_table_exceeds_the_terminal():
     assert "[      |" not in drawn
     assert "7.8 %" in drawn
     assert drawn.endswith(
-        "1 column does not fit in 70 columns; a wider terminal or a file (--output) has it"
+        "1 column does not fit in a line of 70 characters; a wider terminal or a file "
+        "(--output) has it"
     )
     drawn = draw(TABLE, width=58)
     assert "7.8 %" not in drawn
     assert drawn.endswith(
-        "2 columns do not fit in 58 columns; a wider terminal or a file (--output) has them"
+        "2 columns do not fit in a line of 58 characters; a wider terminal or a file "
+        "(--output) has them"
     )
 
 
