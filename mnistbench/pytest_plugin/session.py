@@ -26,7 +26,7 @@ from mnistbench.pytest_plugin.options import Options
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
-    from mnistbench.core.record import CaseRecord, Environment
+    from mnistbench.core.record import CaseRecord, Environment, Timing
     from mnistbench.measuring.tensorboard import Tracker
     from mnistbench.saved_runs.run import Run
     from mnistbench.workloads.data import Batch
@@ -401,6 +401,14 @@ class Session:
         ):
             bar.step(description)
             yield bar.over(batches)
+
+
+def timing_of(stats: Any) -> Timing:
+    """Return the times of a benchmark of pytest-benchmark, with the name of their clock."""
+    from mnistbench.core.record import Timing
+
+    timer = stats.options.get("timer")
+    return Timing.from_stats(stats.stats.as_dict(), getattr(timer, "__name__", ""))
 
 
 def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
