@@ -99,9 +99,7 @@ def main(report: str, changes: str, gate: str, lab: str, students: str, profile:
             width=1320,
             hovered=".boxes .new",
         )
-        screenshot(
-            browser, document, "lab.png", [], top="text=The most expensive operations >> nth=-1"
-        )
+        screenshot(browser, document, "lab.png", [], top="#training")
         screenshot(browser, merged, "class.png", [], top="figure")
         terminal(browser, selection(Path(profile).read_text(encoding="utf-8")), "terminal.png")
         browser.close()

@@ -34,7 +34,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "## Commands"
     yield ""
-    for name, (path, text, needs) in cli.COMMANDS.items():
+    for name, (path, text, needs, _) in cli.COMMANDS.items():
         need = f" It needs {' and '.join(needs)}: `{install(needs[0])}`." if needs and path else ""
         shown = f"{_text(text[0].upper() + text[1:])}.{need}"
         yield from (f"### `mnistbench {name}`", "", shown, "")

@@ -293,6 +293,7 @@ def _main(words: list[str]) -> int:
         pytest_arguments = words[words.index("--") + 1 :]
         words = words[: words.index("--")]
     try:
+        _check_group(words)
         parsed, unknown = parser(*words[:2]).parse_known_args(
             words, argparse.Namespace(pytest=pytest_arguments)
         )
@@ -326,6 +327,17 @@ def _ended_by_signals(environ: Mapping[str, str]) -> AbstractContextManager[None
     SIGTERM when one of them has failed.
     """
     return nullcontext() if environ.get("RANK") else terminable()
+
+
+def _check_group(words: Sequence[str]) -> None:
+    """Raise UsageError if the words name a group of commands, and none of them."""
+    group = words[0]
+    if len(words) == 1 and group in COMMANDS and not COMMANDS[group][0]:
+        names = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
+        raise UsageError(
+            f"{group}: choose {', '.join(names[:-1])} or {names[-1]}; "
+            f"see: mnistbench {group} --help"
+        )
 
 
 def _unknown(

@@ -295,3 +295,13 @@ def test_commands_that_show_and_the_gate_of_plain_tests_do_not_import_torch(alon
     assert done.stdout.splitlines() == [
         f"{command[0]} 0 False" for command in (*SHOWING, ("gate",))
     ]
+
+
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [("study", "convolution, locality, memory or graph"), ("class", "merge, rerun or demo")],
+)
+def test_a_group_without_a_command_lists_its_commands(capsys, group, names):
+    assert cli.main([group]) == EXIT_UNJUDGED
+    line = f"mnistbench: {group}: choose {names}; see: mnistbench {group} --help\n"
+    assert capsys.readouterr() == ("", line)

@@ -4,6 +4,7 @@ What it copies, who runs, which variables it sets.
 """
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,9 @@ def test_the_image_copies_what_the_build_reads():
     assert {"pyproject.toml", "mnistbench"} <= set(COPIED)
     for named in (
         *re.findall(r'^readme = "(.*)"', text, re.MULTILINE),
-        *re.findall(r'^license-files = \["(.*)"\]', text, re.MULTILINE),
+        *tomllib.loads(text)["project"]["license-files"],
     ):
-        assert named in COPIED
+        assert named in COPIED or Path(named).parts[0] in COPIED
 
 
 def test_the_image_does_not_run_as_root():

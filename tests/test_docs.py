@@ -129,6 +129,7 @@ def test_every_command_that_is_shown_is_of_a_kind_that_a_test_runs():
         "git",
         "docker",
         "torchrun",
+        "pip",
     }
     assert {words[1:3] for words in ALL if words[0] == "python"} == {("-m", "tox"), ("-m", "pip")}
     assert {words[1:3] for words in ALL if words[0] == "git"} == {

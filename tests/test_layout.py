@@ -89,8 +89,8 @@ WITHOUT_TORCH = (
 #: The part of the gate that runs inside a launch, and the capture of calls for reproducers.
 IN_A_LAUNCH = {"gate.sides.workload_case", "gate.reproducers.capture", "gate.reproducers.tensors"}
 
-TORCH = {"torch", "torchvision", "tensorboard", "sklearn"}
-HEAVY = TORCH | {"numpy", "matplotlib", "scipy", "jinja2"}
+TORCH = {"torch", "torchvision", "tensorboard"}
+HEAVY = TORCH | {"numpy", "matplotlib", "jinja2"}
 
 #: What the process of a side of the gate loads: its environment may have pytest and torch alone.
 LOADED_IN_A_SIDE = {

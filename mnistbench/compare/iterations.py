@@ -4,7 +4,7 @@ Their times and calls are those of the whole trace.
 
 Two such traces may hold different numbers of iterations. If every operation has ten calls in one
 for each call in the other, times are compared per call. If most operations have, and others have
-not, iterations and what occurs once cannot be separated.
+not, iterations and one-time costs cannot be separated.
 """
 
 from __future__ import annotations

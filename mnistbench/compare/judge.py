@@ -206,10 +206,10 @@ class RunFinding(Finding):
         if self.took_over:
             return "no regression, case faster" if self.change_ns > 0 else "no gain, case slower"
         if self.verdict == WITHIN:
-            return f"within {units.percent(self.within)}"
+            return f"within {units.growth(self.within)}"
         detectable = ""
         if self.verdict == INCONCLUSIVE and self.smallest is not None:
-            detectable = f" (minimum detectable change {units.percent(self.smallest)})"
+            detectable = f" (minimum detectable change {units.growth(self.smallest)})"
         return f"{self.verdict}{detectable}{', accepted' if self.accepted else ''}"
 
 

@@ -740,7 +740,7 @@ def _vanished_elsewhere(judgement: judge.Judgement, finding: judge.RunFinding) -
 
 def _uncertainty(finding: judge.RunFinding, how: str = "") -> str:
     measure = "minimum detectable change" if finding.by_runs else "spread of the runs"
-    return f"{measure}{how} {units.percent(finding.uncertainty)}"
+    return f"{measure}{how} {units.growth(finding.uncertainty)}"
 
 
 def _exceeded(finding: judge.RunFinding) -> str:
@@ -816,7 +816,7 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
         yield (
             f"judged by runs: {units.counted(len(judged_by_runs), 'verdict')}, by the prediction "
             f"interval of {shown} base runs with false alarms in {units.percent(FALSE_ALARM)} of "
-            f"reports; largest minimum detectable change {units.percent(largest.smallest or 0)}: "
+            f"reports; largest minimum detectable change {units.growth(largest.smallest or 0)}: "
             f"{largest.name} ({largest.case.head.label})"
         )
     if len(comparable) > len(judged_by_runs):

@@ -31,11 +31,20 @@ def machine_and_python() -> dict[str, Any]:
     return {
         "mnistbench": __version__,
         "python": platform.python_version(),
-        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "platform": operating_system(),
         "cpu_model": cpu_model(),
         "cpu_count": usable_cpus(),
         "allocator": allocator_settings(os.environ),
     }
+
+
+def operating_system() -> str:
+    """Return kernel and architecture, with the distribution where it has a name."""
+    kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
+    try:
+        return f"{kernel}, {platform.freedesktop_os_release()['PRETTY_NAME']}"
+    except OSError:  # macOS, or a container without the file
+        return kernel
 
 
 # ---- Allocator -----------------------------------------------------------------------------------

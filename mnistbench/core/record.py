@@ -545,8 +545,8 @@ class Timing:
         return "wall" if is_wall else self.timer.removesuffix("_time")
 
     @classmethod
-    def from_stats(cls, stats: Mapping[str, Any]) -> Timing:
-        """Convert pytest-benchmark's statistics, which are float seconds."""
+    def from_stats(cls, stats: Mapping[str, Any], timer: str) -> Timing:
+        """Convert pytest-benchmark's statistics, which are float seconds by the clock ``timer``."""
         return cls(
             median_ns=nanoseconds(stats["median"]),
             iqr_ns=nanoseconds(stats["iqr"]),
@@ -554,6 +554,7 @@ class Timing:
             mean_ns=nanoseconds(stats["mean"]),
             stddev_ns=nanoseconds(stats["stddev"]),
             rounds=stats["rounds"],
+            timer=timer,
         )
 
 

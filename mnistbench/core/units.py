@@ -91,6 +91,20 @@ def percent_up(fraction: float) -> str:
     )
 
 
+def growth(fraction: float, *, up: bool = False) -> str:
+    """Return a bound of a growth for a sentence: ``12.5 %``, from 100 % on ``a factor of 3.50``.
+
+    With ``up`` it is rounded up, so that it is still a bound.
+    """
+    if not 1 <= fraction < math.inf:
+        return percent_up(fraction) if up else percent(fraction)
+    times = 1 + fraction
+    if up:
+        digits = 10.0 ** max(0, 2 - int(math.log10(times)))
+        times = math.ceil(round(times * digits, 6)) / digits
+    return f"a factor of {factor(times)}"
+
+
 def count(number: float) -> str:
     """Return a number of calls: no decimals for a whole number, else one."""
     return _without_negative_zero(

@@ -184,6 +184,6 @@ class SideResult:
     cases: Mapping[str, tuple[Mapping[str, Any], ...]]  # node id -> columns of each build
     spent: Mapping[str, Spent]  # by node id
     seconds: float  # of all cases
-    # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
+    # Name of a one-time cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
     once: Mapping[str, Mapping[str, int]]
     unmeasurable: Mapping[str, str]  # node id of a case that was not found again -> why

@@ -6,7 +6,7 @@ The roles of each launch are drawn anew, which is allowed because both sides ran
 makes the null hypothesis true by construction, so such gates cannot show a false alarm that the
 roles themselves cause; gates with the roles as recorded can. A slowdown is simulated by adding
 log(1 + change) to the differences of a case, or of an operation and, weighted by its share, of its
-case; a cost that occurs once becomes longer. Launches in which each iteration of the head is really
+case; a one-time cost becomes longer. Launches in which each iteration of the head is really
 made longer check this.
 """
 

@@ -36,18 +36,18 @@ CLOCK_TITLES = {
 #: Fewest pairs of usable times that a difference is computed from.
 LEAST_PAIRS = 3
 
-#: Name of a cost that occurs once: the first iteration of a case in the process.
+#: Name of a one-time cost: the first iteration of a case in the process.
 FIRST = "first iteration"
 
-#: Name of a cost that occurs once: what has to happen before the first iteration of a case
+#: Name of a one-time cost: what has to happen before the first iteration of a case
 #: (fixtures of the test alone, its own code, the build, the setup of the first iteration).
 SETUP = "setup"
 
-#: Name of a cost that occurs once: imports of conftest.py, of the tests and of their modules, with
+#: Name of a one-time cost: imports of conftest.py, of the tests and of their modules, with
 #: what these import.
 IMPORT = "import"
 
-#: Name of a cost that occurs once: fixtures that several tests share.
+#: Name of a one-time cost: fixtures that several tests share.
 FIXTURES = "shared fixtures"
 
 #: Name of a size of memory: memory of the process after the first case has run.

@@ -23,8 +23,8 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.extras import has
 from mnistbench.core.machine import cpu_info, machine_and_python
 from mnistbench.core.operation import REORDER
-from mnistbench.workloads.torchrun import Rank
 from mnistbench.core.record import Environment
+from mnistbench.workloads.torchrun import Rank
 
 AUTO = "auto"
 

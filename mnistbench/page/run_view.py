@@ -116,9 +116,11 @@ def _about(run: Run) -> str:
             "Times of one step, with the profiler; of the device its busy time. Open a case for "
             "its operations."
         )
+    clocks = {case.timing.clock for case in run.cases if case.timing} - {"wall"}
+    times = "Times" if not clocks else f"Times ({' or '.join(sorted(clocks))} time)"
     if run.plain:
-        return "Times of one iteration. Open a case for its statistics."
-    return "Times of one iteration without the profiler. Open a case for its operations."
+        return f"{times} of one iteration. Open a case for its statistics."
+    return f"{times} of one iteration without the profiler. Open a case for its operations."
 
 
 # ---- One case ------------------------------------------------------------------------------------
@@ -254,6 +256,8 @@ def _times_and_tables(
         for name, ns in _times_ns(case).items()
         if not has_one_round or name == "median"
     ]
+    if case.timing is not None and case.timing.clock != "wall":
+        how = f"{how}, {case.timing.clock} time"
     yield how, ", ".join([*times, rounds])
     for table in case.tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)

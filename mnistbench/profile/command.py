@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.params import Params
-from mnistbench.workloads.torchrun import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.profile.report import profile_report
 from mnistbench.profile.result import Profiled, Settings
 from mnistbench.showing.output import EXIT_PASSED, CommandResult, print_error
 from mnistbench.showing.progress import Progress
+from mnistbench.workloads.torchrun import Rank, own_rank
 
 if TYPE_CHECKING:
     from mnistbench.workloads.ranks import Ranks

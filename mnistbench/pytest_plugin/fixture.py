@@ -22,12 +22,12 @@ from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, REFERENCE, Params
-from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, nanoseconds, thin
+from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
 from mnistbench.measuring.case import Case, build, fork_random, on_device, thread_count
 from mnistbench.measuring.environment import resolve_devices
 from mnistbench.measuring.profiling import profile, profile_first_call, views_of
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, event_ns
-from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of
+from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of, timing_of
 from mnistbench.workloads.workload import Workload, params_of
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no
@@ -163,7 +163,7 @@ class OpBenchmark:
             tables_in=case.tables_in,
             op_fail=op_fail,
             case_fail=case_fail,
-            timing=Timing.from_stats(self._benchmark.stats.stats.as_dict()),
+            timing=timing_of(self._benchmark.stats),
         )
 
     def _attached(self, case: Case, record: CaseRecord, timed: Timed) -> CaseRecord:

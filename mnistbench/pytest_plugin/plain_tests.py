@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import pin_allocator
 from mnistbench.core.operation import IN_TORCH, OUTSIDE
-from mnistbench.core.record import KEY, CaseRecord, OpTable, Timing, nanoseconds, thin
+from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
 from mnistbench.measuring.calls import device_in_use, intercept, only_created, params_of_test
-from mnistbench.pytest_plugin.session import thresholds_of
+from mnistbench.pytest_plugin.session import thresholds_of, timing_of
 
 if TYPE_CHECKING:
     import pytest
@@ -88,7 +88,7 @@ def _record_of_call(
         notes=tuple(notes),
         op_fail=op_fail,
         case_fail=case_fail,
-        timing=Timing.from_stats(stats.as_dict()),
+        timing=timing_of(fixture.stats),
     )
 
 

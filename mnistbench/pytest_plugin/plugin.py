@@ -13,7 +13,6 @@ import pytest
 
 from mnistbench.compare.criteria import Criteria
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.extras import require
 from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import REFERENCE, device_label
 from mnistbench.measuring.calls import BENCHMARK, CODSPEED, has_codspeed, is_marked
@@ -109,6 +108,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     session = metafunc.config.stash[SESSION]
     session.measures_workloads = True
     options = session.options
+    from mnistbench.core.extras import require  # here: importing the plug-in loads few modules
+
     try:
         require(f"the fixture {FIXTURE}", "torch")
         devices = session.devices

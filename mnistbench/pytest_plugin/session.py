@@ -18,7 +18,6 @@ import pytest
 
 from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.extras import has, install
 from mnistbench.core.options import options_of, read_pytest
 from mnistbench.measuring.calls import NEEDS_CODSPEED, has_codspeed
 from mnistbench.measuring.torch_import import import_torch
@@ -27,7 +26,7 @@ from mnistbench.pytest_plugin.options import Options
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
-    from mnistbench.core.record import CaseRecord, Environment
+    from mnistbench.core.record import CaseRecord, Environment, Timing
     from mnistbench.measuring.tensorboard import Tracker
     from mnistbench.saved_runs.run import Run
     from mnistbench.workloads.data import Batch
@@ -237,16 +236,21 @@ class Session:
             for node_id in self.marked_alone
             if node_id not in recorded
         ]
-        lines = [*notes_of_records, *self.not_recorded, *needs_codspeed]
-        if self.options.tensorboard and "tracker" in vars(self) and not has("tensorboard"):
-            package = "tensorboard"
-            lines.append(
-                f"no files for TensorBoard: {package} is not installed: {install(package)}, or "
-                "--bench-tensorboard off; saved runs have the curves"
-            )
+        lines = [*notes_of_records, *self.not_recorded, *needs_codspeed, *self._no_tensorboard()]
         if self.attaches_to_plain_tests and not self.records and not lines:
             return [f"no operation tables: {self._why_nothing_ran(has_tests=True)}"]
         return lines
+
+    def _no_tensorboard(self) -> list[str]:
+        """Return a line if there are curves and none was written, because a package is missing."""
+        if not self.options.tensorboard or "tracker" not in vars(self) or self.tracked_in:
+            return []
+        from mnistbench.core.extras import install
+
+        return [
+            f"no files for TensorBoard: tensorboard is not installed: {install('tensorboard')}, or "
+            "--bench-tensorboard off; saved runs have the curves"
+        ]
 
     @property
     def has_something_to_judge(self) -> bool:
@@ -361,6 +365,7 @@ class Session:
 
         A session without curves leaves no directory. Without the package the curves are only saved.
         """
+        from mnistbench.core.extras import has
         from mnistbench.measuring.tensorboard import Tracker, new_directory
 
         root = self.options.tensorboard if has("tensorboard") else None
@@ -400,6 +405,14 @@ class Session:
         ):
             bar.step(description)
             yield bar.over(batches)
+
+
+def timing_of(stats: Any) -> Timing:
+    """Return the times of a benchmark of pytest-benchmark, with the name of their clock."""
+    from mnistbench.core.record import Timing
+
+    timer = stats.options.get("timer")
+    return Timing.from_stats(stats.stats.as_dict(), getattr(timer, "__name__", ""))
 
 
 def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:

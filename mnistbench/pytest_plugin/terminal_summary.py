@@ -54,13 +54,14 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
     ):
         reporter.section("mnistbench: operations", sep="-")
         for table in tables:
-            reporter.write_line(f"\n{draw(table)}")
+            reporter.write_line(f"\n{draw(table, width=_line_width(reporter, config))}")
         if any(record.table("warm") for record in session.records):
             reporter.write_line(
                 "\nmodule -: belongs to no module (gradient accumulation, the optimizer)"
             )
     if session.judgement:
-        _print_comparison(session, session.judgement, reporter, quiet=quiet)
+        width = _line_width(reporter, config)
+        _print_comparison(session, session.judgement, reporter, quiet=quiet, width=width)
     if session.notes:
         reporter.section("mnistbench: not recorded")
         for note in session.notes:  # it may have the text of an exception
@@ -72,8 +73,18 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
         )
 
 
+def _line_width(reporter: pytest.TerminalReporter, config: pytest.Config) -> int:
+    """Return the characters of a line: those of a terminal, any number (0) in a file or a pipe."""
+    return config.get_terminal_writer().fullwidth if reporter.isatty else 0
+
+
 def _print_comparison(
-    session: Session, judgement: Judgement, reporter: pytest.TerminalReporter, *, quiet: bool
+    session: Session,
+    judgement: Judgement,
+    reporter: pytest.TerminalReporter,
+    *,
+    quiet: bool,
+    width: int,
 ) -> None:
     """Print the report of ``mnistbench compare``.
 
@@ -88,7 +99,9 @@ def _print_comparison(
         reporter.write_line("\n".join(units.printable(line) for line in verdict_lines(judgement)))
     else:
         reporter.write_line(
-            draw_report(blocks(judgement, session.options.op_top), colour=reporter.hasmarkup)
+            draw_report(
+                blocks(judgement, session.options.op_top), colour=reporter.hasmarkup, width=width
+            )
         )
     if note := append_to_step_summary(lambda: report(judgement, session.options.op_top)):
         reporter.write_line(units.printable(note))

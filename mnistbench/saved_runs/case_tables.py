@@ -84,7 +84,7 @@ def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
         "device elapsed time without the profiler": _times(
             median_ns(record.device_ns) or None for record in records
         ),
-        "wall time without the profiler": _times(
+        _untraced(records): _times(
             record.timing.median_ns if record.timing else None for record in records
         ),
         "first call": _times(record.first_call_ns for record in records),
@@ -160,7 +160,7 @@ def function_table(record: CaseRecord, top: int) -> Table | None:
         ),
         sums=(
             *((name, "", "", units.duration(ns), share(ns), "", "") for name, ns in sums.items()),
-            ("wall time without the profiler", "", "", wall, "", "", ""),
+            (_untraced([record]), "", "", wall, "", "", ""),
         ),
         lines=tuple(
             filter(
@@ -174,6 +174,12 @@ def function_table(record: CaseRecord, top: int) -> Table | None:
         numbers_from=2,
         words_after=1,
     )
+
+
+def _untraced(records: Iterable[CaseRecord]) -> str:
+    """Return the name of the time of pytest-benchmark, whose timer may measure another one."""
+    clocks = {record.timing.clock for record in records if record.timing}
+    return f"{' or '.join(sorted(clocks)) or 'wall'} time without the profiler"
 
 
 def _far_from_wall_time(record: CaseRecord, table: OpTable, rows: str) -> str:
@@ -192,7 +198,7 @@ def _far_from_wall_time(record: CaseRecord, table: OpTable, rows: str) -> str:
             "profiler, because of the profiler or of other programs: do not rely on these times"
         )
     return (
-        f"the {rows} take {units.percent(ratio)} of the wall time without the profiler: the "
+        f"the {rows} take {units.percent(ratio)} of the {_untraced([record])}: the "
         "profiled iterations did less work, or it is done where the profiler does not see it"
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from mnistbench.saved_runs.references import OR_TRACE, all_runs, find, is_trace
 from mnistbench.saved_runs.report import history_table, list_table, run_csv
 from mnistbench.saved_runs.storage import SavedRun, tensorboard_directory
 from mnistbench.showing.output import EXIT_PASSED, deliver_text
-from mnistbench.showing.terminal import draw
+from mnistbench.showing.terminal import draw, line_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,8 @@ class List:
 
     def run(self) -> int:
         """Print the saved runs, oldest first; return 0."""
-        print(draw(list_table(all_runs(self.storage, "cases"))))
+        table = list_table(all_runs(self.storage, "cases"))
+        print(draw(table, width=line_width(sys.stdout)))
         return EXIT_PASSED
 
 
@@ -55,7 +57,8 @@ class History:
                 "mnistbench compare"
             )
         runs = all_runs(self.storage, "medians" if self.op or self.module else "cases")
-        print(draw(history_table(runs, self.case, self.op, self.module)))
+        table = history_table(runs, self.case, self.op, self.module)
+        print(draw(table, width=line_width(sys.stdout)))
         return EXIT_PASSED
 
 

@@ -228,6 +228,7 @@ _RUN_KEYS = (
     "self_ns",
     "spread_ns",
     "memory_bytes",
+    "clock",  # of the times: wall, process, cpu, device
 )
 
 
@@ -235,14 +236,15 @@ def run_csv(run: Run) -> str:
     """Return a row per case and operation or function of one run, with the profiler's overhead."""
     rows: list[tuple[object, ...]] = []
     for case in run.cases:
-        rows.append(
-            (case.label, "(iteration)", "", "", None, case.wall_ns, case.wall_spread_ns, None)
-        )
+        clock = case.timing.clock if case.timing else None
+        iteration = (case.wall_ns, case.wall_spread_ns, None, clock)
+        rows.append((case.label, "(iteration)", "", "", None, *iteration))
         for table in case.warm_tables:
             counts = table.operations.value
             times = table.times.value
             columns = (counts.calls, times.self_ns, times.spread_ns, counts.memory_bytes)
             rows += [
-                (case.label, *key, *cells) for key, *cells in zip(table.keys, *columns, strict=True)
+                (case.label, *key, *cells, table.clock)
+                for key, *cells in zip(table.keys, *columns, strict=True)
             ]
     return csv_text(_RUN_KEYS, rows)

@@ -151,10 +151,8 @@ def _run(data: object, source: str, detail: Detail) -> Run:
             continue
         plain = False
         with place(f"benchmarks[{position}]"):
-            timing = replace(
-                Timing.from_stats(vars(member(benchmark, "stats", _Stats))),
-                timer=timer_name(benchmark),
-            )
+            stats = member(benchmark, "stats", _Stats)
+            timing = Timing.from_stats(vars(stats), timer_name(benchmark))
             with place(f"extra_info.{KEY}"):
                 cases.append(CaseRecord.from_json(record, timing, detail))
     if left_out and not cases:

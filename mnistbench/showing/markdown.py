@@ -17,6 +17,10 @@ from mnistbench.showing.text import Cited, Code, Text
 #: character entities.
 _BREAK = "<!-- -->"
 
+#: Characters of a line of a drawn table, beyond which headings and names are wrapped: usual names
+#: stay whole, and long ones move no number out of a wide window.
+_DRAWN_WIDTH = 150
+
 #: Characters that would become HTML.
 _HTML_SIGNS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 #: Characters that would become markup in a comment, where ``in_html`` breaks the words with ``#``.
@@ -110,9 +114,8 @@ def in_html_lines(text: str) -> str:
 
 
 def _drawn(table: Table, *, opened: bool) -> str:
-    lines = in_html_lines(
-        "\n".join(line for line in draw(replace(table, title="")).split("\n") if line.strip())
-    )
+    drawn = draw(replace(table, title=""), width=_DRAWN_WIDTH, leave_out=False)
+    lines = in_html_lines("\n".join(line for line in drawn.split("\n") if line.strip()))
     return (
         f"<details{' open' if opened else ''}><summary>{in_html(table.title)}</summary>\n<pre>\n"
         f"{lines}\n</pre>\n</details>"

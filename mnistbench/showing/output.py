@@ -21,7 +21,7 @@ from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.files import check_file, replace_file, why_not_writable
 from mnistbench.core.units import cut, printable
 from mnistbench.showing.report import Report
-from mnistbench.showing.terminal import colours
+from mnistbench.showing.terminal import colours, line_width
 
 #: Exit code: passed or done.
 EXIT_PASSED = 0
@@ -90,10 +90,11 @@ def deliver_result(result: CommandResult, settings: ReportSettings) -> int:
     return result.code
 
 
-def render(report: Report, form: str, *, colour: bool = False) -> str:
+def render(report: Report, form: str, *, colour: bool = False, width: int = 0) -> str:
     """Return a report in a format, ending in a line end.
 
-    It is ``terminal``, ``markdown``, ``json``, ``csv`` or ``html``.
+    It is ``terminal``, ``markdown``, ``json``, ``csv`` or ``html``. Colours and the width of a line
+    are those of a terminal.
     """
     from mnistbench.showing.markdown import markdown_report
     from mnistbench.showing.terminal import draw_report
@@ -110,12 +111,15 @@ def render(report: Report, form: str, *, colour: bool = False) -> str:
         return markdown_report(
             report.blocks, report.heading, drawn=report.drawn, limit=report.limit
         )
-    return draw_report(report.blocks, colour=colour) + "\n"
+    return draw_report(report.blocks, colour=colour, width=width) + "\n"
 
 
 def deliver(report: Report, form: str, output: Path | None) -> None:
     """Print a report, or write it to a file, in one of the formats of :func:`render`."""
-    deliver_text(render(report, form, colour=output is None and colours(sys.stdout)), output)
+    shown = output is None
+    colour = shown and colours(sys.stdout)
+    width = line_width(sys.stdout) if shown else 0
+    deliver_text(render(report, form, colour=colour, width=width), output)
 
 
 def deliver_text(text: str, output: Path | None) -> None:

@@ -38,6 +38,9 @@ class Column(Generic[_Row]):
     # Value -> text of a number, drawn at the right; None for a column of words.
     shown: Callable[[Any], str] | None = None
     key: str = ""  # name in CSV and JSON; empty: only in terminal, Markdown and HTML
+    # A terminal that is too narrow has none of the columns with the largest number, then none of
+    # those with the next one; 0: the column is always there.
+    spare: int = 0
 
     @property
     def is_number(self) -> bool:
@@ -72,6 +75,7 @@ class Table:
     files: tuple[str, ...] = ()  # sources of its numbers, below the directory of the report
     # Number of the first row's anchor; None if the rows are no entries of the sources.
     anchors_from: int | None = None
+    is_sortable: bool = False  # in a page, by each of its columns
 
     @property
     def drawn(self) -> list[Column[Any]]:

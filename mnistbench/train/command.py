@@ -21,12 +21,12 @@ from mnistbench.core.extras import install
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.machine import shorten_waits, usable_cpus
 from mnistbench.core.params import FAST, default_step
-from mnistbench.workloads.torchrun import Rank, own_rank
 from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_STOPPED, print_error
 from mnistbench.train.recipe import RECIPES, with_recipe
 from mnistbench.train.report import TrainingProgress, ending, title
 from mnistbench.train.result import AUTO, CHECKPOINT, RESULT, Settings
+from mnistbench.workloads.torchrun import Rank, own_rank
 
 if TYPE_CHECKING:
     from mnistbench.train.checkpoint import Checkpoint

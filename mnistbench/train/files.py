@@ -64,12 +64,17 @@ def curves(points: Sequence[Point], epochs: Sequence[EpochResult]) -> Curves:
 
 
 class TensorBoardFile:
-    """TensorBoard's file of a run. Its methods do nothing in a run without a directory."""
+    """TensorBoard's file of a run. Its methods do nothing in a run without a directory.
 
-    def __init__(self, writer: Any, workload: Workload) -> None:
-        """Write with a ``SummaryWriter``, or not at all if it is None."""
+    TensorBoard's step is the number of samples that the model has been trained on: with the number
+    of batches, the curve of a large batch size would be a small part of that of a small one.
+    """
+
+    def __init__(self, writer: Any, workload: Workload, samples: int) -> None:
+        """Write with a ``SummaryWriter``, or not at all if it is None; after so many samples."""
         self._writer = writer
         self._workload = workload
+        self._samples = samples
 
     def write_inputs(self, model: nn.Module, settings: Settings) -> list[str]:
         """Write images and the model graph; return notes on what could not be written.
@@ -87,14 +92,22 @@ class TensorBoardFile:
 
     def write_point(self, point: Point) -> None:
         """Add a log interval to the curves."""
-        if self._writer:
-            tensorboard.write_scalars(self._writer, curves([point], []))
+        self._samples += point.samples
+        self._write_scalars(curves([point], []))
 
     def write_epoch(self, epoch: EpochResult) -> None:
         """Add a test to the curves, if there was one, and bring the file up to date."""
         if self._writer:
-            tensorboard.write_scalars(self._writer, curves([], [epoch]))
+            self._write_scalars(curves([], [epoch]))
             self._writer.flush()
+
+    def _write_scalars(self, added: Curves) -> None:
+        if self._writer:
+            here = {
+                tag: [(self._samples, value) for _, value in points]
+                for tag, points in added.items()
+            }
+            tensorboard.write_scalars(self._writer, here)
 
     def write_misclassified(
         self,
@@ -121,20 +134,22 @@ class TensorBoardFile:
             test.labels[positions].tolist(),
             predictions[shown].tolist(),
             of=f"{len(wrong):,} of {epoch.test_samples:,} test images were misclassified",
-            step=epoch.number,
+            step=self._samples,
         )
 
 
 @contextmanager
 def tensorboard_file(
-    output: Path | None, workload: Workload, first_step: int | None
+    output: Path | None, workload: Workload, points: Sequence[Point]
 ) -> Iterator[TensorBoardFile]:
     """Open TensorBoard's file in the directory of a run, if it has one.
 
-    TensorBoard hides what earlier files of the directory have from ``first_step`` on.
+    A run that continues has ``points``. TensorBoard hides what earlier files of the directory have
+    after them.
     """
-    with tensorboard.open_writer(output, first_step) as writer:
-        yield TensorBoardFile(writer, workload)
+    samples = sum(point.samples for point in points)
+    with tensorboard.open_writer(output, samples + 1 if points else None) as writer:
+        yield TensorBoardFile(writer, workload, samples)
 
 
 def write_weights(output: Path, model: nn.Module) -> None:

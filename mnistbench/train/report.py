@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -11,7 +12,7 @@ from typing import TextIO
 from mnistbench.core import units
 from mnistbench.saved_runs.case_tables import case_tables
 from mnistbench.showing.progress import Progress
-from mnistbench.showing.terminal import draw
+from mnistbench.showing.terminal import draw, line_width
 from mnistbench.train.result import (
     CHECKPOINT,
     INTERRUPTED,
@@ -156,7 +157,7 @@ def ending(result: Result, output: Path, *, logdir: Path) -> Iterator[str]:
     settings = result.settings
     if result.profiled:
         for table in case_tables([result.profiled], _TOP):
-            yield f"\n{draw(table)}\n"
+            yield f"\n{draw(table, width=line_width(sys.stdout))}\n"
     if result.outcome == INTERRUPTED:
         yield "interrupted; the files have the steps before the interruption"
         if not settings.dry_run and any(epoch.test_samples for epoch in result.epochs):

@@ -253,7 +253,7 @@ class Result:
     outcome: str  # DONE or INTERRUPTED
     parameter_count: int  # trainable
     epochs: tuple[EpochResult, ...]  # the last one may be incomplete
-    scalars: Scalars  # curves as in TensorBoard: train/... over steps, test/... over epochs
+    scalars: Scalars  # curves: train/... over steps, test/... over epochs
     # From the creation of the optimizer to the end of the last test, including writing; of all its
     # parts.
     wall_ns: int

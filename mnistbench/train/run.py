@@ -113,8 +113,7 @@ def _run(
     points: list[Point] = list(checkpoint.points) if checkpoint else []
     epochs: list[EpochResult] = list(checkpoint.epochs) if checkpoint else []
     notes: list[str] = []
-    first_step = checkpoint.steps + 1 if checkpoint else None
-    with tensorboard_file(output, workload, first_step) as board:
+    with tensorboard_file(output, workload, points) as board:
         if not checkpoint:
             notes = board.write_inputs(model, settings)
         began_ns = time.perf_counter_ns() - (checkpoint.wall_ns if checkpoint else 0)

@@ -215,6 +215,12 @@ def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_error
     assert finding.text == "within 12.0 %"
 
 
+def test_a_spread_of_more_than_the_time_itself_is_a_factor():
+    bases = [mm(ns) for ns in (LARGE // 2, LARGE, 5 * LARGE)]
+    finding = named(judged(bases, mm(LARGE)), MM)
+    assert finding.text.startswith("within a factor of ")
+
+
 @pytest.mark.parametrize(
     ("base", "head", "iqr_ns", "criteria", "verdict"),
     [

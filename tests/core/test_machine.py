@@ -269,3 +269,16 @@ def test_the_limit_of_the_address_space_counts_as_memory():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert 0 < float(done.stdout) < 10**9
+
+
+def test_the_operating_system_has_the_name_of_its_distribution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"PRETTY_NAME": "Debian 12"})
+    assert machine.operating_system().endswith(f" {platform.machine()}, Debian 12")
+
+    def missing() -> None:
+        raise OSError
+
+    monkeypatch.setattr(platform, "freedesktop_os_release", missing)
+    assert machine.operating_system().endswith(f" {platform.machine()}")

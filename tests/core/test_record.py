@@ -214,9 +214,15 @@ def test_float_seconds_become_nanoseconds_with_their_fractions() -> None:
         "iqr": 1.0,
     }
     expected = Timing(
-        median_ns=7_500_000, iqr_ns=10**9, min_ns=0.4, mean_ns=41.4, stddev_ns=0, rounds=20
+        median_ns=7_500_000,
+        iqr_ns=10**9,
+        min_ns=0.4,
+        mean_ns=41.4,
+        stddev_ns=0,
+        rounds=20,
+        timer="perf_counter",
     )
-    assert Timing.from_stats(stats) == expected
+    assert Timing.from_stats(stats, "perf_counter") == expected
 
 
 @pytest.mark.parametrize("nanosecond", [0.0, 0.4, 0.123, 41.4, 7_500_000, 3.6e12, 1 / 3])

@@ -173,6 +173,20 @@ def test_a_tick_has_the_decimals_of_its_step(value, step, text):
             (units.percent_up(bound), text)
             for bound, text in ((0.0201, "2.1 %"), (0.02, "2.0 %"), (float("inf"), "inf %"))
         ),
+        *(
+            (units.growth(bound, up=up), text)
+            for bound, up, text in (
+                (0.1234, False, "12.3 %"),
+                (0.1234, True, "12.4 %"),
+                (0.9999, False, "100.0 %"),
+                (1.0, True, "a factor of 2.00"),
+                (10.2749, False, "a factor of 11.3"),
+                (10.2449, False, "a factor of 11.2"),
+                (10.2449, True, "a factor of 11.3"),
+                (1033.2, True, "a factor of 1,035"),
+                (float("inf"), True, "inf %"),
+            )
+        ),
         *((units.threads(number), text) for number, text in ((1, "1 thread"), (2, "2 threads"))),
         *(
             (units.counted(number, "case"), text)

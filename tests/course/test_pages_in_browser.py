@@ -69,6 +69,24 @@ def test_the_class_has_a_row_for_each_student(opened):
     assert sorted(names) == ["s001", "s002"]
 
 
+@pytest.mark.parametrize("opened", ["class_page"], indirect=True)
+def test_students_are_sorted_by_a_click_on_a_heading(opened):
+    table = opened.locator("#students table").first
+    heading = table.locator("th").first
+
+    def names():
+        return table.locator("tbody td:first-child").all_text_contents()
+
+    heading.locator("button").click()
+    assert (names(), heading.get_attribute("aria-sort")) == (["s001", "s002"], "ascending")
+    heading.locator("button").click()
+    assert (names(), heading.get_attribute("aria-sort")) == (["s002", "s001"], "descending")
+    judged = table.locator("th", has_text="hits").locator("button")
+    judged.click()
+    judged.click()
+    assert names() == ["s001", "s002"]  # s002 has no lab: what is missing is last in either way
+
+
 @pytest.fixture(scope="module")
 def wide_page(tmp_path_factory):
     """Four batch sizes, and names of operations as long as real ones."""

@@ -16,7 +16,6 @@ import torch
 
 import mnistbench
 from mnistbench.core.errors import UsageError
-from mnistbench.workloads.torchrun import Rank
 from mnistbench.measuring import environment
 from mnistbench.measuring.environment import (
     accelerators,
@@ -27,6 +26,7 @@ from mnistbench.measuring.environment import (
     read,
     resolve_devices,
 )
+from mnistbench.workloads.torchrun import Rank
 
 pytestmark = pytest.mark.versions
 

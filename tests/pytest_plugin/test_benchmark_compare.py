@@ -110,6 +110,18 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
     assert "mnistbench: operations -" not in result.stdout.str()
 
 
+def test_a_base_of_another_timer_is_not_compared(project):
+    save_a_base(project)
+    timer = "--benchmark-timer=time.process_time"
+    result = project.run("--benchmark-compare", "--op-fail=10%", timer)
+    assert result.ret == EXIT_UNJUDGED
+    advice = "measure both sides with the same --benchmark-timer"
+    result.stdout.fnmatch_lines([HEADING, f"*timer wall -> process; {advice}*"])
+    assert "wall time without" not in result.stdout.str()
+    result = project.run(timer)
+    result.stdout.fnmatch_lines(["process time without the profiler *"])
+
+
 def test_a_regression_fails_and_the_command_prints_the_same_to_the_character(project):
     save_a_base(project, factors=[0.001])
     result = project.run(

@@ -421,8 +421,8 @@ def test_an_export_can_be_written_and_takes_any_reference(run):
     save(2, 2.0)
     assert run("export", "1", "--output=run.csv") == (EXIT_PASSED, "", "")
     assert Path("run.csv").read_text(encoding="utf-8").splitlines()[1:] == [
-        "step convnet-b16-cpu on digits,(iteration),,,,1000000.0,0.0,",
-        "step convnet-b16-cpu on digits,aten::mm,forward,fc1,1.0,1000000,0,0",
+        "step convnet-b16-cpu on digits,(iteration),,,,1000000.0,0.0,,wall",
+        "step convnet-b16-cpu on digits,aten::mm,forward,fc1,1.0,1000000,0,0,cpu",
     ]
 
 

@@ -533,6 +533,16 @@ def test_times_of_two_timers_are_not_compared(run):
     )
 
 
+def test_an_export_and_the_page_name_a_clock_that_is_not_wall_time(run):
+    file = write("run.json", run_file(timed("process_time")))
+    _, csv, _ = run("export", file)
+    assert csv.splitlines()[1].endswith(",process")
+    run("report", file, "--output=page.html")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "Times (process time) of one iteration." in page
+    assert "<dt>times, process time</dt>" in page
+
+
 @pytest.mark.parametrize(
     ("base", "head"),
     [

@@ -283,12 +283,12 @@ def test_times_below_a_nanosecond_keep_their_fractions():
     table = history_table(runs, "test_x", "", "")
     assert table.title.endswith("0.40 ns to 0.49 ns")
     assert [row.change for row in table.rows] == [None, pytest.approx(0.225)]
-    assert run_csv(runs[0].run).splitlines()[1] == "test_x,(iteration),,,,0.4,0.0,"
+    assert run_csv(runs[0].run).splitlines()[1] == "test_x,(iteration),,,,0.4,0.0,,wall"
 
 
 def test_functions_are_rows_of_the_csv_after_the_operations():
     *operations, function = run_csv(with_functions().run).splitlines()
-    assert function == f"{CASE} on digits,Parser.read,,package.parse,3.0,20000,0,0"
+    assert function == f"{CASE} on digits,Parser.read,,package.parse,3.0,20000,0,0,cpu"
     assert operations == run_csv(saved(1, step()).run).splitlines()
 
 

@@ -189,12 +189,21 @@ CLEARED = ("COVERAGE_", "PYTEST_", "MALLOC_", "MNISTBENCH_", "GITHUB_")
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch, torch):
-    """A project whose conftest.py has a model of its own, so torch is needed."""
+def plain_project(tmp_path, monkeypatch):
+    """A project with plain tests alone."""
     for name in os.environ:  # pytest-benchmark is off in what believes itself a worker of xdist
         if name.startswith(CLEARED) and name != ADDOPTS:
             monkeypatch.delenv(name)
-    return Project(tmp_path)
+    project = Project(tmp_path)
+    project.write("conftest.py", "")
+    project.write("pytest.ini", "[pytest]\nfilterwarnings = error\n")
+    return project
+
+
+@pytest.fixture
+def project(plain_project, torch):
+    """A project whose conftest.py has a model of its own, so torch is needed."""
+    return Project(plain_project.path)
 
 
 @pytest.fixture

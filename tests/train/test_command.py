@@ -18,7 +18,6 @@ from builders import environment
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import read
-from mnistbench.workloads.torchrun import Rank
 from mnistbench.measuring import tensorboard
 from mnistbench.train import command
 from mnistbench.train import run as training
@@ -33,6 +32,7 @@ from mnistbench.train.result import (
     Point,
     Settings,
 )
+from mnistbench.workloads.torchrun import Rank
 
 ALONE = Rank()
 SECOND = Rank(rank=1, world_size=2, local_rank=1, local_world_size=2)

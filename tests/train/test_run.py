@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import gzip
+import itertools
 import json
 import re
 from pathlib import Path
@@ -326,13 +327,15 @@ def test_tensorboard_has_what_the_result_has(tmp_path: Path) -> None:
     curves = scalars_in(tmp_path)
     points = heard.of(Point)
     epochs = heard.of(EpochResult)
+    seen = list(itertools.accumulate(point.samples for point in points))
+    tested = [seen[1], seen[3]]
     assert {tag: [step for step, _ in curve] for tag, curve in curves.items()} == {
-        "train/loss": [3, 4, 7, 8],
-        "train/accuracy": [3, 4, 7, 8],
-        "train/learning_rate": [3, 4, 7, 8],
-        "train/samples_per_second": [3, 4, 7, 8],
-        "test/loss": [1, 2],
-        "test/accuracy": [1, 2],
+        "train/loss": seen,
+        "train/accuracy": seen,
+        "train/learning_rate": seen,
+        "train/samples_per_second": seen,
+        "test/loss": tested,
+        "test/accuracy": tested,
     }
     values = {tag: [value for _, value in curve] for tag, curve in curves.items()}
     assert values["train/loss"] == pytest.approx([point.loss for point in points])
@@ -343,10 +346,19 @@ def test_tensorboard_has_what_the_result_has(tmp_path: Path) -> None:
     )
     assert values["test/loss"] == pytest.approx([epoch.test_loss for epoch in epochs])
     assert values["test/accuracy"] == pytest.approx([epoch.test_accuracy for epoch in epochs])
-    assert {tag: [step for step, _ in curve] for tag, curve in result.scalars.curves.items()} == {
-        tag: [step for step, _ in curve] for tag, curve in curves.items()
+    steps = {tag: [step for step, _ in curve] for tag, curve in result.scalars.curves.items()}
+    assert steps == {
+        tag: [1, 2] if tag in ("test/loss", "test/accuracy") else [3, 4, 7, 8] for tag in curves
     }
     assert result.scalars.directory == str(tmp_path)
+
+
+def test_curves_of_all_batch_sizes_end_after_the_same_number_of_images(tmp_path: Path) -> None:
+    ends = set()
+    for size in (1, 6, 20):
+        trained(tmp_path / str(size), batch_size=size)
+        ends |= {curve[-1][0] for curve in scalars_in(tmp_path / str(size)).values()}
+    assert len(ends) == 1
 
 
 @pytest.mark.versions
@@ -477,7 +489,7 @@ def test_a_run_that_is_stopped_saves_what_it_has(tmp_path: Path) -> None:
     assert result.profiled is None
     assert not (tmp_path / TRACE).exists()
     assert set(torch.load(tmp_path / WEIGHTS, weights_only=True)) == set(tiny_model().state_dict())
-    assert [step for step, _ in scalars_in(tmp_path)["train/loss"]] == [2]
+    assert [step for step, _ in scalars_in(tmp_path)["train/loss"]] == [12]
     assert read_back(tmp_path).Tags()["images"] == ["inputs/tiny"]
 
 

@@ -532,7 +532,7 @@ def check_failure(
     ways = text.partition("Three ways out: ")[2]
     first, second, third = (ways.index(f"({number}) ") for number in (1, 2, 3))
     assert str(raw) in ways[first:second]
-    assert "the four .gz files of https://" in ways[first:second]
+    assert f"the four .gz files of {data._MNIST_URL}" in ways[first:second]
     assert "MNISTBENCH_DATA or --data-dir (pytest: --bench-data-dir)" in ways[second:third]
     assert "--dataset digits (pytest: --bench-dataset digits)" in ways[third:]
     assert error.__cause__ is None

@@ -5,8 +5,8 @@ import sys
 import torch
 import torch.distributed as dist
 
-from mnistbench.workloads.torchrun import Rank
 from mnistbench.workloads.ranks import ProcessGroup
+from mnistbench.workloads.torchrun import Rank
 
 
 def test_nccl_gets_a_device_with_an_index(monkeypatch) -> None:

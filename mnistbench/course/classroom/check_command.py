@@ -109,7 +109,7 @@ def run(settings: Settings) -> int:
         output = None
         submission = Submission("", {})
         # The grader shows it.
-        wrong = tuple(Flaw(INCONSISTENT, name, str(error)) for name in CHECKS)
+        wrong = tuple(Flaw.of_error(INCONSISTENT, name, error) for name in CHECKS)
     if output:
         write(output, submission)
         advice = (

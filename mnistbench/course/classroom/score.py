@@ -147,7 +147,7 @@ class Score:
         if not (speedup["tie"] or 0.98 <= speedup["low"] <= speedup["high"] <= 1.02):
             return f"its ratio is {interval(speedup, '{} (95 % interval {} to {})')}"
         return (
-            f"the ratios of its launches differ by {units.percent(spread)}" if spread > 0.05 else ""
+            f"the ratios of its launches differ by {units.growth(spread)}" if spread > 0.05 else ""
         )
 
     @property

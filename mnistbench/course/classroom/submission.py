@@ -23,10 +23,8 @@ from mnistbench.course.classroom.score import REFERENCE_STEP, Score, read_score
 from mnistbench.course.lab.lab_file import (
     FILE,
     QUIET,
-    QUIET_ADVICE,
     SCORE,
     Findings,
-    disturbance,
     read_file,
     write_file,
 )
@@ -46,7 +44,9 @@ from mnistbench.course.lab.predict.questions import (
     with_predictions,
 )
 from mnistbench.course.lab.run import BEGUN, STEPS, unlike_steps
+from mnistbench.course.lab.sentences import disturbance
 from mnistbench.course.lab.sheets import sheets_of
+from mnistbench.course.lab.texts import Texts
 
 #: Kind of a flaw: something is missing.
 INCOMPLETE = "incomplete"
@@ -73,13 +73,32 @@ _SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|[\u3002\uff01\uff1f]+")
 _T = TypeVar("_T")
 
 
+#: What is wrong: its kind, the key of its wording in the section ``flaw``, and what fills it in.
+Found = tuple[str, str, dict[str, object]]
+
+
 @dataclass(frozen=True)
 class Flaw:
     """Something that is wrong with a submission."""
 
     kind: str  # INCOMPLETE, INCONSISTENT, DOUBTFUL or DISTURBED
     check: str  # one of CHECKS
-    text: str  # what is wrong, and what to do
+    key: str  # of its wording: what is wrong, and what to do
+    words: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The English text."""
+        return self.text_in(Texts("en"))
+
+    def text_in(self, texts: Texts) -> str:
+        """Return the text in a language."""
+        return cut(texts.plain("flaw", self.key, **self.words), LONGEST_LINE)
+
+    @classmethod
+    def of_error(cls, kind: str, check: str, error: object) -> Flaw:
+        """Return what an error says, which is in English."""
+        return cls(kind, check, "error", {"text": str(error)})
 
 
 @dataclass(frozen=True)
@@ -244,137 +263,107 @@ def _text(path: Path) -> str:
 # ---- Problems ------------------------------------------------------------------------------------
 
 
-def _predictions(submission: Submission) -> Iterator[tuple[str, str]]:
+def _predictions(submission: Submission) -> Iterator[Found]:
     predictions = submission.predictions
+    file = {"file": PREDICTIONS}
     if not predictions:
-        yield (
-            INCOMPLETE,
-            (
-                f"{PREDICTIONS} is missing; predict before the lab, in a new directory: "
-                "mnistbench lab predict --student NAME -o DIR"
-            ),
-        )
+        yield INCOMPLETE, "predictions_missing", {**file}
         return
     if submission.student != predictions.student:
-        yield (
-            INCONSISTENT,
-            (
-                f"{PREDICTIONS} is of {predictions.student!r}, the submission of "
-                f"{submission.student!r}"
-            ),
-        )
+        names = {"student": repr(predictions.student), "other": repr(submission.student)}
+        yield INCONSISTENT, "predictions_of_another", {**file, **names}
     asked = {
         question.key
         for question in questions(predictions.student, predictions.dataset, predictions.cores)
     }
     if missing := sorted(asked - set(predictions.answers)):
-        yield INCOMPLETE, f"{PREDICTIONS} has no answer to {', '.join(missing)}"
+        yield INCOMPLETE, "unanswered", {**file, "questions": ", ".join(missing)}
     if submission.findings and submission.findings.predictions != predictions:
-        yield (
-            INCONSISTENT,
-            f"{PREDICTIONS} is not what was predicted before the lab began; restore it",
-        )
+        yield INCONSISTENT, "predictions_changed", {**file}
 
 
-def _lab(submission: Submission) -> Iterator[tuple[str, str]]:
+def _lab(submission: Submission) -> Iterator[Found]:
     findings = submission.findings
+    file = {"file": FILE}
+    command = submission.command()
     if not findings:
-        yield INCOMPLETE, f"{FILE} is missing; run {submission.command()}"
+        yield INCOMPLETE, "missing", {**file, "command": command}
     elif len(findings.settings.batch_sizes) * len(findings.settings.devices) > len(
         submission.files
     ):
-        yield INCONSISTENT, f"{FILE} has more batch sizes than files of steps"
+        yield INCONSISTENT, "few_steps", {**file}
     elif (
         findings.predictions
         and (size := findings.predictions.batch_size) not in findings.settings.batch_sizes
     ):
-        yield (
-            INCONSISTENT,
-            (
-                f"{FILE} has no batch size {size}, which is that of "
-                f"{findings.predictions.student!r}; run your own lab"
-            ),
-        )
+        student = repr(findings.predictions.student)
+        yield INCONSISTENT, "other_size", {**file, "size": str(size), "student": student}
     elif unlike := unlike_steps(findings, submission.file):
-        yield (
-            INCONSISTENT,
-            (
-                f"{FILE} does not follow from the files in {STEPS}: {', '.join(unlike)}; run "
-                f"{submission.command()} again"
-            ),
-        )
+        words = {"folder": str(STEPS), "steps": ", ".join(unlike), "command": command}
+        yield INCONSISTENT, "unlike_steps", {**file, **words}
     elif unmeasured := _unmeasured(findings):
-        yield INCOMPLETE, f"{FILE} does not answer all questions: {unmeasured}"
+        key, words = unmeasured
+        yield INCOMPLETE, key, {**file, **words}
     elif worst := findings.disturbed:
-        yield DISTURBED, f"{disturbance(worst)}; {QUIET_ADVICE}"
+        sentence = disturbance(worst)
+        yield DISTURBED, sentence.key, {**sentence.words}
 
 
-def _unmeasured(findings: Findings) -> str:
-    """Return what questions of the predictions a lab did not measure, and what to do; or nothing.
+def _unmeasured(findings: Findings) -> tuple[str, dict[str, str]] | None:
+    """Return what questions of the predictions a lab did not measure, and what to do.
 
     Else a student could leave out what a prediction would fail at.
     """
     predicted = findings.predictions
     settings = findings.settings
     if not predicted:
-        return ""
+        return None
     if predicted.dataset != settings.dataset:
-        return (
-            f"it is of {settings.dataset}, the predictions are of {predicted.dataset}; give both "
-            "commands the same --dataset, in a new directory"
-        )
+        words = {"dataset": settings.dataset, "predicted": predicted.dataset}
+        return "unmeasured_dataset", words
     if "cpu" not in settings.devices:
-        return "the CPU was not measured; add --device cpu, in a new directory"
+        return "unmeasured_cpu", {}
     asked = questions(predicted.student, predicted.dataset, predicted.cores)
     sizes = {question.size for question in asked} | {LARGE}
     if missing := sorted(sizes - set(settings.batch_sizes)):
-        listed = ", ".join(map(str, missing))
-        wanted = ",".join(map(str, sorted(sizes | set(settings.batch_sizes))))
-        return f"batch size {listed} was not measured; run the lab again with --batch-size {wanted}"
-    return ""
+        wanted = sorted(sizes | set(settings.batch_sizes))
+        return "unmeasured_size", {
+            "missing": ", ".join(map(str, missing)),
+            "wanted": ",".join(map(str, wanted)),
+        }
+    return None
 
 
-def _explanations(submission: Submission) -> Iterator[tuple[str, str]]:
+def _explanations(submission: Submission) -> Iterator[Found]:
     failed = [outcome.question.key for outcome in submission.outcomes if outcome.inside is False]
     texts = {key: _SENTENCE_END.split(submission.explanations.get(key, "")) for key in failed}
     if short := [key for key in failed if sum(map(bool, map(str.strip, texts[key]))) < 2]:
-        yield (
-            INCOMPLETE,
-            (
-                f"predictions failed: {', '.join(short)}; explain each in two sentences in "
-                f"{EXPLANATIONS}"
-            ),
-        )
+        yield INCOMPLETE, "unexplained", {"file": EXPLANATIONS, "questions": ", ".join(short)}
 
 
-def _score(submission: Submission) -> Iterator[tuple[str, str]]:
+def _score(submission: Submission) -> Iterator[Found]:
     if not submission.score:
-        yield INCOMPLETE, f"{SCORE} is missing; run {submission.command('score', 'my_step.py')}"
+        command = submission.command("score", "my_step.py")
+        yield INCOMPLETE, "missing", {"file": SCORE, "command": command}
 
 
-def _machine(submission: Submission) -> Iterator[tuple[str, str]]:
-    again = f"remove {QUIET} and run mnistbench lab check on the machine of the lab"
+def _machine(submission: Submission) -> Iterator[Found]:
+    file: dict[str, object] = {"file": QUIET}
     if not submission.quiet:
         # A score needs a quiet machine.
-        kind = DOUBTFUL if SCORE in submission.files else INCOMPLETE
         yield (
-            kind,
-            (
-                f"{QUIET}, the self-test, is missing; run mnistbench lab check on the machine of "
-                "the lab"
-            ),
+            DOUBTFUL if SCORE in submission.files else INCOMPLETE,
+            "self_test_missing",
+            file,
         )
     elif submission.quiet.text != REFERENCE_STEP:
-        yield INCONSISTENT, f"{QUIET} is not of code that is equal to the reference; {again}"
+        yield INCONSISTENT, "self_test_of_other_code", file
     elif why := submission.quiet.disturbed:
-        advice = (
-            "close other programs, plug in the power supply, and run mnistbench lab check again"
-        )
-        yield DOUBTFUL, f"equal code was not equally fast in the self-test: {why}; {advice}"
+        yield DOUBTFUL, "self_test_failed", {"why": why}
 
 
-#: What is checked, in this order: name -> function that yields kinds and texts.
-CHECKS: Mapping[str, Callable[[Submission], Iterator[tuple[str, str]]]] = {
+#: What is checked, in this order: name -> function that yields what is wrong.
+CHECKS: Mapping[str, Callable[[Submission], Iterator[Found]]] = {
     "predictions": _predictions,
     "lab": _lab,
     "explanations": _explanations,
@@ -391,10 +380,10 @@ def problems(submission: Submission) -> tuple[Flaw, ...]:
     flaws = []
     for name, check in CHECKS.items():
         try:
-            flaws += [Flaw(kind, name, cut(text, LONGEST_LINE)) for kind, text in check(submission)]
+            flaws += [Flaw(kind, name, key, words) for kind, key, words in check(submission)]
         except RecordError as error:
-            flaws.append(Flaw(INCONSISTENT, name, cut(str(error), LONGEST_LINE)))
+            flaws.append(Flaw.of_error(INCONSISTENT, name, error))
         except Exception as error:  # noqa: BLE001  # made-up numbers can raise anything
-            text = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
-            flaws.append(Flaw(INCONSISTENT, name, text))
+            words = {"type": type(error).__name__, "text": first_line(error)}
+            flaws.append(Flaw(INCONSISTENT, name, "not_evaluated", words))
     return tuple(flaws)

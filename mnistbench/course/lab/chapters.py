@@ -59,9 +59,11 @@ def document_of(
 
 
 def sections_of(texts: Texts, parts: Mapping[str, Iterable[Part]]) -> list[Section]:
-    """Return sections of their parts, by their names in the wording."""
+    """Return sections of their parts, by their names in the wording, without empty lists."""
     return [
-        Section(name, texts.plain("section", name), tuple(section_parts))
+        Section(
+            name, texts.plain("section", name), tuple(part for part in section_parts if part != [])
+        )
         for name, section_parts in parts.items()
     ]
 

@@ -74,6 +74,10 @@ _REASONS = {
 }
 
 
+#: Reasons that follow from no times.
+_NOT_MEASURED = ("no_accelerator", "no_cpu", "not_measured")
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim and its verdict on this machine.
@@ -94,7 +98,7 @@ def check(findings: Findings, sheets: Sheets) -> Iterator[Claim]:
     for claim in _checked(findings, sheets):
         yield (
             replace(claim, verdict=UNKNOWN, reason="disturbed")
-            if findings.disturbed and claim.verdict != UNKNOWN
+            if findings.disturbed and claim.reason not in _NOT_MEASURED
             else claim
         )
 

@@ -17,16 +17,15 @@ from mnistbench.core.units import printable
 from mnistbench.course.lab.chapters import Chapters
 from mnistbench.course.lab.lab_file import (
     DIRECTORY,
-    QUIET_ADVICE,
     Findings,
     LabSettings,
-    disturbance,
     write_file,
 )
 from mnistbench.course.lab.merged import Merged
 from mnistbench.course.lab.predict.questions import with_predictions
 from mnistbench.course.lab.predict.section import predictions_section, summary_section
 from mnistbench.course.lab.run import TENSORBOARD, Lab
+from mnistbench.course.lab.sentences import disturbance
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.measuring.torch_import import import_torch
@@ -139,7 +138,8 @@ def _measure(settings: Settings) -> None:
     for note in (*findings.notes, *notes):
         print_error(note)
     if worst := findings.disturbed:
-        print_error(f"{disturbance(worst)}; {QUIET_ADVICE}")
+        sentence = disturbance(worst)
+        print_error(Texts("en").plain("flaw", sentence.key, **sentence.words))
 
 
 def _merge(directories: Sequence[Path], output: Path, language: str) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from mnistbench.core import options, units
+from mnistbench.core import options
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import option, whole
@@ -260,26 +260,6 @@ class Findings:
             raise RecordError(
                 f"{path}: {error}; run mnistbench lab -o {directory} {when}"
             ) from None
-
-
-#: What to do after a lab on a disturbed machine.
-QUIET_ADVICE = (
-    "close other programs, plug in the power supply, and run the lab again in a new directory (-o)"
-)
-
-
-def disturbance(worst: WarmTime) -> str:
-    """Return what shows that the machine of a lab was disturbed."""
-    case = f"{worst.phase} at batch size {worst.batch_size}, {units.threads(worst.threads)}"
-    if worst.queued_share >= NOISY_QUEUE:
-        return (
-            f"measured on a disturbed machine: other programs had the core for "
-            f"{units.percent(worst.queued_share)} of the time ({case})"
-        )
-    return (
-        f"measured on a disturbed machine: times of {units.duration(worst.median_ns)} have an "
-        f"interquartile range of {units.duration(worst.iqr_ns or 0)} ({case})"
-    )
 
 
 def write_file(path: Path, content: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import scratch
@@ -267,7 +268,7 @@ class LabPlan:
         )
         return LabStep(
             f"epochs-{phase}-{in_a_name(device)}-t{threads}-b{size}",
-            f"epochs of {phase}, {device}, {threads} threads, batch size {size}",
+            f"epochs of {phase}, {device}, {units.threads(threads)}, batch size {size}",
             seconds=1 + 2 * share * self._seconds_per_epoch(size),
             field="epoch_times",
             work=lambda _: ([self.measures.epoch(phase, device, threads, size)], ()),
@@ -339,11 +340,11 @@ class Lab:
             kept = [self._kept(step, progress) for step in steps]
         seconds = sum(step.seconds for step, result in zip(steps, kept, strict=True) if not result)
         with Progress(stream, total=seconds) as progress:
+            if done := sum(map(bool, kept)):
+                progress.say(f"{done} of {len(steps)} steps are already done")
             for number, (step, result) in enumerate(zip(steps, kept, strict=True), 1):
                 text = f"[{number:2}/{len(steps)}] {step.text}"
-                if result:
-                    progress.step(text, log=f"{text}: already done")
-                else:
+                if not result:
                     progress.step(text, left_s=progress.left_s or seconds)
                 items, notes = result or self._measure(step, progress)
                 measured[step.field] += items

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS
 from mnistbench.course.lab.lab_file import (
     NOISY_QUEUE,
@@ -20,6 +21,7 @@ from mnistbench.course.lab.lab_file import (
     UNTRAINED,
     DevicePlace,
     Findings,
+    WarmTime,
 )
 from mnistbench.course.lab.sheets import Cell, CitedNumber, Sheet, Sheets, Word, rate, ratio, share
 from mnistbench.showing.text import Code
@@ -348,6 +350,19 @@ def disturbed(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     numbers = _complete(part=queued) if by_queue else _complete(iqr=iqr, median=median)
     yield Sentence("disturbed_queue" if by_queue else "disturbed_spread", words, numbers)
     yield Sentence("disturbed")
+
+
+def disturbance(worst: WarmTime) -> Sentence:
+    """Return what shows that the machine of a lab was disturbed, and what to do, as a flaw."""
+    words: Words = {
+        "phase": Word(worst.phase),
+        "size": str(worst.batch_size),
+        "place": worst.place,
+    }
+    if worst.queued_share >= NOISY_QUEUE:
+        return Sentence("disturbed_queue", {**words, "part": units.percent(worst.queued_share)})
+    times = {"median": units.duration(worst.median_ns), "iqr": units.duration(worst.iqr_ns or 0)}
+    return Sentence("disturbed_spread", {**words, **times})
 
 
 def _by_size(sheet: Sheet, column: str, place: DevicePlace, phase: str) -> dict[int, CitedNumber]:

@@ -474,7 +474,7 @@ def _first_operations(iteration: FirstIteration) -> Sheet:
 
     columns = (
         _word("operation", lambda row: Code(row.name), "operation"),
-        _word("phase", attrgetter("phase")),
+        _word("phase", attrgetter("phase"), "phase"),
         _word("module", attrgetter("module"), "module"),
         number_column("time", "first_self_ns", lambda row: row.self_ns("cpu"), "first"),
         number_column("time", "warm_self_ns", warm, "warm"),

@@ -220,7 +220,7 @@ def followed(verdict: Verdict) -> dict[str, LaunchFinding]:
 
     Those of iterations, if there are any.
 
-    What occurs once and the memory of the process grow with many releases.
+    One-time costs and the memory of the process grow with many releases.
     """
     largest = largest_regressions(verdict)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from mnistbench.core.units import counted, size
 from mnistbench.gate.environments.store import MadeEnvironment, listed, remove_all, shown
 from mnistbench.showing.output import EXIT_PASSED
 from mnistbench.showing.table import Column, Table
-from mnistbench.showing.terminal import draw
+from mnistbench.showing.terminal import draw, line_width
 
 _COLUMNS = (
     Column[MadeEnvironment]("packages", lambda environment: ", ".join(environment.asked)),
@@ -40,7 +41,8 @@ def run(settings: Settings) -> int:
         return EXIT_PASSED
     environments, incomplete = listed()
     if environments:
-        print(draw(Table(counted(len(environments), "environment"), _COLUMNS, environments)))
+        table = Table(counted(len(environments), "environment"), _COLUMNS, environments)
+        print(draw(table, width=line_width(sys.stdout)))
     else:
         print(
             "no environments; mnistbench gate and bisect make them, for --base-with, --head-with "

@@ -1,6 +1,6 @@
 """A verdict -> what its HTML page shows.
 
-The sentence, findings, all cases as a forest plot, what occurs once, and what it rests on.
+The sentence, findings, all cases as a forest plot, one-time costs, and what it rests on.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _case_view(
 
 
 def _once_views(plot: ForestPlot, ids: Mapping[str, str], verdict: Verdict) -> list[dict[str, Any]]:
-    """Return the rows of what occurs once, the largest bounds first."""
+    """Return the rows of one-time costs, the largest bounds first."""
     verdicts = verdicts_of_quantities(verdict)
     return [
         {

@@ -103,7 +103,7 @@ def _measured_cases(verdict: Verdict) -> str:
 def covered(bounds: tuple[float, float], where: str) -> str:
     """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
     median, mean = (
-        f" of {units.percent_up(bound)} or more" if bound > 0 else "" for bound in bounds
+        f" of {units.growth(bound, up=True)} or more" if bound > 0 else "" for bound in bounds
     )
     return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
 
@@ -138,7 +138,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
         count = len(unbounded)
         what = f"{largest.quantity.title} ({largest.quantity.case})"
         up_to = (
-            f"up to {units.percent_up(largest.high)}"
+            f"up to {units.growth(largest.high, up=True)}"
             f"{' of the case' if largest.quantity.kind == ADDED else ''}"
         )
         limit = units.percent(verdict.options.operation)
@@ -205,7 +205,7 @@ def _reached(verdict: Verdict) -> Iterable[str]:
     beyond = [estimate for estimate in widest.values() if estimate.high > limit]
     if len(widest) > 1 and beyond:
         more = next_step(beyond, verdict, " more")
-        largest = units.percent_up(max(estimate.high for estimate in beyond))
+        largest = units.growth(max(estimate.high for estimate in beyond), up=True)
         yield (
             f"{len(widest) - len(beyond)} of {len(widest)} cases rule out {units.percent(limit)}, "
             f"all of them {largest}{more}"
@@ -285,8 +285,8 @@ def not_decided(verdict: Verdict) -> list[str]:
     ranked = sorted(open_cases, key=lambda estimate: -estimate.high)
     noisy = [bound_reason(estimate, verdict.options) for estimate in ranked]
     other_reasons = [reason.text for reason in verdict.reasons if reason not in noisy]
-    smallest = units.percent_up(_largest_highs(open_cases)[-1])
-    largest = units.percent_up(ranked[0].high)
+    smallest = units.growth(_largest_highs(open_cases)[-1], up=True)
+    largest = units.growth(ranked[0].high, up=True)
     summary = (
         f"{len(names)} of {units.counted(len(verdict.header.labels), 'case')}: slowdowns of up to "
         f"{smallest} to {largest} cannot be ruled out{next_step(open_cases, verdict)}; the worst "

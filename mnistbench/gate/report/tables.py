@@ -1,4 +1,4 @@
-"""The tables of cases, of operations, and of what occurs once.
+"""The tables of cases, of operations, and of one-time costs.
 
 Intervals are also drawn as text, in a forest plot.
 """
@@ -90,7 +90,7 @@ def case_rows(verdict: Verdict) -> list[CaseRow]:
 
 
 def cases_block(verdict: Verdict) -> Block:
-    """Return the tables of cases and of what occurs once.
+    """Return the tables of cases and of one-time costs.
 
     Of many cases those with a finding, or with the largest bounds.
     """
@@ -128,7 +128,7 @@ def cases_block(verdict: Verdict) -> Block:
             *(_of_estimate(column) for column in _columns_of_change(scale)),
             *(_change_by(clock) for clock in clocks),
             Column[CaseRow]("slowdown below", lambda row: row.high, units.percent_up),
-            Column[CaseRow]("mean below", lambda row: row.high_of_mean, units.percent_up),
+            Column[CaseRow]("mean below", lambda row: row.high_of_mean, units.percent_up, spare=2),
             Column[CaseRow]("verdict", lambda row: row.verdict or None),
         )
         title = f"cases: change of the median wall time, head relative to base; {CONFIDENT}"
@@ -172,7 +172,9 @@ def _change_by(clock: str) -> Column[CaseRow]:
 
 def _of_estimate(column: Column[Estimate]) -> Column[CaseRow]:
     """Return a column of estimates as one of cases."""
-    return Column(column.heading, lambda row: column.value(row.estimate), column.shown)
+    return Column(
+        column.heading, lambda row: column.value(row.estimate), column.shown, spare=column.spare
+    )
 
 
 def operations_block(verdict: Verdict) -> Block:
@@ -230,11 +232,12 @@ def _columns_of_change(scale: float) -> tuple[Column[Estimate], ...]:
     half = (WIDTH + 1) // 2
     return (
         Column("change", lambda estimate: estimate.change, signed),
-        Column("from", lambda estimate: _bound(estimate, estimate.low), signed),
-        Column("to", lambda estimate: _bound(estimate, estimate.high), signed),
+        Column("from", lambda estimate: _bound(estimate, estimate.low), signed, spare=1),
+        Column("to", lambda estimate: _bound(estimate, estimate.high), signed, spare=1),
         Column(
             f"-{edge}".ljust(half) + "0" + f"+{edge}".rjust(half),
             lambda estimate: forest(estimate, scale),
+            spare=3,
         ),
     )
 

@@ -83,7 +83,7 @@ class Side:
     plugins: list[object] = field(default_factory=list)  # more of pytest's
     # Surrounds the import of each module.
     importing: Callable[..., AbstractContextManager[None]] = lambda **_: contextlib.nullcontext()
-    # Name of a cost that occurs once -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
+    # Name of a one-time cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
     once: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     # The cost that is counted now, its case, and the CPU time before.
     _counted: tuple[str, str, int] | None = None
@@ -160,11 +160,11 @@ class Side:
                     files[name] = (real if real.startswith(own) else path).removeprefix(own)
         return Imports(str(self.tree), self.outside(), files)
 
-    # ---- Costs that occur once, and errors -------------------------------------------------------
+    # ---- One-time costs, and errors --------------------------------------------------------------
 
     @contextmanager
     def counted(self, name: str, case: str = ALL_CASES) -> Iterator[None]:
-        """Add the CPU time of the body to a cost that occurs once.
+        """Add the CPU time of the body to a one-time cost.
 
         Inside another such body it is a part of that one's cost.
         """

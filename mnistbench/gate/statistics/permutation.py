@@ -6,7 +6,7 @@ gives an equally likely result. All quantities of a launch change sign together,
 correlation. Each quantity is compared with the maximum over all quantities, so the level is the
 probability of *any* false alarm. The statistic is mean / (standard error + s0), where s0 limits the
 statistic of quantities whose spread is tiny by chance [2]. Medians of cases, means of cases,
-operations, new operations, costs that occur once and memory have one s0 each: the spread of medians
+operations, new operations, one-time costs and memory have one s0 each: the spread of medians
 is a third of that of operations, and a common s0 would hide a 2 % slower case
 (docs/evidence/gate_power.py).
 

@@ -53,7 +53,7 @@ from mnistbench.judging.kinds import (
     REPLACED,
 )
 
-#: Costs that occur once and have a smaller mean, of both sides over all launches, are not tested;
+#: One-time costs that have a smaller mean, of both sides over all launches, are not tested;
 #: nanoseconds (5 ms). It is also added to the times of both sides before their ratio is taken, so
 #: a change from 0 to 3 ms is small and finite.
 LEAST_ONCE_NS = 5_000_000
@@ -92,7 +92,7 @@ class Quantity:
 
     @property
     def is_once(self) -> bool:
-        """Whether this is a cost that occurs once in a process, or its memory."""
+        """Whether this is a one-time cost of a process, or its memory."""
         return self.kind in (ONCE, MEMORY)
 
     @property
@@ -293,7 +293,7 @@ def _flat(launches: Sequence[Sequence[Build]]) -> list[Build]:
 
 
 def _once_quantities(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
-    """Yield the costs that occur once, whose mean is at least ``least_ns``.
+    """Yield the one-time costs whose mean is at least ``least_ns``.
 
     A rule that does not depend on the roles.
     """

@@ -57,7 +57,7 @@ class Decision:
     outcome: str  # PASSED, REGRESSED or INCONCLUSIVE
     cases: tuple[Estimate, ...]  # medians and means
     operations: tuple[Estimate, ...]
-    once: tuple[Estimate, ...]  # costs that occur once, and memory
+    once: tuple[Estimate, ...]  # one-time costs, and memory
     findings: tuple[LaunchFinding, ...]
     reasons: tuple[Reason, ...]  # why it is inconclusive
     launches: int  # of the first stage; the fewest of all shards
@@ -211,8 +211,8 @@ def united(parts: Sequence[Decision]) -> Decision:
 def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     """Whether the fresh launches are enough, so that no more of them are needed.
 
-    The flagged quantities of each case are three groups: its time, that of its operations, and what
-    occurs once. At the first look a slowdown of each group is confirmed, because an operation
+    The flagged quantities of each case are three groups: its time, that of its operations, and its
+    one-time costs. At the first look a slowdown of each group is confirmed, because an operation
     explains why a case is slower, or all of them are ruled out. Later looks settle a gate that has
     regressed, or in which no slowdown is open. A slowdown is open, too, if more launches may show
     whether it is above or below the limit. One that is accepted is settled, but it settles no other

@@ -41,10 +41,10 @@ def as_shown(estimate: Estimate) -> Estimate:
 
     The change is that of pairs of iterations, which is tested. The medians of each side over all
     launches give another one if the speed of the machine changes between launches: 38.2 and 40.7 us
-    stood beside -12.6 %. So the base is its median (of what occurs once its mean), and the head is
+    stood beside -12.6 %. So the base is its median (of one-time costs their mean), and the head is
     what the change makes of it.
 
-    The change of what occurs once, which is tested with 5 ms added to both sides, becomes a share
+    The change of a one-time cost, which is tested with 5 ms added to both sides, becomes a share
     of the base alone; it is infinite if the base is 0. If the change is a share of the case
     (ADDED), it gives the difference of both times.
     """
@@ -130,7 +130,7 @@ def estimates_of(quantities: tuple[Quantity, ...], seed: int, shards: int) -> Se
 
 
 def _families(quantities: Iterable[Quantity]) -> list[list[Quantity]]:
-    """Return cases, large operations, small ones, and what occurs once.
+    """Return cases, large operations, small ones, and one-time costs.
 
     Bounds are simultaneous within each of these families.
 

@@ -233,7 +233,7 @@ def finding_reasons(
             continue
         if finding.verdict == INCONCLUSIVE or is_cut:
             limit = units.percent(thresholds.of(finding.quantity))
-            up_to = "" if is_new else f" (up to {units.percent_up(shown.high)})"
+            up_to = "" if is_new else f" (up to {units.growth(shown.high, up=True)})"
             yield Reason(
                 UNCONFIRMED if is_cut else NOISE,
                 f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out "
@@ -286,7 +286,7 @@ def _slower_reason(
 
 def bound_reason(estimate: Estimate, thresholds: Thresholds) -> Reason:
     """Return the reason that an estimate with too large an upper bound is."""
-    up_to = f"of up to {units.percent_up(estimate.high)}"
+    up_to = f"of up to {units.growth(estimate.high, up=True)}"
     quantity = estimate.quantity
     left = f"{quantity.case}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
     limit = thresholds.to_rule_out(estimate.quantity)
@@ -329,7 +329,7 @@ def unbounded_reasons(unbounded: Sequence[Estimate], thresholds: Thresholds) -> 
             share = units.percent(estimate.quantity.share)
             slower = (
                 f"{estimate.quantity.title} ({share} of its case) may be up to "
-                f"{units.percent_up(estimate.high)} slower"
+                f"{units.growth(estimate.high, up=True)} slower"
             )
             advice = f"the threshold is {limit}, and more --launches narrow the interval"
             yield Reason(NOISE, f"{estimate.quantity.case}: {slower}; {advice}")

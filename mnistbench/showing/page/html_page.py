@@ -4,7 +4,7 @@ The file loads nothing from the network.
 
 The templates draw everything that appears once. ``web/page.js`` sorts, filters and draws the rows
 of operation tables, which would be most of the page, when a case is opened; ``web/icicle.js`` draws
-call paths.
+call paths; ``web/sorting.js`` sorts tables that a template has drawn.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def html_page(template: str, **values: Any) -> str:
         template: file in ``web/`` that extends ``frame.html``.
         values: what it draws.
     """
-    style = _source("page.css")
-    script = _source("icicle.js") + _source("page.js")  # one program: page.js begins to run it
+    style = source("page.css")
+    # One program: page.js begins to run it.
+    script = source("icicle.js") + source("sorting.js") + source("page.js")
     text = TEMPLATES.get_template(template).render(
         version=__version__,
         style=style,
@@ -61,7 +62,8 @@ def html_page(template: str, **values: Any) -> str:
     return text.rstrip("\n") + "\n"
 
 
-def _source(name: str) -> str:
+def source(name: str) -> str:
+    """Return the text of a file in ``web/``."""
     return TEMPLATES.loader.get_source(TEMPLATES, name)[0]  # type: ignore[union-attr]
 
 

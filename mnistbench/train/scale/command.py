@@ -19,13 +19,13 @@ from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import scratch
 from mnistbench.core.options import plain
-from mnistbench.workloads.torchrun import own_rank
 from mnistbench.core.reading import member, read_text
 from mnistbench.core.record import Environment
 from mnistbench.showing.output import EXIT_STOPPED, CommandResult
 from mnistbench.showing.progress import Progress
 from mnistbench.train.scale.report import report
 from mnistbench.train.scale.result import Launched, Scaling, Settings
+from mnistbench.workloads.torchrun import own_rank
 
 __all__ = ["Settings", "run"]
 

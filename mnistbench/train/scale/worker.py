@@ -20,7 +20,6 @@ import torch
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import replace_file
 from mnistbench.core.machine import pin_allocator
-from mnistbench.workloads.torchrun import own_rank
 from mnistbench.measuring.case import build, memory_suffices, synchronizer, thread_count
 from mnistbench.measuring.environment import read
 from mnistbench.measuring.passes import BLOCK_STEPS, time_steps
@@ -29,6 +28,7 @@ from mnistbench.train.scale.result import Launched, Settings
 from mnistbench.workloads.data import Batch
 from mnistbench.workloads.ranks import Ranks, run_as_rank
 from mnistbench.workloads.step import Step
+from mnistbench.workloads.torchrun import own_rank
 from mnistbench.workloads.workload import params_of, workload_of_ranks
 
 #: Exit code of a process that failed.

@@ -25,6 +25,7 @@ from mnistbench.course.classroom.submission import (
     DOUBTFUL,
     INCOMPLETE,
     INCONSISTENT,
+    Flaw,
 )
 from mnistbench.course.classroom.teacher.cohort import (
     COMPLETE,
@@ -41,6 +42,10 @@ from mnistbench.showing.markdown import markdown_document
 from mnistbench.showing.table import Table
 
 # ---- Places --------------------------------------------------------------------------------------
+
+
+def flaw(kind, text):
+    return Flaw.of_error(kind, "lab", text)
 
 
 def placed(*intervals):
@@ -114,14 +119,14 @@ def test_places_of_a_machine_compare_its_students_alone():
     [(INCOMPLETE, 1), (DISTURBED, 1), (DOUBTFUL, None), (INCONSISTENT, None)],
 )
 def test_only_scores_that_count_have_a_place(kind, place):
-    entry_read = entry("s1", measured_speedup=speedup(1.5, 1.4, 1.6), problems=((kind, "why"),))
+    entry_read = entry("s1", measured_speedup=speedup(1.5, 1.4, 1.6), problems=(flaw(kind, "why"),))
     assert places([entry_read, entry("s2")]).get("s1.json") == place
 
 
 def test_the_state_is_the_worst_of_the_problems():
     assert entry("s1").state == COMPLETE
     assert (
-        entry("s1", problems=((INCOMPLETE, "a"), (INCONSISTENT, "b"), (DOUBTFUL, "c"))).state
+        entry("s1", problems=tuple(map(flaw, (INCOMPLETE, INCONSISTENT, DOUBTFUL), "abc"))).state
         == INCONSISTENT
     )
 
@@ -198,7 +203,7 @@ def small_class():
         outcome("operation_small", ("convolution",), "aten::mkldnn_convolution"),
     )
     return [
-        Entry("folder/lost.json", problems=((UNREADABLE, "is not UTF-8 text"),)),
+        Entry("folder/lost.json", problems=(flaw(UNREADABLE, "is not UTF-8 text"),)),
         entry(
             "s001",
             machine="CPU A",
@@ -224,13 +229,13 @@ def small_class():
             "s004",
             machine="CPU B",
             outcomes=right,
-            problems=((INCOMPLETE, "score.json is missing"),),
+            problems=(flaw(INCOMPLETE, "score.json is missing"),),
         ),
         entry(
             "=s005|<b>",
             machine="CPU B",
             measured_speedup=speedup(9.0, 8.0, 10.0),
-            problems=((INCONSISTENT, "lab.json was changed"),),
+            problems=(flaw(INCONSISTENT, "lab.json was changed"),),
         ),
     ]
 
@@ -256,6 +261,18 @@ def test_both_languages_have_the_same_numbers(tmp_path):
     assert all(
         "<b>" not in html_document(document, tmp_path).replace("<b></b>", "") for document in pages
     )
+
+
+def test_problems_are_in_the_language_of_the_page():
+    words = {"file": "score.json", "command": "mnistbench lab score my_step.py"}
+    entries = [entry("s001", problems=(Flaw(INCOMPLETE, "score", "missing", words),))]
+    shown = [
+        markdown_document(page(entries, [], Texts(language), ())[0]) for language in ("en", "zh")
+    ]
+    assert "s001 (s001.json): score.json is missing; run mnistbench lab score" in shown[0].replace(
+        "\\", ""
+    )
+    assert "缺少 score.json\uff1b请运行 mnistbench lab score" in shown[1].replace("\\", "")
 
 
 def test_numbers_over_the_class_are_medians_and_quartiles():
@@ -311,10 +328,9 @@ def test_files_of_the_folder_and_of_its_folders_are_read(tmp_path, handed_in):
     ]
     assert unread == ["notes.txt"]
     assert {item.student for item in entries} == {"s001"}
-    assert [
-        (DOUBTFUL, "s001 has 3 submissions; remove all but one") in item.problems
-        for item in entries
-    ] == [True] * 3
+    assert ["s001 has 3 submissions; remove all but one" in item.complaint for item in entries] == [
+        True
+    ] * 3
 
 
 def test_a_submission_has_the_outcomes_of_its_predictions(tmp_path, handed_in):
@@ -362,7 +378,7 @@ def test_a_file_that_cannot_be_read_is_a_row_with_the_reason(tmp_path):
     assert len(entries) == len(reasons)
     for start, reason in reasons.items():
         [unreadable] = [entry for entry in entries if entry.file.startswith(start)]
-        assert reason in unreadable.problems[0][1]
+        assert reason in unreadable.complaint
         assert unreadable.file.isprintable()
         assert len(unreadable.file) <= 80
 
@@ -374,7 +390,7 @@ def test_a_page_has_hostile_files_and_names_as_text(tmp_path, capsys):
     submission.write(tmp_path / "name.json", submission.Submission(name.replace("\u202e", ""), {}))
     assert cli.main(["class", "merge", str(tmp_path), "-o", str(tmp_path / "out-page")]) == 0
     shown = (tmp_path / "out-page" / "class.html").read_text()
-    assert "<script>" not in shown
+    assert shown.count("<script>") == 1  # that of the page
     assert "&lt;script&gt;" in shown
     assert "\u202e" not in shown + (tmp_path / "out-page" / "class.md").read_text()
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out-page" / "class.csv").read_text())))

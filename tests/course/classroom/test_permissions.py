@@ -110,9 +110,11 @@ def test_submissions_and_folders_that_may_not_be_read_are_rows(folder):
     (folder / "handed" / "s002").mkdir()
     for name in ("s002", "a.json"):
         (folder / "handed" / name).chmod(NOTHING)
-    problems_of_file = {entry.file: entry.problems for entry in gather(folder / "handed")[0]}
+    problems_of_file = {
+        entry.file: (entry.state, entry.complaint) for entry in gather(folder / "handed")[0]
+    }
     assert problems_of_file == dict.fromkeys(
-        ["a.json", "s002"], ((UNREADABLE, "cannot be read (Permission denied)"),)
+        ["a.json", "s002"], (UNREADABLE, "cannot be read (Permission denied)")
     )
 
 

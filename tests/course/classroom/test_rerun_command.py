@@ -16,7 +16,7 @@ from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.score import RefusedError
-from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
+from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT, Flaw
 from mnistbench.course.classroom.teacher import rerun_command
 from mnistbench.course.classroom.teacher.rerun_command import Settings, chosen
 
@@ -94,8 +94,16 @@ def test_the_best_of_each_batch_size_and_number_format_are_measured():
 @pytest.mark.parametrize("kind", [DOUBTFUL, INCONSISTENT])
 def test_doubtful_ones_are_left_out_unless_they_are_named(kind):
     entries = [
-        entry("a", measured_speedup=speedup(2.0, 1.9, 2.1), problems=((kind, "why"),)),
-        entry("b", measured_speedup=speedup(1.5, 1.4, 1.6), problems=((INCOMPLETE, "why"),)),
+        entry(
+            "a",
+            measured_speedup=speedup(2.0, 1.9, 2.1),
+            problems=(Flaw.of_error(kind, "lab", "why"),),
+        ),
+        entry(
+            "b",
+            measured_speedup=speedup(1.5, 1.4, 1.6),
+            problems=(Flaw.of_error(INCOMPLETE, "lab", "why"),),
+        ),
     ]
     assert names(entries) == ["b"]
     assert names(entries, student=("a",)) == ["a"]

@@ -350,9 +350,9 @@ def test_a_lab_of_a_disturbed_machine_has_a_state_of_its_own(tmp_path):
     [flaw] = problems(pack(tmp_path))
     assert (flaw.kind, flaw.check) == (DISTURBED, "lab")
     assert flaw.text == (
-        "measured on a disturbed machine: other programs had the core for 15.0 % of the time (step "
-        "at batch size 1, 2 threads); close other programs, plug in the power supply, and run the "
-        "lab again in a new directory (-o)"
+        "measured on a disturbed machine: other programs had the core for 15.0 % of the time "
+        "(a training step at batch size 1 on the CPU with 2 threads); close other programs, plug "
+        "in the power supply, and run the lab again in a new directory (-o)"
     )
 
 

@@ -23,11 +23,13 @@ from mnistbench.course.classroom.submission import (
     DOUBTFUL,
     INCOMPLETE,
     INCONSISTENT,
+    Flaw,
     problems,
     read,
 )
 from mnistbench.course.lab.lab_file import Findings
 from mnistbench.course.lab.predict.questions import Outcome
+from mnistbench.course.lab.texts import Texts
 
 #: The worst state of a file; the states between this one and COMPLETE are kinds of problems.
 UNREADABLE = "unreadable"
@@ -57,7 +59,7 @@ class Entry:
     file: str  # below the folder
     student: str = ""  # empty if it is not known
     machine: str = ""  # model of the CPU
-    problems: tuple[tuple[str, str], ...] = ()  # one of STATES, and a line
+    problems: tuple[Flaw, ...] = ()  # their kinds are of STATES
     findings: Findings | None = None  # None, like the others, if they are missing or wrong
     score: Score | None = None
     quiet: Score | None = None
@@ -73,12 +75,18 @@ class Entry:
     @property
     def state(self) -> str:
         """The worst of STATES."""
-        return next((state for state in STATES if state in dict(self.problems)), COMPLETE)
+        kinds = {flaw.kind for flaw in self.problems}
+        return next((state for state in STATES if state in kinds), COMPLETE)
 
     @property
     def complaint(self) -> str:
         """All problems in one line."""
-        return "; ".join(line for _, line in self.problems)
+        return self.complaint_in(Texts("en"))
+
+    def complaint_in(self, texts: Texts) -> str:
+        """Return all problems in one line, in a language."""
+        lines = (cut(printable(flaw.text_in(texts)), REASON) for flaw in self.problems)
+        return texts.plain("class", "separator").join(lines)
 
     @property
     def judged(self) -> list[bool]:
@@ -130,7 +138,8 @@ def gather(folder: Path) -> tuple[list[Entry], list[str]]:
     count = Counter(entry.student.casefold() for entry in entries if entry.student)
     for position, entry in enumerate(entries):
         if (number := count[entry.student.casefold()]) > 1:  # the teacher decides which one counts
-            double = (DOUBTFUL, f"{entry.student} has {number} submissions; remove all but one")
+            words = {"student": entry.student, "count": number}
+            double = Flaw(DOUBTFUL, "", "several_submissions", words)
             entries[position] = replace(entry, problems=(*entry.problems, double))
     return entries, [cut(printable(path.name), NAME) for path in paths if path not in wanted]
 
@@ -142,9 +151,6 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
             raise MnistbenchError(reason)  # noqa: TRY301
         submission = read(path)
         parts = dict[str, Any]()
-        complaints = tuple(
-            (flaw.kind, cut(printable(flaw.text), REASON)) for flaw in problems(submission)
-        )
         for name in ("findings", "score", "quiet", "explanations", "outcomes"):
             with suppress(MnistbenchError):  # it is one of the problems
                 parts[name] = getattr(submission, name)
@@ -156,15 +162,16 @@ def _entry(path: Path, folder: Path, reason: str = "") -> Entry:
             file,
             student,
             machine,
-            complaints,
+            problems(submission),
             speedup=score.speedup if (score := parts.get("score")) else {},
             **parts,
         )
     except MnistbenchError as error:
-        reason = str(error).removeprefix(f"{path}: ")
+        flaw = Flaw.of_error(UNREADABLE, "", str(error).removeprefix(f"{path}: "))
     except Exception as error:  # noqa: BLE001  # made-up numbers can raise anything
-        reason = f"cannot be evaluated ({type(error).__name__}: {first_line(error)})"
-    return Entry(file, problems=((UNREADABLE, cut(printable(reason), REASON)),))
+        words = {"type": type(error).__name__, "text": first_line(error)}
+        flaw = Flaw(UNREADABLE, "", "not_evaluated", words)
+    return Entry(file, problems=(flaw,))
 
 
 def rankings(

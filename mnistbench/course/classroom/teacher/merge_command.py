@@ -17,7 +17,6 @@ from mnistbench.course.classroom.score import BANDS, interval
 from mnistbench.course.classroom.teacher import cohort
 from mnistbench.course.classroom.teacher.cohort import (
     DEMO,
-    REASON,
     STATES,
     Copies,
     Entry,
@@ -105,7 +104,7 @@ def page(
     """
     groups = copies(entries)
     rows = Sheet(ROWS, _columns(entries, groups), entries)
-    problems = [_complaint(entry) for entry in entries if entry.problems]
+    problems = [_complaint(entry, texts) for entry in entries if entry.problems]
     listed: list[Part] = [texts.text("class", "problems"), problems] if problems else []
     parts: dict[str, list[Part]] = {
         "students": [
@@ -120,7 +119,7 @@ def page(
                 if ignored
                 else []
             ),
-            texts.table("class_students", rows),
+            replace(texts.table("class_students", rows), is_sortable=True),
             *listed,
         ],
         "class_predictions": _predictions(entries, texts),
@@ -130,9 +129,9 @@ def page(
     return document_of(texts, "class_title", sections_of(texts, parts)), rows
 
 
-def _complaint(entry: Entry) -> Text:
+def _complaint(entry: Entry, texts: Texts) -> Text:
     file = f" ({entry.file})" if entry.student else ""
-    return Text([f"{entry.name}{file}: {units.cut(entry.complaint, REASON)}"])
+    return Text([f"{entry.name}{file}: {entry.complaint_in(texts)}"])
 
 
 def _summary(entries: Sequence[Entry], texts: Texts) -> Text:
@@ -217,7 +216,7 @@ def _predictions(entries: Sequence[Entry], texts: Texts) -> list[Part]:
     )
     own = Counter(calibration(sum(entry.judged), len(entry.judged)) for entry in counted)
     students = texts.text(
-        "class", "calibrations", **{key: own[key] for key in ("narrow", "right", "wide")}
+        "class", "calibrations", **{key: own[key] for key in ("narrow", "right", "wide", "few")}
     )
     return [texts.text("class", "spread"), table, [whole, students]]
 

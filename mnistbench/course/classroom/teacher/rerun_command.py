@@ -24,7 +24,7 @@ from mnistbench.course.lab.lab_file import write_file
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check, print_error
 from mnistbench.showing.progress import Progress
 from mnistbench.showing.table import text_table
-from mnistbench.showing.terminal import draw
+from mnistbench.showing.terminal import draw, line_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +98,9 @@ def run(settings: Settings) -> int:
         )
         for row in rows
     ]
-    print(
-        f"{draw(text_table('', headings, cells, numbers_from=len(headings))).strip()}\n"
-        f"{printable(str(output))}"
-    )
+    table = text_table("", headings, cells, numbers_from=len(headings))
+    print(draw(table, width=line_width(sys.stdout)).strip())
+    print(printable(str(output)))
     return EXIT_REGRESSED if any(row["agrees"] == "no" for row in rows) else EXIT_PASSED
 
 

@@ -170,8 +170,10 @@ class Outcome:
 
     @property
     def relative_width(self) -> float | None:
-        """The width of the range, divided by the measured number."""
-        return (self.predicted[2] - self.predicted[0]) / self.number if self.number else None
+        """The width of the range, divided by the measured number; None if noise could make it."""
+        if self.is_noise or not self.number:
+            return None
+        return float(self.predicted[2] - self.predicted[0]) / self.number
 
 
 #: Columns of the file. The last four are summed: numbers of predictions, and widths.

@@ -30,12 +30,14 @@ from mnistbench.showing.text import Code, Text
 EXPECTED = 0.8
 #: Key of the student's own summary in the file of explanations.
 SUMMARY = "summary"
+#: Fewest ranges that are called well calibrated: of fewer, almost any ranges would be.
+FEWEST = 5
 #: The level of the tests of this share.
 LEVEL = 0.10
 
 
 def calibration(inside: int, judged: int) -> str:
-    """Return whether ranges are ``narrow``, ``wide`` or ``right``.
+    """Return whether ranges are ``narrow``, ``wide`` or ``right``, or too ``few`` to tell.
 
     They were meant to contain 80 % of the values.
 
@@ -44,7 +46,11 @@ def calibration(inside: int, judged: int) -> str:
     """
     few = binomial_at_most(inside, judged, EXPECTED)
     many = binomial_at_most(judged - inside, judged, 1 - EXPECTED)
-    return "narrow" if few <= LEVEL else "wide" if many <= LEVEL else "right"
+    if few <= LEVEL:
+        return "narrow"
+    if many <= LEVEL:
+        return "wide"
+    return "few" if judged < FEWEST else "right"
 
 
 def asked(question: Question, texts: Texts) -> Text:

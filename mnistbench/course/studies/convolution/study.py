@@ -176,7 +176,8 @@ class ConvolutionStudy:
 
 
 def _decimals(scale: float) -> Callable[[float], str]:
-    return lambda value: f"{value / scale:,.2f}"
+    """Return a format with two decimals, and none from 1,000 on."""
+    return lambda value: f"{value / scale:,.{2 if abs(value) < 1_000 * scale else 0}f}"
 
 
 COSTS: tuple[Column[WayCost], ...] = (

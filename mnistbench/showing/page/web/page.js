@@ -64,17 +64,6 @@ const orMissing = (value, text) => (value === null ? units.missing : text(value)
 
 // ---- Elements --------------------------------------------------------------------------------------------------------
 
-function make(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (value === true) element.setAttribute(key, "");
-    else if (value !== false && value !== undefined) element.setAttribute(key, value);
-  }
-  element.append(...children);
-  return element;
-}
-
 const readData = (id) => JSON.parse(document.getElementById(id).textContent);
 
 let radioGroups = 0;
@@ -186,16 +175,6 @@ function filteredTable(container, rows, describe, controls) {
     describe.picture ?? "",
     make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": describe.region }, make("table", {}, head, body, foot)));
   redraw();
-}
-
-// What is missing stands last, whichever way the rest is sorted.
-function sortRows(rows, value, descending) {
-  rows.sort((first, second) => {
-    const [a, b] = [value(first), value(second)];
-    if (a === null || b === null) return (a === null) - (b === null);
-    const order = typeof a === "string" ? (a < b ? -1 : a > b ? 1 : 0) : a - b;
-    return descending ? -order : order;
-  });
 }
 
 const operations = { region: "operations", search: ["operation", "aten::mm"], selections: [["phase", 1], ["module", 2]] };
@@ -460,29 +439,6 @@ for (const search of document.querySelectorAll("[data-filters]")) {
     for (const body of bodies) body.hidden = !body.rows[0].cells[0].dataset.value.toLowerCase().includes(text);
     status.textContent = `${bodies.filter((body) => !body.hidden).length} of ${bodies.length}`;
   });
-}
-
-for (const table of document.querySelectorAll("table:has([data-sort])")) {
-  const heads = [...table.tHead.rows[0].cells];
-  for (const [place, head] of heads.entries()) {
-    if (!head.dataset.sort) continue;
-    const numbers = head.dataset.sort === "number";
-    const button = make("button", { type: "button" }, ...head.childNodes);
-    head.replaceChildren(button);
-    head.setAttribute("aria-sort", "none");
-    button.addEventListener("click", () => {
-      const before = head.getAttribute("aria-sort");
-      const descending = before === "none" ? numbers : before === "ascending";
-      for (const other of heads) if (other.dataset.sort) other.setAttribute("aria-sort", "none");
-      head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-      const bodies = [...table.tBodies];
-      sortRows(bodies, (body) => {
-        const { value } = body.rows[0].cells[place].dataset;
-        return value === undefined ? null : numbers ? Number(value) : value;
-      }, descending);
-      table.append(...bodies);
-    });
-  }
 }
 
 // One measure of the bars at a time.

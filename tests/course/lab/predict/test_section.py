@@ -171,9 +171,11 @@ def test_predictions_of_which_nothing_was_measured_are_not_judged(tmp_path):
         (10, 11, "right"),
         (11, 11, "wide"),
         (10, 10, "right"),
-        (0, 1, "right"),
+        (0, 1, "few"),
         (0, 2, "narrow"),
-        (1, 1, "right"),
+        (1, 1, "few"),
+        (4, 4, "few"),
+        (4, 5, "right"),
         (0, 11, "narrow"),
     ],
 )

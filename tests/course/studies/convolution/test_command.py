@@ -9,6 +9,7 @@ from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution import measurement
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.convolution.study import (
+    COSTS,
     ConvolutionStudy,
     Settings,
     WayCase,
@@ -88,3 +89,11 @@ def test_a_convolution_of_ones_own_is_measured_in_every_way(capsys, monkeypatch)
     )
     assert all(cost["seconds"] > 0 and cost["of_ceiling"] > 0 for cost in costs.values())
     assert costs["seven_loops"]["seconds"] > costs["library"]["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("flops", "text"), [(1_500, "0.00"), (2_345_000, "2.35"), (4_164_037_904_000, "4,164,038")]
+)
+def test_large_counts_have_no_decimals(flops, text):
+    [column] = [column for column in COSTS if column.heading == "MFLOP"]
+    assert column.shown(flops) == text
