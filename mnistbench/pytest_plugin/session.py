@@ -247,10 +247,8 @@ class Session:
             return []
         from mnistbench.core.extras import install
 
-        return [
-            f"no files for TensorBoard: tensorboard is not installed: {install('tensorboard')}, or "
-            "--bench-tensorboard off; saved runs have the curves"
-        ]
+        why = f"tensorboard is not installed: {install('tensorboard')}, or --bench-tensorboard off"
+        return [f"no files for TensorBoard: {why}; saved runs have the curves"]
 
     @property
     def has_something_to_judge(self) -> bool:

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from projects import run_pytest
 
 pytestmark = pytest.mark.usefixtures("torch")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from changed_projects import BOTH, PROJECT, SECOND, Change, edited
 
