@@ -337,10 +337,15 @@ def _fetch(url: str) -> bytes:
 
     Without an answer for a time, as of a firewall that drops packets, this raises.
     """
-    import urllib.request  # here: only who has no MNIST needs it
+    import urllib.error  # here: only who has no MNIST needs them
+    import urllib.request
 
-    with urllib.request.urlopen(url, timeout=_NETWORK_TIMEOUT_S) as answer:  # noqa: S310  # a constant
-        content: bytes = answer.read(_LARGEST_DOWNLOAD)
+    try:
+        with urllib.request.urlopen(url, timeout=_NETWORK_TIMEOUT_S) as answer:  # noqa: S310  # a constant
+            content: bytes = answer.read(_LARGEST_DOWNLOAD)
+    except urllib.error.HTTPError as error:
+        error.close()  # it is an open answer, too
+        raise
     return content
 
 

@@ -745,8 +745,6 @@ class TestFetch:
         assert os.strerror(errno.ECONNREFUSED) in text
         assert list(raw.parent.iterdir()) == []
 
-    # urllib leaves the socket to the garbage collector.
-    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_a_server_that_sends_nothing_ends_it(
         self, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
