@@ -1,6 +1,7 @@
-"""Run the command without what Windows lacks: modules, functions, signals and the C library.
+"""Run the command, or pytest, without what Windows lacks.
 
-A stand-in: paths, consoles and processes are still those of this system.
+Modules, functions, signals and the C library. Paths, consoles and processes are still those of this
+system.
 """
 
 import ctypes
@@ -8,9 +9,8 @@ import os
 import signal
 import sys
 
-for module in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"):
-    sys.modules[module] = None
-for function in (
+MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty")
+FUNCTIONS = (
     "fork",
     "forkpty",
     "getppid",
@@ -21,30 +21,38 @@ for function in (
     "sched_getaffinity",
     "sched_setaffinity",
     "setsid",
-):
-    if hasattr(os, function):
-        delattr(os, function)
-for name in ("SIGALRM", "SIGBUS", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGSYS", "SIGUSR1"):
-    if hasattr(signal, name):
-        delattr(signal, name)
-
-load = ctypes.CDLL
+)
+SIGNALS = ("SIGALRM", "SIGBUS", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGSYS", "SIGUSR1")
 
 
-def load_by_name(name, *args, **kwargs):
-    if name is None:
-        raise TypeError("argument of type 'NoneType' is not iterable")
-    return load(name, *args, **kwargs)
+def take_away():
+    """Remove them from this process."""
+    sys.modules.update(dict.fromkeys(MODULES))
+    for module, names in ((os, FUNCTIONS), (signal, SIGNALS)):
+        for name in names:
+            if hasattr(module, name):
+                delattr(module, name)
+    load = ctypes.CDLL
+
+    def load_by_name(name, *args, **kwargs):
+        if name is None:
+            raise TypeError("argument of type 'NoneType' is not iterable")
+        return load(name, *args, **kwargs)
+
+    ctypes.CDLL = load_by_name
 
 
-ctypes.CDLL = load_by_name
-
-if __name__ == "__main__":
-    program, arguments = sys.argv[1], sys.argv[2:]
+def main(program, *arguments):
+    """Run a program, and return its exit code."""
     if program == "pytest":
         import pytest
 
-        sys.exit(pytest.main(arguments))
-    from mnistbench.cli import main
+        return pytest.main([*arguments])
+    from mnistbench import cli
 
-    sys.exit(main(arguments))
+    return cli.main(arguments)
+
+
+if __name__ == "__main__":
+    take_away()
+    sys.exit(main(*sys.argv[1:]))
