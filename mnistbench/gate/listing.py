@@ -79,6 +79,7 @@ class Listing:
     missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
     # Of the fast step of mnistbench; None if no case has run it.
     has_compiled_loops: bool | None = None
+    python: str = ""  # version; empty in files of older versions of mnistbench
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -307,6 +308,11 @@ class Listings:
     def torch(self) -> str:
         """The versions of both sides: ``2.13.0 -> 2.15.0``, or one if they are equal."""
         return " -> ".join(dict.fromkeys(filter(None, (self.base.torch, self.head.torch))))
+
+    @property
+    def python(self) -> str:
+        """The versions of Python of both sides, as those of torch."""
+        return " -> ".join(dict.fromkeys(filter(None, (self.base.python, self.head.python))))
 
     @property
     def cpu(self) -> dict[str, Mapping[str, str]]:

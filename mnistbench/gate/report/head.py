@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
+from mnistbench.gate.statistics.raw_samples import GateHeader
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 
@@ -25,6 +26,7 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
     torch = f", torch {header.sides.torch}" if header.sides.torch else ""
     yield f"measured: {count}, {launches}{fresh}, {time}{torch}"
+    yield from _python(header)
     if parts := ", ".join(
         f"{name} {units.duration(part_s * 1e9)}"
         for name, part_s in verdict.end.parts_s.items()
@@ -65,6 +67,14 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
             f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: "
             f"{machine}"
         )
+
+
+def _python(header: GateHeader) -> Iterable[str]:
+    """Yield which interpreter runs the sides, unless it is that of the gate, as usual."""
+    if header.interpreter:
+        yield f"interpreter: {header.interpreter}"
+    if header.sides.base.python != header.sides.head.python:
+        yield f"Python {header.sides.python}"
 
 
 def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:

@@ -55,7 +55,7 @@ def run(settings: Settings) -> int:
     with (
         Progress(sys.stderr) as progress,
         terminable(),
-        interpreters(settings, progress.say) as pythons,
+        interpreters(settings, progress.say) as found,
     ):
         for file, origin in scripts.items():
             answer = ALIKE
@@ -63,7 +63,7 @@ def run(settings: Settings) -> int:
                 variables = settings.variables
                 launches = settings.launches
                 changes = measure(
-                    file, origin, pythons, variables, launches=launches, progress=progress
+                    file, origin, found.paths, variables, launches=launches, progress=progress
                 )
                 answer = sentence(changes, origin)
                 progress.close()

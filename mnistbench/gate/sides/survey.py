@@ -8,6 +8,7 @@ import gc
 import importlib.metadata
 import json
 import math
+import platform
 import re
 import statistics
 import sys
@@ -128,6 +129,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         missing=side.missing,
         loaded=loaded_packages(torch_modules | (sys.modules.keys() - follower.plugins)),
         has_compiled_loops=has_compiled_loops(),
+        python=platform.python_version(),
     )
     followed = follower.followed(listing.cases)
     say(surveyed=asdict(Surveyed(listing, side.imports(), follower.longest_s, followed)))

@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import platform
 import re
 import shutil
 import signal
@@ -1324,6 +1325,53 @@ def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(listing
 
 def test_a_plain_test_needs_no_plug_in_of_this_package(listings_with_variables):
     assert list(listings_with_variables[HEAD].cases) == ["test_own.py::test_total"]
+
+
+PROGRAMS = """
+import os
+import shutil
+import sys
+
+LOADED = set(sys.modules)
+
+
+def programs():
+    return shutil.which("python"), os.environ["VIRTUAL_ENV"]
+
+
+def test_programs(benchmark):
+    folder = os.path.dirname(sys.executable)
+    assert benchmark(programs) == (sys.executable, os.path.dirname(folder))
+
+
+def test_modules(benchmark):
+    benchmark(sum, [1])
+    names = {
+        name.partition(".")[0] for name in sys.modules if not name.startswith("_sysconfigdata")
+    } - sys.stdlib_module_names
+    own = {"__main__", "mnistbench", "pytest_benchmark", "test_own"}
+    of_pytest = {"_pytest", "iniconfig", "packaging", "pluggy", "py", "pygments", "pytest"}
+    assert names - own - of_pytest == set()
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """An interpreter with pytest alone, which imports nothing else that is not Python's."""
+    return linked_environment(tmp_path_factory.mktemp("bare") / "environment", "pytest")
+
+
+def test_the_process_of_a_side_imports_pytest_and_nothing_else(bare, tmp_path):
+    plan = planned(tmp_path, {"test_own.py": PROGRAMS}, "addopts = -p no:mnistbench\n")
+    plan, listings = surveyed(replace(plan, pythons=dict.fromkeys((BASE, HEAD), bare)), tmp_path)
+    names = ["test_own.py::test_programs", "test_own.py::test_modules"]
+    for side in (BASE, HEAD):
+        assert listings[side].failed == {}
+        assert listings[side].python == platform.python_version()
+    assert {*collect_again(plan, 1, tmp_path / "log")[HEAD]} == {*names}
+    assert sorted(launched(plan, tmp_path).cases) == sorted(names)
+    with launching(plan, 1, None, tmp_path / "log", collects_paths=True) as launch:
+        assert sorted(gate_builders.run_whole(launch).cases) == sorted(names)
 
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):
