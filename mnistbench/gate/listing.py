@@ -60,7 +60,8 @@ class Listing:
     """The cases of a side, as found by a survey of that side alone."""
 
     cases: Mapping[str, ListedCase]  # by node id
-    packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
+    # Installed distribution, and PYTHON -> version.
+    packages: Mapping[str, str] = field(default_factory=dict)
     torch: str = ""  # version; empty if no test imports it
     # Of all its cases, by OMP_NUM_THREADS of this side alone; 0: each case has its own number.
     threads: int = 0
@@ -79,7 +80,6 @@ class Listing:
     missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
     # Of the fast step of mnistbench; None if no case has run it.
     has_compiled_loops: bool | None = None
-    python: str = ""  # version; empty in files of older versions of mnistbench
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -308,11 +308,6 @@ class Listings:
     def torch(self) -> str:
         """The versions of both sides: ``2.13.0 -> 2.15.0``, or one if they are equal."""
         return " -> ".join(dict.fromkeys(filter(None, (self.base.torch, self.head.torch))))
-
-    @property
-    def python(self) -> str:
-        """The versions of Python of both sides, as those of torch."""
-        return " -> ".join(dict.fromkeys(filter(None, (self.base.python, self.head.python))))
 
     @property
     def cpu(self) -> dict[str, Mapping[str, str]]:

@@ -190,7 +190,6 @@ def listings(
     only_head: Sequence[str] = (),
     changed: Sequence[str] = (),
     torch: str = "2.15.0",
-    python: str = "3.13.0",
     packages: Mapping[str, Sequence[str]] | None = None,
     left_out: Mapping[str, Mapping[str, str]] | None = None,
     unmeasurable: Mapping[str, str] | None = None,
@@ -205,7 +204,6 @@ def listings(
     """
     versions = {name: tuple(pair) for name, pair in (packages or {}).items()}
     torch_of = torch.split(" -> ")
-    python_of = python.split(" -> ")
     sides = {}
     for position, (side, own) in enumerate(((BASE, only_base), (HEAD, only_head))):
         cases = {}
@@ -228,7 +226,6 @@ def listings(
             unmeasurable=unmeasurable or {},
             resident=(resident or {}).get(side, 0),
             cpu=(cpu or {}).get(side, {}),
-            python=python_of[-1 if side == HEAD else 0],
         )
     return Listings(sides[BASE], sides[HEAD])
 

@@ -40,7 +40,6 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "base": header.base,
         "head": header.head,
         "torch": header.sides.torch,
-        "python": header.sides.python,
         "interpreter": header.interpreter,
         "cpu": header.sides.cpu,
         "variables": header.variables,

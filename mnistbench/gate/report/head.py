@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
-from mnistbench.gate.statistics.raw_samples import GateHeader
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 
@@ -26,15 +25,13 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
     torch = f", torch {header.sides.torch}" if header.sides.torch else ""
     yield f"measured: {count}, {launches}{fresh}, {time}{torch}"
-    yield from _python(header)
     if parts := ", ".join(
         f"{name} {units.duration(part_s * 1e9)}"
         for name, part_s in verdict.end.parts_s.items()
         if part_s
     ):
         yield f"time: {parts}"
-    cpus = (_cpu(part.header.sides.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
-    yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
+    yield from _surroundings(verdict)
     for side, variables in header.variables.items():
         if variables:
             yield (
@@ -69,12 +66,12 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
         )
 
 
-def _python(header: GateHeader) -> Iterable[str]:
-    """Yield which interpreter runs the sides, unless it is that of the gate, as usual."""
-    if header.interpreter:
-        yield f"interpreter: {header.interpreter}"
-    if header.sides.base.python != header.sides.head.python:
-        yield f"Python {header.sides.python}"
+def _surroundings(verdict: Verdict) -> Iterable[str]:
+    """Yield which interpreter and which code for the processor run the sides, as far as known."""
+    if verdict.header.interpreter:
+        yield f"interpreter: {verdict.header.interpreter}"
+    cpus = (_cpu(part.header.sides.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
+    yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
 
 
 def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:

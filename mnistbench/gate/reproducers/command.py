@@ -16,6 +16,7 @@ from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.options import SideOptions
 from mnistbench.gate.reproducers.run import LAUNCHES, measure, sentence
 from mnistbench.gate.reproducers.script import ScriptOrigin, read
+from mnistbench.gate.words import PYTHON
 from mnistbench.showing.output import EXIT_PASSED
 from mnistbench.showing.progress import Progress
 
@@ -80,6 +81,11 @@ def _check_packages(file: Path, origin: ScriptOrigin) -> None:
     if changed:
         name = "torch" if "torch" in changed else next(iter(changed))
         base, head = changed[name]
+        if name == PYTHON:
+            raise UsageError(
+                f"{file}: the gate compared {name} {base} with {head}; give --base-python and "
+                "--head-python"
+            )
         raise UsageError(
             f"{file}: the gate compared {name} {base} with {head}; give --base-with "
             f"{name}=={base} --head-with {name}=={head}"

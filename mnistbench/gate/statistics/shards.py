@@ -52,7 +52,6 @@ def _difference(first: Recorded, other: Recorded) -> str:
             name: (getattr(ours, name), getattr(theirs, name))
             for name in ("base", "head", "arguments", "variables")
         },
-        "version of Python": (ours.sides.python, theirs.sides.python),
         **{
             f"version of {name}": (ours.sides.versions.get(name), theirs.sides.versions.get(name))
             for name in sorted({*ours.sides.versions, *theirs.sides.versions}, key=str.lower)

@@ -336,7 +336,6 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
             {"torch": "2.14.0 -> 2.15.0"},
             "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0",
         ),
-        ({"python": "3.12.1 -> 3.13.0"}, "Python 3.12.1 -> 3.13.0"),
         (
             {"interpreter": "/p/.venv/bin/python (.venv of the project)"},
             "interpreter: /p/.venv/bin/python (.venv of the project)",

@@ -27,7 +27,7 @@ from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase, List
 from mnistbench.gate.messages import Efforts
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.surveying import collect_again, survey_in_processes
-from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS
+from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, PYTHON
 
 TESTS = """
 import random
@@ -1367,7 +1367,7 @@ def test_the_process_of_a_side_imports_pytest_and_nothing_else(bare, tmp_path):
     names = ["test_own.py::test_programs", "test_own.py::test_modules"]
     for side in (BASE, HEAD):
         assert listings[side].failed == {}
-        assert listings[side].python == platform.python_version()
+        assert listings[side].packages[PYTHON] == platform.python_version()
     assert {*collect_again(plan, 1, tmp_path / "log")[HEAD]} == {*names}
     assert sorted(launched(plan, tmp_path).cases) == sorted(names)
     with launching(plan, 1, None, tmp_path / "log", collects_paths=True) as launch:
