@@ -17,7 +17,7 @@ from pathlib import Path
 
 import gate_builders
 import pytest
-from bare_environments import linked_environment
+from bare_environments import linked_environment, other_python
 from inner_runs import ADDOPTS
 
 from mnistbench.core.params import params_of_call
@@ -1370,6 +1370,49 @@ def test_the_process_of_a_side_imports_pytest_and_nothing_else(bare, tmp_path):
         assert listings[side].packages[PYTHON] == platform.python_version()
     assert {*collect_again(plan, 1, tmp_path / "log")[HEAD]} == {*names}
     assert sorted(launched(plan, tmp_path).cases) == sorted(names)
+    with launching(plan, 1, None, tmp_path / "log", collects_paths=True) as launch:
+        assert sorted(gate_builders.run_whole(launch).cases) == sorted(names)
+
+
+#: The function of a test that differs between the sides.
+TOTALS = """
+def total(numbers):
+    return sum({numbers})
+
+
+def same(numbers):
+    return [number + 1 for number in numbers]
+
+
+def test_total(benchmark):
+    benchmark(total, range(1_000))
+
+
+def test_same(benchmark):
+    benchmark(same, range(1_000))
+"""
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_a_side_may_have_another_version_of_python(tmp_path, version):
+    python = linked_environment(tmp_path / "bare", "pytest", python=other_python(version))
+    plan = planned(tmp_path, {"test_own.py": TOTALS.format(numbers="numbers")})
+    plan = replace(plan, pythons={BASE: sys.executable, HEAD: python})
+    text = TOTALS.format(numbers="list(numbers)")
+    (plan.trees[HEAD].root / "test_own.py").write_text(text)
+    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
+    names = {"test_own.py::test_total": "total", "test_own.py::test_same": "same"}
+    for side in (BASE, HEAD):
+        followed = surveys.followed[side]
+        for node_id, name in names.items():
+            ran = {followed.code[position].name for position in followed.cases[node_id]}
+            assert name in ran, side
+        assert followed.unfollowed == {}
+    assert surveys.listings[HEAD].packages[PYTHON].startswith(f"{version}.")
+    launch = launched(plan, tmp_path)
+    assert sorted(launch.cases) == sorted(names)
+    for [build] in launch.cases.values():
+        assert build[BASE]["outcome"] == build[HEAD]["outcome"]
     with launching(plan, 1, None, tmp_path / "log", collects_paths=True) as launch:
         assert sorted(gate_builders.run_whole(launch).cases) == sorted(names)
 
