@@ -205,6 +205,7 @@ class RunOptions(JudgeOptions):
     )
 
 
+_PYTHON = "Python interpreter for the {}; if not given, that of the project"
 _OWN = "environment variable of the {} alone"
 _WITH = "version of an installed package for the {}, in a new environment that uv makes"
 
@@ -213,12 +214,8 @@ _WITH = "version of an installed package for the {}, in a new environment that u
 class SideOptions:
     """What differs between the sides beside their code."""
 
-    base_python: str | None = option(
-        "--base-python", python, None, "Python interpreter for the base", "EXE"
-    )
-    head_python: str | None = option(
-        "--head-python", python, None, "Python interpreter for the head", "EXE"
-    )
+    base_python: str | None = option("--base-python", python, None, _PYTHON.format(BASE), "EXE")
+    head_python: str | None = option("--head-python", python, None, _PYTHON.format(HEAD), "EXE")
     base_env: tuple[tuple[str, str], ...] = option(
         "--base-env", variable, None, _OWN.format(BASE), "NAME=VALUE", many=True
     )
