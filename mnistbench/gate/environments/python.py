@@ -42,6 +42,9 @@ _BASES_OF_CONDA = ("base", "root")
 #: Kind of an environment that a variable names.
 _ACTIVE = "active environment"
 
+#: Why a runner of tools may have chosen the interpreter.
+_NO_OTHER = "that of mnistbench, because no environment is active and the project has no .venv"
+
 #: How to name other interpreters.
 _OPTIONS = "--base-python and --head-python"
 
@@ -182,8 +185,11 @@ def of_project() -> Interpreter:
     """
     own = Interpreter.own()
     environments = list(_environments(Path.cwd(), os.environ))
-    if not environments or any(_is_own(environment.folder) for environment in environments):
+    if any(_is_own(environment.folder) for environment in environments):
         return own
+    if not environments:
+        is_tool = sys.prefix != sys.base_prefix and is_own_environment()
+        return replace(own, why=_NO_OTHER) if is_tool else own
     folder, kind = environments[0]
     if not is_own_environment():
         reason = "that of mnistbench, which is installed among other packages"

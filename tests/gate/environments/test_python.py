@@ -80,6 +80,7 @@ def test_an_environment_without_mnistbench_is_not_its_own(packages):
 def own(monkeypatch):
     """The gate has an environment of its own."""
     monkeypatch.setattr(python, "is_own_environment", lambda: True)
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
 
 
 @pytest.fixture
@@ -118,7 +119,19 @@ def found():
     return interpreter.path, interpreter.why
 
 
-def test_without_another_environment_it_is_that_of_the_gate(own, project):
+OF_GATE = (
+    sys.executable,
+    "that of mnistbench, because no environment is active and the project has no .venv",
+)
+
+
+def test_without_another_environment_it_is_that_of_the_gate(own, project, monkeypatch):
+    assert found() == OF_GATE
+    monkeypatch.setattr(sys, "base_prefix", sys.prefix)  # as in a container
+    assert found() == (sys.executable, "")
+
+
+def test_a_gate_among_other_packages_needs_no_other_environment(among_others, project):
     assert found() == (sys.executable, "")
 
 
@@ -155,7 +168,7 @@ def test_the_environment_of_the_project_may_be_above_up_to_its_repository(
     (project / ".git").touch()  # as in a worktree
     write_environment(project.parent / ".venv")  # of something else
     monkeypatch.chdir(below)
-    assert found() == (sys.executable, "")
+    assert found() == OF_GATE
     at_top = write_environment(project / ".venv")
     assert found() == (at_top, ".venv of the project")
     nearest = write_environment(project / "packages" / ".venv")
@@ -166,7 +179,7 @@ def test_outside_a_repository_only_the_folder_of_the_gate_is_looked_at(own, proj
     write_environment(project / ".venv")
     (project / "below").mkdir()
     monkeypatch.chdir(project / "below")
-    assert found() == (sys.executable, "")
+    assert found() == OF_GATE
 
 
 @pytest.mark.parametrize("name", ["VIRTUAL_ENV", "CONDA_PREFIX"])
