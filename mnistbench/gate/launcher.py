@@ -9,6 +9,7 @@ import random
 import shlex
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -470,6 +471,8 @@ def environment_of(plan: Plan, side: str, seed: int) -> dict[str, str]:
     temporary = plan.home.parent / "tmp" / side
     environ = environment(os.environ, plan.home, seed)
     environ = places.own_places(environ, plan.repository, tree.root, tree.directory, temporary)
+    if plan.pythons[side] != sys.executable:
+        environ = places.activated(environ, Path(plan.pythons[side]))
     return {**environ, **plan.variables[side]}
 
 

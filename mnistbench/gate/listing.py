@@ -61,7 +61,8 @@ class Listing:
     """The cases of a side, as found by a survey of that side alone."""
 
     cases: Mapping[str, ListedCase]  # by node id
-    packages: Mapping[str, str] = field(default_factory=dict)  # installed distribution -> version
+    # Installed distribution, and PYTHON -> version.
+    packages: Mapping[str, str] = field(default_factory=dict)
     torch: str = ""  # version; empty if no test imports it
     # Of all its cases, by OMP_NUM_THREADS of this side alone; 0: each case has its own number.
     threads: int = 0

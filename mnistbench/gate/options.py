@@ -8,9 +8,7 @@ also those of ``reproduce``.
 from __future__ import annotations
 
 import math
-import os
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,11 +17,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from mnistbench.core import options
-from mnistbench.core.child import Child, ChildError
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import after_dashes, option, path, seconds, share, switch, whole
 from mnistbench.gate.environments.packages import requirement
+from mnistbench.gate.environments.python import checked
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.acceptance import Excuses
@@ -57,17 +55,6 @@ MEAN_FACTOR = 5
 #: deallocations.
 MEMORY_SHARE = 0.10
 
-#: What interpreters older than 3.11 print, because they do not have the option ``-P``, with which a
-#: launch is started.
-_NO_OPTION_P = "Unknown option: -P"
-
-#: Fails where there is no pytest, or one with a pluggy older than 1.2, which has no hooks of this
-#: kind.
-_NEEDS_PYTEST = "import pytest; pytest.hookimpl(wrapper=True)"
-
-#: Time in which an interpreter has to start, in seconds.
-_START_S = 60.0
-
 
 # ---- Kinds of options ----------------------------------------------------------------------------
 
@@ -81,25 +68,8 @@ def shard(text: str) -> Shard:
 
 
 def python(text: str) -> str:
-    """Return the absolute path of an interpreter, because launches start in another directory."""
-    executable = shutil.which(text) or text
-    try:
-        with Child([executable, "-P", "-c", _NEEDS_PYTEST], os.environ) as child:
-            code = child.ended(_START_S)
-            errors = child.errors()
-    # Not found, not executable, or a script without a first line that names its interpreter.
-    except ChildError:
-        raise ValueError("cannot be started; name a Python interpreter") from None
-    if _NO_OPTION_P in "".join(errors):
-        raise ValueError(
-            "is older than Python 3.11, the oldest that the gate runs; name another interpreter"
-        )
-    if code == 1:
-        raise ValueError(
-            "has no pytest, or an old one; install pytest 8.1 or newer there, or name another "
-            "interpreter"
-        )
-    return os.path.abspath(executable)  # noqa: PTH100  # resolve() would leave a virtual environment
+    """Return the absolute path of an interpreter that can run a side."""
+    return checked(text).path
 
 
 def variable(text: str) -> tuple[str, str]:
@@ -235,6 +205,7 @@ class RunOptions(JudgeOptions):
     )
 
 
+_PYTHON = "Python interpreter for the {}; if not given, that of the project"
 _OWN = "environment variable of the {} alone"
 _WITH = "version of an installed package for the {}, in a new environment that uv makes"
 
@@ -243,12 +214,8 @@ _WITH = "version of an installed package for the {}, in a new environment that u
 class SideOptions:
     """What differs between the sides beside their code."""
 
-    base_python: str | None = option(
-        "--base-python", python, None, "Python interpreter for the base", "EXE"
-    )
-    head_python: str | None = option(
-        "--head-python", python, None, "Python interpreter for the head", "EXE"
-    )
+    base_python: str | None = option("--base-python", python, None, _PYTHON.format(BASE), "EXE")
+    head_python: str | None = option("--head-python", python, None, _PYTHON.format(HEAD), "EXE")
     base_env: tuple[tuple[str, str], ...] = option(
         "--base-env", variable, None, _OWN.format(BASE), "NAME=VALUE", many=True
     )

@@ -56,6 +56,9 @@ RESIDENT = "resident memory"
 #: Name of the whole process among the cases.
 ALL_CASES = "all cases"
 
+#: Name of Python among the packages of a side.
+PYTHON = "Python"
+
 #: Name of the code of a module, as Python has it.
 MODULE = "<module>"
 

@@ -27,6 +27,8 @@ from mnistbench.gate import budget, flow, qualification, rounds, surveying, word
 from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.environments import python
+from mnistbench.gate.environments.python import Interpreter
 from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.launcher import LaunchError, LaunchResult, stage_home
 from mnistbench.gate.listing import (
@@ -363,6 +365,17 @@ def test_launches_are_measured_and_kept(gate, launches, tmp_path):
     assert surveyed.only == plan.only == (SLOW,)
     assert plan.pythons == {BASE: sys.executable, HEAD: "/opt/python"}
     assert plan.variables == measured.header.variables == {BASE: {}, HEAD: {"A": "1"}}
+
+
+def test_the_sides_have_the_interpreter_of_the_project_and_the_header_says_so(
+    gate, launches, monkeypatch
+):
+    interpreter = Interpreter("/p/.venv/bin/python", "3.13.0 (main)", (), ".venv of the project")
+    monkeypatch.setattr(python, "of_project", lambda: interpreter)
+    measured = gate(launches=8)
+    plan, _, _ = launches.started[0]
+    assert plan.pythons == dict.fromkeys((BASE, HEAD), interpreter.path)
+    assert measured.header.interpreter == "/p/.venv/bin/python (.venv of the project)"
 
 
 def test_the_header_says_what_is_compared(gate, launches, here, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -121,19 +122,43 @@ def test_a_shard_that_is_no_part_is_refused(text):
 
 def test_an_interpreter_that_is_too_old_is_named(tmp_path):
     old = tmp_path / "python"
-    old.write_text("#!/bin/sh\necho 'Unknown option: -P' >&2\nexit 2\n", encoding="utf-8")
+    facts = {
+        "version": "3.10.13 (main)",
+        "numbers": [3, 10, 13],
+        "path": [],
+        "pytest": "",
+        "fault": "ModuleNotFoundError: pytest",
+        "has_pip": False,
+    }
+    old.write_text(f"#!/bin/sh\necho started\necho '{json.dumps(facts)}'\n", encoding="utf-8")
     old.chmod(0o755)
-    with pytest.raises(
-        UsageError,
-        match=r"python' is older than Python 3.11, the oldest that the gate runs; name another",
-    ):
+    with pytest.raises(UsageError) as refused:
         options(head_python=str(old))
+    assert str(refused.value) == (
+        f"--head-python: {str(old)!r} is Python 3.10.13, and the gate needs Python 3.11 or newer; "
+        "name another interpreter"
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["raise ModuleNotFoundError('pytest')", "def hookimpl(*, tryfirst=False): pass"]
+    ("text", "fault"),
+    [
+        ("raise ModuleNotFoundError('pytest')", "has no pytest"),
+        (
+            "__version__ = '7.4.0'\ndef hookimpl(*, tryfirst=False): pass",
+            "has pytest 7.4.0, and the gate needs 8.1 or newer",
+        ),
+        ("1 / 0", "cannot import its pytest (ZeroDivisionError: division by zero)"),
+    ],
 )
-def test_an_interpreter_without_a_usable_pytest_is_named(tmp_path, text):
+@pytest.mark.parametrize(
+    ("pip", "installer"),
+    [("", "{python} -m pip install"), ("pip = None", "uv pip install -p {python}")],
+)
+def test_an_interpreter_without_a_usable_pytest_is_named(tmp_path, text, fault, pip, installer):
+    if pip:  # as in an environment of uv
+        text = f"import sys\nsys.modules['pip'] = None\n{text}"
+    (tmp_path / "pip.py").touch()
     (tmp_path / "pytest.py").write_text(text, encoding="utf-8")
     python = tmp_path / "python"
     python.write_text(
@@ -143,8 +168,8 @@ def test_an_interpreter_without_a_usable_pytest_is_named(tmp_path, text):
     with pytest.raises(UsageError) as refused:
         options(base_python=str(python))
     assert str(refused.value) == (
-        f"--base-python: {str(python)!r} has no pytest, or an old one; install pytest 8.1 or "
-        "newer there, or name another interpreter"
+        f"--base-python: {str(python)!r} {fault}; install it there with: "
+        f"{installer.format(python=python)} 'pytest>=8.1'"
     )
 
 

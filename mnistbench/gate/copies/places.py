@@ -56,6 +56,21 @@ def own_places(
     return moved
 
 
+def activated(environ: Mapping[str, str], python: Path) -> dict[str, str]:
+    """Return environment variables by which programs find the environment of an interpreter.
+
+    Without them, a side that runs ``python`` or a program of its environment would start that of
+    the gate. An interpreter that belongs to no environment changes nothing.
+    """
+    folder = python.parent.parent
+    is_virtual = (folder / "pyvenv.cfg").is_file()
+    if not is_virtual and not (folder / "conda-meta").is_dir():
+        return dict(environ)
+    path = os.pathsep.join(filter(None, (str(python.parent), environ.get("PATH", ""))))
+    name = "VIRTUAL_ENV" if is_virtual else "CONDA_PREFIX"
+    return {**environ, "PATH": path, name: str(folder)}
+
+
 def shared_places(environ: Mapping[str, str], repository: Path | None = None) -> tuple[str, ...]:
     """Return the folders and files that all processes with these variables share.
 

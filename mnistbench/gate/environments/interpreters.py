@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
+from mnistbench.gate.environments import python
 from mnistbench.gate.environments.packages import installed, wanted
 from mnistbench.gate.environments.store import held
 from mnistbench.gate.options import SideOptions
 
 
+@dataclass(frozen=True)
+class Interpreters:
+    """The interpreters of both sides."""
+
+    paths: dict[str, str]  # by side
+    chosen: str  # the one that no option names, and how it was found; empty if that is no surprise
+
+
 @contextmanager
-def interpreters(options: SideOptions, say: Callable[[str], None]) -> Iterator[dict[str, str]]:
+def interpreters(options: SideOptions, say: Callable[[str], None]) -> Iterator[Interpreters]:
     """Make the environments of the sides that have one; yield the interpreter of each side."""
-    pythons = {side: named or sys.executable for side, named in options.pythons.items()}
-    packages = installed() if options.changes else []
+    if all(options.pythons.values()):
+        yield Interpreters({side: named or "" for side, named in options.pythons.items()}, "")
+        return
+    project = python.of_project()
+    paths = {side: named or project.path for side, named in options.pythons.items()}
+    chosen = f"{project.path} ({project.why})" if project.why else ""
+    if chosen:
+        say(f"interpreter: {chosen}")
+    packages = installed(project.distributions()) if options.changes else []
     with ExitStack() as environments:
         for side, changes in options.changes.items():
-            environment = held(wanted(changes, packages), say)
-            pythons[side] = environments.enter_context(environment).python
-        yield pythons
+            environment = held(wanted(changes, packages, project), say)
+            paths[side] = environments.enter_context(environment).python
+        yield Interpreters(paths, chosen)

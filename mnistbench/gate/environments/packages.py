@@ -10,12 +10,13 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from mnistbench.gate.environments.python import Interpreter, of_project
 from mnistbench.gate.words import OLDEST_TORCH
 
 #: Operators that allow one version, or the releases of one series.
@@ -65,19 +66,14 @@ class Wanted:
     size_bytes: int  # expected
     # Of these requirements those whose versions may change if others exclude them.
     loose: tuple[str, ...] = ()
+    # The interpreter whose packages the others are, and which the environment has as well.
+    interpreter: Interpreter = field(default_factory=Interpreter.own)
 
 
-def installed(
-    distributions: Iterable[importlib.metadata.Distribution] | None = None,
-) -> list[Installed]:
-    """Return distributions by name, by default those of this interpreter.
-
-    Of two with one name, Python imports the first.
-    """
+def installed(distributions: Iterable[importlib.metadata.Distribution]) -> list[Installed]:
+    """Return distributions by name; of two with one name, Python imports the first."""
     packages: dict[str, Installed] = {}
-    for distribution in (
-        importlib.metadata.distributions() if distributions is None else distributions
-    ):
+    for distribution in distributions:
         if not distribution.name:  # what an interrupted installation has left
             continue
         url, is_editable = _source(distribution.read_text("direct_url.json") or "{}")
@@ -134,12 +130,8 @@ def check_can_be_changed(change: Requirement) -> None:
     Raises:
         ValueError: its package is not installed, or it is a torch that the gate cannot measure.
     """
-    try:
-        importlib.metadata.version(change.name)
-    except importlib.metadata.PackageNotFoundError:
-        raise ValueError(
-            f"names {change.name}, which is not installed; name an installed package"
-        ) from None
+    if not any(of_project().distributions(name=change.name)):
+        raise ValueError(f"names {change.name}, which is not installed; name an installed package")
     exact = [
         clause.version
         for clause in change.specifier
@@ -154,7 +146,11 @@ def check_can_be_changed(change: Requirement) -> None:
         )
 
 
-def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wanted:
+def wanted(
+    changes: Iterable[Requirement],
+    packages: Sequence[Installed],
+    interpreter: Interpreter | None = None,
+) -> Wanted:
     """Return what an environment with the packages given and some of them changed is made from.
 
     A package without a version, or one that is missing although it is installed now, is left to uv:
@@ -172,9 +168,16 @@ def wanted(changes: Iterable[Requirement], packages: Sequence[Installed]) -> Wan
     ``sympy==1.13.1``.
     """
     asked_for = sorted(changes, key=lambda change: canonicalize_name(change.name))
-    resolution = _Resolution(asked_for, packages)
+    interpreter = interpreter or Interpreter.own()
+    resolution = _Resolution(asked_for, packages, interpreter.markers)
     size_bytes = sum(package.size_bytes for package in packages if package.line)
-    return Wanted(tuple(map(str, asked_for)), resolution.lines(), size_bytes, resolution.loose())
+    return Wanted(
+        tuple(map(str, asked_for)),
+        resolution.lines(),
+        size_bytes,
+        resolution.loose(),
+        interpreter,
+    )
 
 
 class _Resolution:
@@ -186,7 +189,13 @@ class _Resolution:
     is left open here when it makes an environment.
     """
 
-    def __init__(self, changes: Iterable[Requirement], packages: Iterable[Installed]) -> None:
+    def __init__(
+        self,
+        changes: Iterable[Requirement],
+        packages: Iterable[Installed],
+        markers: Mapping[str, str],
+    ) -> None:
+        self._markers = markers
         self._packages = {package.key: package for package in packages}
         self._asked: dict[str, Requirement] = {
             canonicalize_name(change.name): change for change in changes
@@ -304,7 +313,9 @@ class _Resolution:
             except InvalidRequirement:  # in metadata of old packages; uv has its own way with them
                 continue
             extras = {"", *self._extras.get(key, ())}
-            if not need.marker or any(need.marker.evaluate({"extra": extra}) for extra in extras):
+            if not need.marker or any(
+                need.marker.evaluate({**self._markers, "extra": extra}) for extra in extras
+            ):
                 needs.append(need)
         return needs
 

@@ -12,7 +12,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import platform
 import shutil
 import sys
 import sysconfig
@@ -156,7 +155,8 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
             install += ["--refresh-package", line.partition(" @ ")[0].partition("[")[0]]
     try:
         _remove(folder)
-        uv.run(program, ["venv", "--no-project", "--python", sys.executable, str(folder)], lock)
+        python = wanted.interpreter.path
+        uv.run(program, ["venv", "--no-project", "--python", python, str(folder)], lock)
         if wanted.loose:  # uv keeps an installed version unless a requirement excludes it
             uv.run(
                 program,
@@ -185,7 +185,7 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
             MadeEnvironment(
                 str(folder),
                 wanted.asked,
-                platform.python_version(),
+                wanted.interpreter.number,
                 now,
                 now,
                 packages,
@@ -217,7 +217,7 @@ def _name(wanted: Wanted) -> str:
     ]
     identity = [
         sys.implementation.name,
-        sys.version,
+        wanted.interpreter.version,
         sysconfig.get_platform(),
         wanted.asked,
         wanted.lines,

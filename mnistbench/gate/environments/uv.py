@@ -25,6 +25,7 @@ from mnistbench.core.child import Child, ChildError, without_job_variables
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import scratch
 from mnistbench.gate.environments.packages import check_can_be_changed
+from mnistbench.gate.environments.python import of_project
 from mnistbench.gate.trees import contents_of
 
 #: What uv and its error reports (miette) draw at the beginning of a line.
@@ -205,7 +206,7 @@ def releases(wanted: Range) -> tuple[str, ...]:
         "pip",
         "compile",
         "--python",
-        sys.executable,
+        of_project().path,
         "--no-deps",
         "--resolution",
         "highest",

@@ -40,6 +40,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "base": header.base,
         "head": header.head,
         "torch": header.sides.torch,
+        "interpreter": header.interpreter,
         "cpu": header.sides.cpu,
         "variables": header.variables,
         "packages": header.sides.packages,

@@ -31,8 +31,7 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
         if part_s
     ):
         yield f"time: {parts}"
-    cpus = (_cpu(part.header.sides.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
-    yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
+    yield from _surroundings(verdict)
     for side, variables in header.variables.items():
         if variables:
             yield (
@@ -65,6 +64,14 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
             f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: "
             f"{machine}"
         )
+
+
+def _surroundings(verdict: Verdict) -> Iterable[str]:
+    """Yield which interpreter and which code for the processor run the sides, as far as known."""
+    if verdict.header.interpreter:
+        yield f"interpreter: {verdict.header.interpreter}"
+    cpus = (_cpu(part.header.sides.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
+    yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
 
 
 def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:

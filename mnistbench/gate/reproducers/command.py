@@ -15,6 +15,7 @@ from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.options import SideOptions
 from mnistbench.gate.reproducers.run import LAUNCHES, measure, sentence
 from mnistbench.gate.reproducers.script import ScriptOrigin, read
+from mnistbench.gate.words import PYTHON
 from mnistbench.showing.output import EXIT_PASSED
 from mnistbench.showing.progress import Progress
 
@@ -51,14 +52,14 @@ def run(settings: Settings) -> int:
     }
     for file in scripts.keys() - differing:
         _check_packages(file, scripts[file])
-    with Progress(sys.stderr) as progress, interpreters(settings, progress.say) as pythons:
+    with Progress(sys.stderr) as progress, interpreters(settings, progress.say) as found:
         for file, origin in scripts.items():
             answer = ALIKE
             if file in differing:
                 variables = settings.variables
                 launches = settings.launches
                 changes = measure(
-                    file, origin, pythons, variables, launches=launches, progress=progress
+                    file, origin, found.paths, variables, launches=launches, progress=progress
                 )
                 answer = sentence(changes, origin)
                 progress.close()
@@ -75,6 +76,11 @@ def _check_packages(file: Path, origin: ScriptOrigin) -> None:
     if changed:
         name = "torch" if "torch" in changed else next(iter(changed))
         base, head = changed[name]
+        if name == PYTHON:
+            raise UsageError(
+                f"{file}: the gate compared {name} {base} with {head}; give --base-python and "
+                "--head-python"
+            )
         raise UsageError(
             f"{file}: the gate compared {name} {base} with {head}; give --base-with "
             f"{name}=={base} --head-with {name}=={head}"

@@ -9,6 +9,7 @@ import gc
 import importlib.metadata
 import json
 import math
+import platform
 import statistics
 import sys
 import threading
@@ -36,7 +37,15 @@ from mnistbench.gate.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests
 from mnistbench.gate.sides.side import WORKLOAD_CASE, CaseError, Side, SideError
 from mnistbench.gate.sides.steps import SideRun, rehearse
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, OLDEST_TORCH, SETUP
+from mnistbench.gate.words import (
+    ALL_CASES,
+    BASE,
+    HEAD,
+    IMPORT,
+    OLDEST_TORCH,
+    PYTHON,
+    SETUP,
+)
 from mnistbench.measuring.calls import close_unrun, only_created
 from mnistbench.measuring.timing import Clock, clocked
 
@@ -183,14 +192,15 @@ def packages() -> dict[str, str]:
 
     Of two with one name, Python imports the first.
 
-    mnistbench has its own version where it is not installed, because its copy is used there.
+    mnistbench has its own version where it is not installed, because its copy is used there. Python
+    is one of them.
     """
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         metadata = distribution.metadata  # parses the file each time
         if "Name" in metadata:
             versions.setdefault(metadata["Name"], metadata["Version"])
-    return {"mnistbench": __version__, **versions}
+    return {PYTHON: platform.python_version(), "mnistbench": __version__, **versions}
 
 
 def loaded_packages(modules: Collection[str]) -> tuple[str, ...]:

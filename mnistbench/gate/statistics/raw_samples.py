@@ -285,6 +285,9 @@ class GateHeader:
     qualified: str = ""
     shard: Shard = WHOLE
     reach: Reach = field(default_factory=Reach)
+    # The interpreter of the sides without one of their own, and how it was found; empty if it is
+    # that of the gate, as expected.
+    interpreter: str = ""
 
     def __post_init__(self) -> None:
         """Check that each shard has a test.

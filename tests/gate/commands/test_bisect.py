@@ -214,7 +214,7 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     monkeypatch.setattr("mnistbench.gate.environments.uv.check_can_be_changed", lambda change: None)
     monkeypatch.setattr("mnistbench.gate.environments.interpreters.held", held)
     monkeypatch.setattr(
-        "mnistbench.gate.environments.interpreters.installed", lambda: [Installed("part", "1.0")]
+        "mnistbench.gate.environments.interpreters.installed", lambda _: [Installed("part", "1.0")]
     )
     monkeypatch.setattr("mnistbench.gate.commands.bisect.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])

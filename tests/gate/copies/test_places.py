@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.gate.copies.places import own_places, shared_places
+from mnistbench.gate.copies.places import activated, own_places, shared_places
 
 
 @pytest.fixture
@@ -86,6 +86,24 @@ def test_other_paths_stay(moved, value):
         assert moved(value) == "{copy}/data:{tree}2"
     else:
         assert moved(value) == value
+
+
+@pytest.mark.parametrize(
+    ("marker", "name"), [("pyvenv.cfg", "VIRTUAL_ENV"), ("conda-meta/history", "CONDA_PREFIX")]
+)
+def test_programs_find_the_environment_of_the_interpreter(tmp_path, marker, name):
+    (tmp_path / marker).parent.mkdir(exist_ok=True)
+    (tmp_path / marker).touch()
+    given = {"PATH": "/tool/bin:/bin", "VIRTUAL_ENV": "/other", "CONDA_PREFIX": "/other"}
+    assert activated(given, tmp_path / "bin" / "python") == {
+        **given,
+        "PATH": f"{tmp_path}/bin:/tool/bin:/bin",
+        name: str(tmp_path),
+    }
+
+
+def test_an_interpreter_outside_of_environments_changes_no_variable(tmp_path):
+    assert activated({"PATH": "/bin"}, tmp_path / "bin" / "python") == {"PATH": "/bin"}
 
 
 @pytest.mark.parametrize("name", ["PATH", "VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX"])

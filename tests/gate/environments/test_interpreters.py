@@ -12,6 +12,7 @@ from mnistbench.core.options import read
 from mnistbench.gate.environments import interpreters as module
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.environments.packages import Installed
+from mnistbench.gate.environments.python import Interpreter
 from mnistbench.gate.options import SideOptions
 
 
@@ -39,24 +40,57 @@ def environments(monkeypatch):
         yield SimpleNamespace(python=f"/environments/{len(environments.wanted)}/bin/python")
         environments.used -= 1
 
-    monkeypatch.setattr(module, "installed", lambda: packages)
+    monkeypatch.setattr(module, "installed", lambda _: packages)
     monkeypatch.setattr(module, "held", held)
     return environments
 
 
+@pytest.fixture
+def project(monkeypatch):
+    """The gate has an environment of its own, the project another one."""
+    interpreter = Interpreter("/p/bin/python", "3.13.0 (main)", (), ".venv of the project")
+    monkeypatch.setattr(module.python, "of_project", lambda: interpreter)
+    return interpreter
+
+
 def test_without_options_both_sides_have_this_interpreter(environments):
-    with interpreters(options(), lambda _: None) as pythons:
-        assert pythons == {"base": sys.executable, "head": sys.executable}
+    said = []
+    with interpreters(options(), said.append) as found:
+        assert found.paths == {"base": sys.executable, "head": sys.executable}
+    assert found.chosen == ""
+    assert said == []
     assert not options().differ
     assert options().variables == {"base": {}, "head": {}}
     assert environments.wanted == []
 
 
+def test_the_interpreter_of_the_project_is_said(environments, project):
+    said = []
+    with interpreters(options(head_python=sys.executable), said.append) as found:
+        assert found.paths == {"base": "/p/bin/python", "head": sys.executable}
+    assert found.chosen == "/p/bin/python (.venv of the project)"
+    assert said == [f"interpreter: {found.chosen}"]
+
+
+def test_the_environment_of_the_project_does_not_matter_if_both_sides_name_one(
+    environments, monkeypatch
+):
+    monkeypatch.setattr(module.python, "of_project", lambda: pytest.fail("asked for"))
+    sides = options(base_python=sys.executable, head_python=sys.executable)
+    with interpreters(sides, lambda _: None) as found:
+        assert found.chosen == ""
+
+
+def test_a_new_environment_has_the_interpreter_of_the_project(environments, project):
+    with interpreters(options(head_with=["pygments==4.67"]), lambda _: None):
+        assert environments.wanted[0].interpreter == project
+
+
 def test_each_side_has_an_environment_of_its_own_while_it_is_used(environments):
     messages = []
     sides = options(base_with=["pygments==4.66.2"], head_with=["pygments==4.67", "numpy==2.0"])
-    with interpreters(sides, messages.append) as pythons:
-        assert pythons == {
+    with interpreters(sides, messages.append) as found:
+        assert found.paths == {
             "base": "/environments/1/bin/python",
             "head": "/environments/2/bin/python",
         }
@@ -77,5 +111,5 @@ def test_each_side_has_an_environment_of_its_own_while_it_is_used(environments):
 
 def test_one_side_may_have_an_environment_and_the_other_an_interpreter(environments):
     sides = options(base_python=sys.executable, head_with=["pygments==4.66.2"])
-    with interpreters(sides, lambda _: None) as pythons:
-        assert pythons == {"base": sys.executable, "head": "/environments/1/bin/python"}
+    with interpreters(sides, lambda _: None) as found:
+        assert found.paths == {"base": sys.executable, "head": "/environments/1/bin/python"}

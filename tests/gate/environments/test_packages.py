@@ -1,11 +1,13 @@
 """The packages of a new environment, from invented distributions."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from packaging.requirements import Requirement
 
 from mnistbench.gate.environments.packages import Installed, installed, wanted
+from mnistbench.gate.environments.python import Interpreter
 
 #: As with torch 2.15: pins in both directions, a toolkit with extras, a range, and packages that
 #: have nothing to do with it.
@@ -155,6 +157,17 @@ def test_what_a_changed_package_requires_may_change_with_it():
     assert set(loose("torch==2.13.0")) <= set(lines("torch==2.13.0"))
 
 
+def test_markers_are_those_of_the_interpreter_of_the_environment():
+    packages = [
+        Installed("torch", "2.15.0", ("triton~=3.9.0; python_version < '3.9'",)),
+        Installed("triton", "3.9.0"),
+    ]
+    changes = [Requirement("torch==2.13.0")]
+    older = replace(Interpreter.own(), version="3.8.1 (main)")
+    assert wanted(changes, packages).lines == ("torch==2.13.0", "triton==3.9.0")
+    assert wanted(changes, packages, older).lines == ("torch==2.13.0",)
+
+
 # ---- What is installed ---------------------------------------------------------------------------
 
 
@@ -211,5 +224,5 @@ def test_what_was_installed_from_elsewhere_is_installed_from_there(name, direct,
 
 
 def test_this_environment_has_what_the_tests_need():
-    names = {package.key for package in installed()}
+    names = {package.key for package in installed(Interpreter.own().distributions())}
     assert {"pytest", "packaging"} <= names

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.environments import store
 from mnistbench.gate.environments.packages import Wanted
+from mnistbench.gate.environments.python import Interpreter
 from mnistbench.gate.environments.store import held, listed, remove_all
 from mnistbench.gate.environments.uv import find
 
@@ -169,7 +171,7 @@ def test_a_complete_environment_is_used_again(uv, monkeypatch):
     assert environment.last_used == "2026-11-22T10:00:00+00:00"
 
 
-def test_requirements_interpreter_and_wheel_determine_the_environment(uv, home, monkeypatch):
+def test_requirements_interpreter_and_wheel_determine_the_environment(uv, home):
     wheel = home / "a wheel.whl"
     local = Wanted(("tqdm @ file",), (f"tqdm @ {wheel.as_uri()}",), 0)
     wheel.write_text("1", encoding="utf-8")
@@ -180,8 +182,8 @@ def test_requirements_interpreter_and_wheel_determine_the_environment(uv, home, 
     ]
     wheel.write_text("12", encoding="utf-8")
     names.append(name_of(local))
-    monkeypatch.setattr(sys, "version", f"3.99.0 {sys.version.partition(' ')[2]}")
-    names.append(name_of(TQDM))
+    newer = f"3.99.0 {sys.version.partition(' ')[2]}"
+    names.append(name_of(replace(TQDM, interpreter=replace(Interpreter.own(), version=newer))))
     assert len(set(names)) == 5
     # An estimate identifies nothing.
     assert name_of(TQDM) == name_of(Wanted(TQDM.asked, TQDM.lines, 0))

@@ -336,6 +336,10 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
             {"torch": "2.14.0 -> 2.15.0"},
             "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0",
         ),
+        (
+            {"interpreter": "/p/.venv/bin/python (.venv of the project)"},
+            "interpreter: /p/.venv/bin/python (.venv of the project)",
+        ),
         ({"variables": {"base": {}, "head": {"A": "1 2", "B": ""}}}, "head with A='1 2' B=''"),
         (
             {"cpu": {"base": GNU, "head": GNU}},

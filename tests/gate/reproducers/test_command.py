@@ -125,6 +125,15 @@ def test_a_script_of_two_versions_needs_them(write, measured, capsys):
     assert measured == []
 
 
+def test_a_script_of_two_versions_of_python_needs_their_interpreters(write, measured, capsys):
+    assert cli.main(["reproduce", write(packages={"Python": ["3.12.1", "3.13.0"]})]) == 2
+    assert capsys.readouterr().err == (
+        "mnistbench: x.py: the gate compared Python 3.12.1 with 3.13.0; give --base-python and "
+        "--head-python\n"
+    )
+    assert measured == []
+
+
 @pytest.mark.usefixtures("torch")
 def test_a_real_script_shows_that_twice_the_work_takes_longer(write, capsys):
     assert cli.main(["reproduce", write(base=[ROW]), "--launches", "1"]) == 0

@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import platform
 import re
 import shutil
 import signal
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import gate_builders
 import pytest
-from bare_environments import linked_environment
+from bare_environments import linked_environment, other_python
 from inner_runs import ADDOPTS
 
 from mnistbench.core.params import params_of_call
@@ -26,7 +27,7 @@ from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase, List
 from mnistbench.gate.messages import Efforts
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.surveying import collect_again, survey_in_processes
-from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS
+from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, PYTHON
 
 TESTS = """
 import random
@@ -1325,6 +1326,96 @@ def test_a_plain_test_has_as_many_threads_as_the_environment_of_its_side(listing
 
 def test_a_plain_test_needs_no_plug_in_of_this_package(listings_with_variables):
     assert list(listings_with_variables[HEAD].cases) == ["test_own.py::test_total"]
+
+
+PROGRAMS = """
+import os
+import shutil
+import sys
+
+LOADED = set(sys.modules)
+
+
+def programs():
+    return shutil.which("python"), os.environ["VIRTUAL_ENV"]
+
+
+def test_programs(benchmark):
+    folder = os.path.dirname(sys.executable)
+    assert benchmark(programs) == (sys.executable, os.path.dirname(folder))
+
+
+def test_modules(benchmark):
+    benchmark(sum, [1])
+    names = {
+        name.partition(".")[0] for name in sys.modules if not name.startswith("_sysconfigdata")
+    } - sys.stdlib_module_names
+    own = {"__main__", "mnistbench", "pytest_benchmark", "test_own"}
+    of_pytest = {"_pytest", "iniconfig", "packaging", "pluggy", "py", "pygments", "pytest"}
+    assert names - own - of_pytest == set()
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """An interpreter with pytest alone, which imports nothing else that is not Python's."""
+    return linked_environment(tmp_path_factory.mktemp("bare") / "environment", "pytest")
+
+
+def test_the_process_of_a_side_imports_pytest_and_nothing_else(bare, tmp_path):
+    plan = planned(tmp_path, {"test_own.py": PROGRAMS}, "addopts = -p no:mnistbench\n")
+    plan, listings = surveyed(replace(plan, pythons=dict.fromkeys((BASE, HEAD), bare)), tmp_path)
+    names = ["test_own.py::test_programs", "test_own.py::test_modules"]
+    for side in (BASE, HEAD):
+        assert listings[side].failed == {}
+        assert listings[side].packages[PYTHON] == platform.python_version()
+    assert {*collect_again(plan, 1, tmp_path / "log")[HEAD]} == {*names}
+    assert sorted(launched(plan, tmp_path).cases) == sorted(names)
+    with launching(plan, 1, None, tmp_path / "log", collects_paths=True) as launch:
+        assert sorted(gate_builders.run_whole(launch).cases) == sorted(names)
+
+
+#: The function of a test that differs between the sides.
+TOTALS = """
+def total(numbers):
+    return sum({numbers})
+
+
+def same(numbers):
+    return [number + 1 for number in numbers]
+
+
+def test_total(benchmark):
+    benchmark(total, range(1_000))
+
+
+def test_same(benchmark):
+    benchmark(same, range(1_000))
+"""
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_a_side_may_have_another_version_of_python(tmp_path, version):
+    python = linked_environment(tmp_path / "bare", "pytest", python=other_python(version))
+    plan = planned(tmp_path, {"test_own.py": TOTALS.format(numbers="numbers")})
+    plan = replace(plan, pythons={BASE: sys.executable, HEAD: python})
+    text = TOTALS.format(numbers="list(numbers)")
+    (plan.trees[HEAD].root / "test_own.py").write_text(text)
+    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
+    names = {"test_own.py::test_total": "total", "test_own.py::test_same": "same"}
+    for side in (BASE, HEAD):
+        followed = surveys.followed[side]
+        for node_id, name in names.items():
+            ran = {followed.code[position].name for position in followed.cases[node_id]}
+            assert name in ran, side
+        assert followed.unfollowed == {}
+    assert surveys.listings[HEAD].packages[PYTHON].startswith(f"{version}.")
+    launch = launched(plan, tmp_path)
+    assert sorted(launch.cases) == sorted(names)
+    for [build] in launch.cases.values():
+        assert build[BASE]["outcome"] == build[HEAD]["outcome"]
+    with launching(plan, 1, None, tmp_path / "log", collects_paths=True) as launch:
+        assert sorted(gate_builders.run_whole(launch).cases) == sorted(names)
 
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -286,7 +287,8 @@ def test_packages_are_those_that_python_imports_and_the_copy_of_mnistbench(tmp_p
         (folder / "METADATA").write_text(f"Name: a\nVersion: {version}\n")
     (tmp_path / "first" / "broken.dist-info").mkdir()  # without metadata
     monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
-    assert survey.packages() == {"mnistbench": __version__, "a": "2"}
+    python = platform.python_version()
+    assert survey.packages() == {"Python": python, "mnistbench": __version__, "a": "2"}
 
 
 # ---- What its cases take -------------------------------------------------------------------------
