@@ -10,6 +10,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,28 @@ def test_commands_and_the_plug_in_load_nothing_heavy():
     )
     # The gate's permutations are arrays.
     assert not roots(done.stdout.split()) & (HEAVY - {"numpy"})
+
+
+#: Packages that other distributions bring: jinja2 and pytest-benchmark require them.
+BROUGHT = {"markupsafe": "jinja2", "cpuinfo": "pytest-benchmark"}
+
+#: What needs an extra, beside IN_A_LAUNCH: figures.
+WITH_EXTRAS = IN_A_LAUNCH | {"showing.drawing"}
+
+
+def test_what_needs_no_torch_imports_declared_dependencies_alone():
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    declared = {
+        re.match(r"[\w-]+", line)[0] for line in tomllib.loads(text)["project"]["dependencies"]
+    }
+    undeclared = {
+        (name, root)
+        for package in (*WITHOUT_TORCH, "pytest_plugin")
+        for name in {*within(package)} - WITH_EXTRAS
+        for root in roots(imported(name)) - TORCH - sys.stdlib_module_names - {"mnistbench"}
+        if BROUGHT.get(root, root) not in declared
+    }
+    assert undeclared == set()
 
 
 def test_one_module_imports_matplotlib():

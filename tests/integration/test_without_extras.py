@@ -14,7 +14,7 @@ import gate_builders
 import pytest
 import trace_builders
 import windows_stand_in
-from bare_environments import linked_environment
+from bare_environments import installed_environment, linked_environment
 from packaging.requirements import Requirement
 from projects import git
 
@@ -171,6 +171,25 @@ def test_the_suite_is_a_usage_error(python):
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     line = "ERROR: the suite needs torch, which is not installed: pip install 'mnistbench[torch]'"
     assert [part for part in (done.stdout + done.stderr).splitlines() if part] == [line]
+
+
+@pytest.mark.thorough
+def test_the_first_commands_of_readme(tmp_path, alone):
+    python = installed_environment(tmp_path / "environment", str(CHECKOUT))
+    files = [path for path in Path(python).parents[1].rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 80e6
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "test_work.py").write_text(BENCHMARK.replace(" == 45", ""))
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    for number in ("10", "1_000_000"):
+        (folder / "work.py").write_text(WORK.replace("10", number))
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--message", number)
+    arguments = ["--base", "HEAD~1", "--threshold", "5%", "--", "test_work.py"]
+    done = ran(python, "-m", "mnistbench", "gate", *arguments, cwd=folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "likely cause: work.py:work (changed)" in done.stdout
 
 
 # ---- Windows -------------------------------------------------------------------------------------

@@ -218,7 +218,8 @@ def unchanged_files(top: Path, commit: str, scratch: Path) -> list[str]:
 
     Their bytes or modes may differ from those that :func:`check_out` writes, as line ends do if
     core.autocrlf was set later, or modes with core.fileMode=false. Files whose changes git is told
-    not to see (``update-index --assume-unchanged``) are left out.
+    not to see (``update-index --assume-unchanged``) are left out. Empty if attributes differ: git
+    compares by those of the working tree, and the commit's may name a filter.
 
     Args:
         top: the working tree.
@@ -237,6 +238,8 @@ def unchanged_files(top: Path, commit: str, scratch: Path) -> list[str]:
     finally:
         scratch.unlink(missing_ok=True)
     changed = {*printed.split("\0")}
+    if any(name.rpartition("/")[2] == ".gitattributes" for name in changed):
+        return []
     names = []
     for line in listed(top, "-v"):
         tag, _, name = line.partition(" ")

@@ -99,12 +99,12 @@ def test_each_side_has_an_environment_of_its_own_while_it_is_used(environments):
     base, head = environments.wanted
     assert (base.asked, base.lines, base.size_bytes) == (
         ("pygments==4.66.2",),
-        ("numpy==2.4.6", "torch==2.15.0", "pygments==4.66.2"),
+        ("numpy==2.4.6", "pygments==4.66.2", "torch==2.15.0"),
         3 << 20,
     )
     assert (head.asked, head.lines) == (
         ("numpy==2.0", "pygments==4.67"),
-        ("numpy==2.0", "torch==2.15.0", "pygments==4.67"),
+        ("numpy==2.0", "pygments==4.67", "torch==2.15.0"),
     )
     assert messages == ["making ('pygments==4.66.2',)", "making ('numpy==2.0', 'pygments==4.67')"]
 
