@@ -27,6 +27,7 @@ from mnistbench.showing.output import EXIT_UNJUDGED
 
 
 @pytest.mark.versions
+@pytest.mark.usefixtures("torch")
 def test_version_and_environment_in_a_process():
     done = forks.run("mnistbench", "--version")
     assert (done.returncode, done.stdout) == (0, f"mnistbench {mnistbench.__version__}\n")
