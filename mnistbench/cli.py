@@ -367,11 +367,11 @@ def _run(name: str, run: Callable[[Any], CommandResult | int], settings: Any) ->
     What it needs and the file of the report are checked before anything is measured. A command that
     writes other files checks them itself.
     """
+    if isinstance(settings, ReportSettings) and settings.output:
+        check(settings.output)
     if COMMANDS[name].measures and not has_posix():
         raise UsageError(f"{name} measures, which needs Linux or macOS; on Windows, run it in WSL")
     require(name, *COMMANDS[name].needs)
-    if isinstance(settings, ReportSettings) and settings.output:
-        check(settings.output)
     result = run(settings)
     return deliver_result(result, settings) if isinstance(result, CommandResult) else result
 

@@ -160,7 +160,7 @@ REPORTING = {
     "compare": ["1", "2"],
     "gate": ["--base", "HEAD"],
     "judge": ["samples.jsonl.gz"],
-    "bisect": ["torch==2.13.0..2.15.0"],
+    "bisect": ["pytest==8.1.0..9.0.0"],
     "profile": [],
     "trace": ["trace.json"],
     "scale": ["--strong"],

@@ -298,6 +298,7 @@ def run_shown(saved_runs, tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize(
     "words", [words for words in OURS if words and words[0] in MEASUREMENTS], ids=named
 )
@@ -316,6 +317,7 @@ def test_a_shown_command_that_measures_nothing_runs(run_shown, words):
     assert shown.err == ""
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("words", first("torchrun"), ids=named)
 def test_a_shown_launch_has_options_of_torchrun_and_ours(words):
     from torch.distributed.run import get_args_parser
@@ -335,6 +337,7 @@ print([int(pytest.main([*words, *ours])) for words in json.loads(sys.argv[1])])
 """
 
 
+@pytest.mark.usefixtures("torch")
 def test_shown_pytest_commands_collect_tests(tmp_path):
     bench_words = (words if not words[0].startswith("-") else ["bench", *words] for words in PYTEST)
     different = dict.fromkeys(tuple(words) for words in bench_words)

@@ -15,7 +15,7 @@ from mnistbench.core.errors import UsageError
 
 
 @pytest.fixture
-def gate(tmp_path, alone, monkeypatch):
+def gate(tmp_path, alone, monkeypatch, torch):
     """Run the gate in a repository with invented environments, until it would copy the trees."""
     seen = SimpleNamespace(wanted=[], used=0, pythons=None, failure=None)
 

@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from mnistbench.gate.environments.python import Interpreter, of_project
+from mnistbench.gate.environments.python import Interpreter, name_of, of_project
 from mnistbench.gate.words import OLDEST_TORCH
 
 #: Operators that allow one version, or the releases of one series.
@@ -74,7 +74,7 @@ def installed(distributions: Iterable[importlib.metadata.Distribution]) -> list[
     """Return distributions by name; of two with one name, Python imports the first."""
     packages: dict[str, Installed] = {}
     for distribution in distributions:
-        if not distribution.name:  # what an interrupted installation has left
+        if not name_of(distribution):  # what an interrupted installation has left
             continue
         url, is_editable = _source(distribution.read_text("direct_url.json") or "{}")
         package = Installed(

@@ -230,9 +230,9 @@ def is_own_environment() -> bool:
     if site.ENABLE_USER_SITE:
         folders.append(site.getusersitepackages())
     installed = {
-        str(canonicalize_name(distribution.name)): distribution
+        str(canonicalize_name(name)): distribution
         for distribution in importlib.metadata.distributions(path=folders)
-        if distribution.name
+        if (name := name_of(distribution))
     }
     if _OURS not in installed:
         return False
@@ -248,6 +248,12 @@ def is_own_environment() -> bool:
                 required[needed] = wanted
                 waiting.append(needed)
     return installed.keys() <= required.keys() | _INSTALLERS
+
+
+def name_of(distribution: importlib.metadata.Distribution) -> str:
+    """Return the name of a package; empty for what an interrupted installation has left."""
+    metadata = distribution.metadata
+    return metadata["Name"] if "Name" in metadata else ""  # noqa: SIM401  # mypy knows no get
 
 
 def _needs(

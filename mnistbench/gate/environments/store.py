@@ -31,6 +31,7 @@ from mnistbench.core.reading import read_text
 from mnistbench.core.units import size
 from mnistbench.gate.environments import uv
 from mnistbench.gate.environments.packages import Wanted
+from mnistbench.gate.environments.python import name_of
 from mnistbench.gate.trees import contents_of
 
 #: The manifest, which marks an environment as complete.
@@ -178,7 +179,7 @@ def _make(folder: Path, wanted: Wanted, lock: int, say: Callable[[str], None]) -
         packages = {
             distribution.name: distribution.version
             for distribution in importlib.metadata.distributions(path=places)
-            if distribution.name
+            if name_of(distribution)
         }
         now = _now()
         _write(

@@ -174,6 +174,7 @@ def test_markers_are_those_of_the_interpreter_of_the_environment():
 class Distribution:
     def __init__(self, name, version, direct="", requires=None, sizes=None):
         self.name = name
+        self.metadata = {"Name": name} if name else {}
         self.version = version
         self.requires = requires
         self._direct = direct

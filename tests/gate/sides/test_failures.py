@@ -80,8 +80,8 @@ TREES = {
         "base: conftest.py:2, pytest_sessionstart: RuntimeError: no message",
     ),
     "finish": (
-        {"conftest.py": "def pytest_sessionfinish(session):\n    max([])\n"},
-        "base: conftest.py:2, pytest_sessionfinish: ValueError: max() arg is an empty sequence",
+        {"conftest.py": "def pytest_sessionfinish(session):\n    [][0]\n"},
+        "base: conftest.py:2, pytest_sessionfinish: IndexError: list index out of range",
     ),
     "summary": (
         {"conftest.py": "def pytest_terminal_summary(terminalreporter):\n    1 / 0\n"},

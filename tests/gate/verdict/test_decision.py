@@ -91,9 +91,14 @@ def test_both_stages_confirm_together(change, screened, fresh, launches, confirm
     assert is_confirmed(stages[0], other_way) is False
 
 
+def words(seed):
+    """Return the numbers of a seed, which may be nested."""
+    return [word for part in seed for word in words(part)] if isinstance(seed, list) else [seed]
+
+
 def logs(change, *, spread=0.003, count=12, seed=0):
     """Differences with exactly this mean change, and this standard deviation."""
-    noise = np.random.default_rng([seed, count]).normal(size=count)
+    noise = np.random.default_rng([*words(seed), count]).normal(size=count)
     noise = (noise - noise.mean()) / noise.std(ddof=1)
     return tuple((math.log1p(change) + spread * noise).tolist())
 
