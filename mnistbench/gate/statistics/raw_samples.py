@@ -259,6 +259,10 @@ class Shard:
 WHOLE = Shard(1, 1)
 
 
+#: Most characters of the name of a case in a report: parametrize may put a whole document into an
+#: id.
+_LONGEST_NAME = 300
+
 #: Most parts of a gate whose tests are not known.
 _MOST_SHARDS = 1_000
 
@@ -326,10 +330,15 @@ class GateHeader:
     def name(self, case: str) -> str:
         """Return the name of a case in reports.
 
-        Its label, or its node id if the label is not unique.
+        Its label, or its node id if the label is not unique. Of a very long one, the beginning and
+        a hash.
         """
         label = self.labels.get(case) or self.reach.same.get(case, case)
-        return case if label in self._shared else label
+        name = case if label in self._shared else label
+        if len(name) <= _LONGEST_NAME:
+            return name
+        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+        return f"{units.cut(name, _LONGEST_NAME)} {digest}"
 
     @functools.cached_property
     def _node_ids(self) -> Mapping[str, str]:

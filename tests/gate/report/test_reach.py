@@ -145,6 +145,15 @@ def test_a_title_of_a_test_that_is_not_compared_names_no_other(of):
     )
 
 
+def test_a_name_of_a_megabyte_is_cut_and_stays_a_name_of_its_own():
+    ids = [f"test_a.py::test_f[{'x' * 1_000_000}{end}]" for end in "ab"]
+    header = build.header(labels={node_id: node_id for node_id in ids})
+    names = [header.name(node_id) for node_id in ids]
+    assert len({*names}) == 2
+    assert all(name.startswith("test_a.py::test_f[xxx") and len(name) < 400 for name in names)
+    assert [header.node_id(name) for name in names] == ids
+
+
 def test_a_changed_file_that_nobody_uses_is_named_and_fails_if_coverage_is_required():
     unused = Reach(is_known=True, same={"a": "a", "b": "b"}, unused=("data/x.db",))
     verdict = judged(unused, cases=False)
