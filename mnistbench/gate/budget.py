@@ -448,7 +448,7 @@ class Budget:
         """
         shortest = Efforts(LEAST_EFFORT, LEAST_EFFORT)
         hoped = self.cases_that_fit(cases, shortest, launches, deadline, taken_share=_QUICKER)
-        candidates = {*hoped}.difference(kept)
+        candidates = [case for case in hoped if case not in kept]
         kept_round_s = self.round_s(kept, efforts)
         left_s = deadline - self.now() - self.rounds(launches) * kept_round_s
         tried: list[str] = []
