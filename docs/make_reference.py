@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mnistbench import cli
 from mnistbench.compare.criteria import Criteria
-from mnistbench.core.extras import install
+from mnistbench.core.extras import install, listed
 from mnistbench.core.options import Option, options_of
 from mnistbench.pytest_plugin.options import Options
 
@@ -34,9 +34,11 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "## Commands"
     yield ""
-    for name, (path, text, needs, _) in cli.COMMANDS.items():
-        need = f" It needs {' and '.join(needs)}: `{install(needs[0])}`." if needs and path else ""
-        shown = f"{_text(text[0].upper() + text[1:])}.{need}"
+    for name, command in cli.COMMANDS.items():
+        path = command.module
+        needs = listed(command.needs) if path else ""
+        need = f" It needs {needs}: `{install(command.needs[0])}`." if needs else ""
+        shown = f"{_text(command.text[0].upper() + command.text[1:])}.{need}"
         yield from (f"### `mnistbench {name}`", "", shown, "")
         where, _, settings = path.partition(":")
         options = (

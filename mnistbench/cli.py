@@ -332,7 +332,7 @@ def _ended_by_signals(environ: Mapping[str, str]) -> AbstractContextManager[None
 def _check_group(words: Sequence[str]) -> None:
     """Raise UsageError if the words name a group of commands, and none of them."""
     group = words[0]
-    if len(words) == 1 and group in COMMANDS and not COMMANDS[group][0]:
+    if len(words) == 1 and group in COMMANDS and not COMMANDS[group].module:
         names = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
         raise UsageError(
             f"{group}: choose {', '.join(names[:-1])} or {names[-1]}; "
@@ -448,5 +448,5 @@ def _list_of_commands() -> str:
                 initial_indent=f"  {name:<14}",
                 subsequent_indent=" " * 16,
             )
-            [*groups.values()][bool(first.needs)].append(listed)
+            [*groups.values()][bool(command.needs)].append(listed)
     return "\n\n".join("\n".join((title, *listed)) for title, listed in groups.items())

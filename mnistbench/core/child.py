@@ -448,28 +448,32 @@ def terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in _TERMINATION}
-    # None: a handler that Python has not set, and cannot set again.
-    handled = [
-        number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)
-    ]
-    for number in handled:
+    before = {number: signal.getsignal(number) for number in terminations()}
+    for number in before:
         signal.signal(number, _interrupt)
     try:
         yield
     finally:
-        for number in handled:
-            signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def terminations() -> Sequence[signal.Signals]:
+    """Return SIGTERM and SIGHUP, as far as this process does not ignore them."""
+    # None: a handler that Python has not set, and cannot set again.
+    kept = (signal.SIG_IGN, None)
+    return [number for number in _TERMINATION if signal.getsignal(number) not in kept]
 
 
 def _interrupt(number: int, _: object) -> None:
-    if number == signal.SIGHUP:
-        _leave_closed_terminal()
+    leave_closed_terminal(number)
     raise KeyboardInterrupt
 
 
-def _leave_closed_terminal() -> None:
-    """Discard what is printed from now on to a terminal that was closed, as a write would fail."""
+def leave_closed_terminal(number: int) -> None:
+    """After SIGHUP, discard what is printed to a terminal that was closed: a write would fail."""
+    if number != signal.SIGHUP:
+        return
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed by the caller
             is_device = stat.S_ISCHR(os.fstat(descriptor).st_mode)

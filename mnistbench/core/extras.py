@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 
 from mnistbench.core.errors import UsageError
 
@@ -46,8 +47,11 @@ def require(user: str, *packages: str) -> None:
     missing = [package for package in packages if not has(package)]
     if not missing:
         return
-    *others, last = missing
-    names = f"{', '.join(others)} and {last}" if others else last
     commands = " and ".join(dict.fromkeys(map(install, missing)))
-    are = "are" if others else "is"
-    raise UsageError(f"{user} needs {names}, which {are} not installed: {commands}")
+    are = "are" if len(missing) > 1 else "is"
+    raise UsageError(f"{user} needs {listed(missing)}, which {are} not installed: {commands}")
+
+
+def listed(packages: Sequence[str]) -> str:
+    """Return ``torch, tensorboard and matplotlib``."""
+    return " and ".join(filter(None, (", ".join(packages[:-1]), *packages[-1:])))

@@ -43,6 +43,8 @@ _BYTES_OF_BYTE = 3
 #: How the names of temporary folders begin, and how those of the locked files beside them end.
 _PREFIX = "mnistbench-"
 _LOCK = ".lock"
+#: What these files have.
+_MARK = b"lock of a temporary folder of mnistbench\n"
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,10 @@ def scratch(command: str) -> Iterator[Path]:
 def _new_lock(temporary: Path, command: str) -> Path:
     prefix = f"{_PREFIX}{command}-"
     descriptor, name = tempfile.mkstemp(prefix=prefix, suffix=_LOCK, dir=temporary)
-    os.close(descriptor)
+    try:
+        os.write(descriptor, _MARK)
+    finally:
+        os.close(descriptor)
     return Path(name)
 
 
@@ -310,11 +315,18 @@ def _remove_abandoned(temporary: Path, own: Path) -> None:
         # Locked by a running command, or removed already.
         with contextlib.suppress(OSError):
             facts = lock.lstat()
-            if lock != own and stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid():
+            is_own_user = facts.st_uid == os.getuid()
+            if lock != own and stat.S_ISREG(facts.st_mode) and is_own_user and _is_ours(lock):
                 with locked(lock):
                     folder = lock.with_suffix("")
                     end_processes_of(folder)
                     _remove(folder, lock)
+
+
+def _is_ours(lock: Path) -> bool:
+    """Whether a command has made this file: another program may give its own such a name."""
+    with lock.open("rb") as stream:
+        return stream.read(len(_MARK) + 1) == _MARK
 
 
 def _remove(folder: Path, lock: Path) -> None:

@@ -307,14 +307,16 @@ def end_with(parent: int) -> None:
 
 
 def end_processes_of(folder: Path) -> None:
-    """Kill processes that were started with a variable which names a path in a folder; on Linux.
+    """Kill processes whose temporary files or bytecode were to be in a folder; on Linux.
 
-    The shell of a user who looks into the folder has no such variable. Source: proc_pid_environ(5).
+    The variables are those that commands set for what they start. The shell of a user who looks
+    into the folder, and what it starts, have others. Source: proc_pid_environ(5).
     """
-    within = os.fsencode(folder) + b"/"
+    variables = rb"(?:^|\0)(?:TMPDIR|PYTHONPYCACHEPREFIX)="
+    within = re.compile(variables + re.escape(os.fsencode(folder)) + b"/")
     for entry in Path("/proc").glob("[1-9]*"):
         with contextlib.suppress(OSError):  # of another user, or ended meanwhile
-            if entry.name != str(os.getpid()) and within in (entry / "environ").read_bytes():
+            if entry.name != str(os.getpid()) and within.search((entry / "environ").read_bytes()):
                 os.kill(int(entry.name), signal.SIGKILL)
 
 

@@ -9,7 +9,6 @@ import random
 import shlex
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -466,14 +465,11 @@ class SideProcess:
 def environment_of(plan: Plan, side: str, seed: int) -> dict[str, str]:
     """Return the environment of the processes of a side."""
     tree = plan.trees[side]
-    # One for the whole gate: a launch finds what earlier ones of its side have compiled. The path
-    # is short, because those of sockets may have 107 bytes.
-    temporary = plan.home.parent / "tmp" / side
     environ = environment(os.environ, plan.home, seed)
-    environ = places.own_places(environ, plan.repository, tree.root, tree.directory, temporary)
-    if plan.pythons[side] != sys.executable:
-        environ = places.activated(environ, Path(plan.pythons[side]))
-    return {**environ, **plan.variables[side]}
+    environ = places.own_places(
+        environ, plan.repository, tree.root, tree.directory, _temporary(plan, side)
+    )
+    return {**places.activated(environ, Path(plan.pythons[side])), **plan.variables[side]}
 
 
 def _temporary(plan: Plan, side: str) -> Path:

@@ -14,13 +14,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.extras import has
 from mnistbench.core.machine import cpu_info, machine_and_python
 from mnistbench.core.operation import REORDER
 from mnistbench.core.record import Environment
@@ -41,13 +40,19 @@ def read(threads: int) -> Environment:
     return Environment(
         **machine_and_python(),
         torch=torch.__version__,
-        torchvision=version("torchvision")
-        if has("torchvision")
-        else "",  # its import takes seconds
+        torchvision=_version("torchvision"),  # its import takes seconds
         threads=threads,
         blas=_blas(),
         devices=tuple(_describe(device) for device in accelerators()),
     )
+
+
+def _version(package: str) -> str:
+    """Return the version of an installed package; empty if there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def accelerators() -> list[str]:

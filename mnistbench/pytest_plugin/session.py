@@ -410,6 +410,8 @@ def timing_of(stats: Any) -> Timing:
     from mnistbench.core.record import Timing
 
     timer = stats.options.get("timer")
+    while isinstance(timer, functools.partial):  # as pytest-benchmark names it
+        timer = timer.func
     return Timing.from_stats(stats.stats.as_dict(), getattr(timer, "__name__", ""))
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from mnistbench.core.errors import RecordError, UsageError, first_line
-from mnistbench.core.files import replace_file
+from mnistbench.core.files import check_is_file, replace_file
 from mnistbench.core.reading import Nanoseconds, Positive, member
 from mnistbench.train.result import CHECKPOINT, EpochResult, Point, Settings
 from mnistbench.workloads.adadelta import Optimizer
@@ -81,10 +81,11 @@ class Checkpoint:
 def load(directory: Path) -> Checkpoint:
     """Read the checkpoint of a run's directory."""
     path = directory / CHECKPOINT
-    if path.exists() and not path.is_file():
-        raise UsageError(
-            f"--resume: {path} is not a file; a folder, a pipe or a device is not read"
-        )
+    if path.exists():
+        try:
+            check_is_file(path)
+        except RecordError as error:
+            raise UsageError(f"--resume: {error}") from None
     try:
         _check_sums(path)
         values = torch.load(path, map_location="cpu", weights_only=True)

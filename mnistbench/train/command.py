@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnistbench.core import units
+from mnistbench.core.child import leave_closed_terminal, terminations
 from mnistbench.core.errors import UsageError
 from mnistbench.core.extras import install
 from mnistbench.core.files import why_not_writable
@@ -167,9 +168,10 @@ def interruptible(*, again: bool) -> Iterator[list[int]]:
     torchrun, which ends them 30 seconds later; SIGTERM ends them at once.
     """
     received: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM) if again else (signal.SIGINT,)
+    numbers = (signal.SIGINT, *terminations()) if again else (signal.SIGINT,)
 
     def note(noted: int, _: Any) -> None:
+        leave_closed_terminal(noted)
         received.append(noted)
         if again:
             for number in numbers:

@@ -22,6 +22,7 @@ import pytest
 from mnistbench.core import files
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import (
+    _MARK,
     CutOffError,
     DamagedError,
     Limit,
@@ -246,7 +247,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def left_behind(temporary: Path) -> Path:
     folder = temporary / "mnistbench-gate-dead"
     (folder / "base" / "deep").mkdir(parents=True)
-    lock_of(folder).touch()
+    lock_of(folder).write_bytes(_MARK)
     return folder
 
 
@@ -320,25 +321,29 @@ def test_processes_that_a_killed_command_has_left_end(temporary: Path) -> None:
     dead = left_behind(temporary)
     command = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"]
     with contextlib.ExitStack() as stack:
-        left, other = (
+        left, other, looks_into = (
             stack.enter_context(
                 subprocess.Popen(
                     command,
-                    env={**os.environ, "TMPDIR": value},
+                    env={**os.environ, **variables},
                     stdout=subprocess.PIPE,
                     start_new_session=True,
                 )
             )
-            for value in (f"{dead}/tmp/base", f"{dead}-other/tmp")
+            for variables in (
+                {"TMPDIR": f"{dead}/tmp/base"},
+                {"TMPDIR": f"{dead}-other/tmp"},
+                {"PWD": f"{dead}/base", "OLDPWD": f"{dead}/base"},  # an editor of a user
+            )
         )
-        for process in (left, other):
+        for process in (left, other, looks_into):
             stack.callback(process.kill)
             assert process.stdout
             process.stdout.readline()  # then it has its variables
         with scratch("gate"):
             pass
         assert left.wait() == -signal.SIGKILL
-        assert other.poll() is None
+        assert other.poll() is looks_into.poll() is None
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may do everything")
@@ -353,7 +358,7 @@ def test_a_folder_that_nobody_may_list_or_change_goes_too(temporary: Path) -> No
 def test_the_folder_of_a_running_gate_stays(temporary: Path) -> None:
     program = """
 import fcntl, sys
-lock = open(sys.argv[1], "w")
+lock = open(sys.argv[1], "a")
 fcntl.flock(lock, fcntl.LOCK_EX)
 print("held", flush=True)
 sys.stdin.read()
@@ -403,6 +408,8 @@ def test_other_things_in_the_temporary_folder_stay(tmp_path: Path, temporary: Pa
     (temporary / "mnistbench-gate-file").touch()
     (temporary / "mine").mkdir()
     (temporary / "mine.lock").touch()
+    (temporary / "mnistbench-ci").mkdir()  # of a script, which locks it in the same way
+    (temporary / "mnistbench-ci.lock").touch()
     before = sorted(path.name for path in temporary.iterdir())
     with scratch("gate"):
         pass

@@ -29,6 +29,7 @@ from mnistbench.gate.launcher import (
     LaunchResult,
     Plan,
     environment,
+    environment_of,
     launching,
     shared_places,
     stage_home,
@@ -871,6 +872,29 @@ def test_the_environment_of_a_launch():
     assert variables.items() >= {"MALLOC_TOP_PAD_": "1", **kept, **gates}.items()
     assert not variables.keys() & others.keys()
     assert environment({"OMP_NUM_THREADS": "3"}, Path("/t/gate"), 1)["OMP_NUM_THREADS"] == "3"
+
+
+def test_each_side_finds_the_programs_of_its_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin")
+    folder = tmp_path / "environment"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "pyvenv.cfg").touch()
+    python = str(folder / "bin" / "python")
+    monkeypatch.setattr(sys, "executable", python)  # also that of the gate, if it is not active
+    tree = Tree(root=tmp_path, directory=tmp_path, what="x")
+    plan = Plan(
+        trees={BASE: tree, HEAD: tree},
+        pythons={BASE: python, HEAD: python},
+        variables={BASE: {}, HEAD: {}},
+        home=tmp_path / "gate",
+        repository=tmp_path / "repository",
+        arguments=(),
+        phases=(),
+    )
+    for side in (BASE, HEAD):
+        variables = environment_of(plan, side, 0)
+        assert variables["PATH"] == f"{folder / 'bin'}:/usr/bin"
+        assert variables["VIRTUAL_ENV"] == str(folder)
 
 
 @pytest.mark.parametrize(("own", "seed"), [("0", "0"), ("42", "42"), ("random", "7"), ("", "7")])

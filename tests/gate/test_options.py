@@ -45,7 +45,7 @@ def test_a_torch_that_may_be_measured_is_not_refused(version):
     [
         (
             {"base_python": "/nowhere"},
-            "--base-python: '/nowhere' cannot be started; name a Python interpreter",
+            "--base-python: '/nowhere' cannot be started as Python; name another interpreter",
         ),
         ({"base_env": ["X"]}, "--base-env: 'X' is not a variable with a value; give NAME=VALUE"),
         ({"head_env": ["=1"]}, "--head-env: '=1' is not a variable with a value; give NAME=VALUE"),

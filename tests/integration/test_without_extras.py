@@ -126,6 +126,12 @@ def test_a_command_that_reads_works(python, name):
     assert done.stdout
 
 
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.module])
+@pytest.mark.usefixtures("alone")
+def test_no_command_ends_in_a_traceback(python, name):
+    assert command(python, name).returncode in (0, 2)
+
+
 @pytest.mark.parametrize(
     "name", [name for name, command in COMMANDS.items() if command.needs and command.module]
 )

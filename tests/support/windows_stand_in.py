@@ -13,6 +13,7 @@ MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty")
 FUNCTIONS = (
     "fork",
     "forkpty",
+    "getloadavg",
     "getppid",
     "getsid",
     "killpg",

@@ -349,7 +349,7 @@ def test_a_bar_on_a_terminal_and_the_epochs_above_it() -> None:
     assert "epoch 4/4" in continued.getvalue()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_interrupt_is_recorded_and_the_second_one_raises(number: int) -> None:
     before = signal.getsignal(number)
     with command.interruptible(again=True) as received:

@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.core.extras import has, install
 from mnistbench.core.files import replace_file
+from mnistbench.core.machine import has_posix
 from mnistbench.core.options import argument, option, path
 from mnistbench.core.units import printable
 from mnistbench.course.classroom.score import BANDS, REFERENCE_STEP, other_machine
@@ -175,6 +177,13 @@ def points(submission: Submission, wrong: Sequence[Flaw]) -> list[tuple[str, boo
     ]
 
 
+def _why_no_self_test() -> str:
+    """Return why a step cannot be timed here; empty if it can."""
+    if not has_posix():
+        return "it needs Linux or macOS"
+    return "" if has("torch") else f"torch is not installed: {install('torch')}"
+
+
 def self_tested(directory: Path) -> Submission:
     """Return the submission of a lab.
 
@@ -183,6 +192,9 @@ def self_tested(directory: Path) -> Submission:
     submission = pack(directory)
     with suppress(RecordError):
         if not submission.findings or all(flaw.check != "machine" for flaw in problems(submission)):
+            return submission
+        if reason := _why_no_self_test():
+            print_error(f"no self-test, because {reason}")
             return submission
         if difference := other_machine(submission.findings.environment, here := this_machine()):
             print_error(f"no self-test, because the lab is of another machine ({difference})")

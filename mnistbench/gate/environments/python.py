@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shlex
 import shutil
 import site
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -122,10 +121,14 @@ class _Facts:
 # ---- One interpreter -----------------------------------------------------------------------------
 
 
-def checked(name: str) -> Interpreter:
+def checked(name: str, otherwise: str = "name another interpreter") -> Interpreter:
     """Return an interpreter that can run a side.
 
     Its path is absolute, because launches start in another directory.
+
+    Args:
+        name: a path or a program on PATH.
+        otherwise: what to do if it cannot, for the message.
 
     Raises:
         ValueError: it cannot; the message says why, without a subject.
@@ -139,13 +142,13 @@ def checked(name: str) -> Interpreter:
     # Not found, not executable, a script without a first line that names its interpreter, or no
     # Python at all.
     except (ChildError, RecordError, StopIteration):
-        raise ValueError("cannot be started; name a Python interpreter") from None
+        raise ValueError(f"cannot be started as Python; {otherwise}") from None
     path = os.path.abspath(executable)  # noqa: PTH100  # resolve() would leave a virtual environment
     if facts.numbers < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
         raise ValueError(
             f"is Python {facts.version.split()[0]}, and the gate needs Python {oldest} or newer; "
-            "name another interpreter"
+            f"{otherwise}"
         )
     if facts.fault:
         raise ValueError(f"{_fault_of_pytest(facts)}; {_installing(path, facts)}")
@@ -184,6 +187,8 @@ def of_project() -> Interpreter:
         UsageError: the environment of the project cannot run a side.
     """
     own = Interpreter.own()
+    if Path(sys.prefix).is_relative_to(_folders_of_project(Path.cwd())[-1]):
+        return own  # the project has it, by whatever name
     environments = list(_environments(Path.cwd(), os.environ))
     if any(_is_own(environment.folder) for environment in environments):
         return own
@@ -196,28 +201,34 @@ def of_project() -> Interpreter:
         return replace(own, why=f"{reason}; for the {kind} {folder} give {_OPTIONS}")
     python = folder / "bin" / "python"
     try:
-        return replace(checked(str(python)), why=kind)
+        return replace(checked(str(python), f"name interpreters with {_OPTIONS}"), why=kind)
     except ValueError as fault:
-        others = f"name interpreters with {_OPTIONS}"
-        reason = re.sub("name (a Python|another) interpreter", others, str(fault))
-        raise UsageError(f"{python} ({kind}) {reason}") from None
+        raise UsageError(f"{python} ({kind}) {fault}") from None
 
 
 def _environments(here: Path, variables: Mapping[str, str]) -> Iterator[_Environment]:
     """Yield the environments that may be that of the project, the likeliest first."""
     conda = variables.get("CONDA_PREFIX", "")
     is_base = variables.get("CONDA_DEFAULT_ENV") in _BASES_OF_CONDA
+    environments = []
     if active := variables.get("VIRTUAL_ENV", ""):
-        yield _Environment(Path(active), _ACTIVE)
+        environments.append(_Environment(Path(active), _ACTIVE))
     if conda and not is_base:
-        yield _Environment(Path(conda), _ACTIVE)
+        environments.append(_Environment(Path(conda), _ACTIVE))
+    folders = _folders_of_project(here)
+    environments += [_Environment(folder / ".venv", ".venv of the project") for folder in folders]
+    if conda and is_base:
+        environments.append(_Environment(Path(conda), _ACTIVE))
+    for environment in environments:
+        if os.access(environment.folder / "bin" / "python", os.X_OK):  # not removed meanwhile
+            yield environment
+
+
+def _folders_of_project(here: Path) -> Sequence[Path]:
+    """Return the current folder and those above it, up to the root of the repository."""
     folders = (here, *here.parents)
     top = next((folder for folder in folders if (folder / ".git").exists()), here)
-    for folder in folders[: folders.index(top) + 1]:
-        if os.access(folder / ".venv" / "bin" / "python", os.X_OK):
-            yield _Environment(folder / ".venv", ".venv of the project")
-    if conda and is_base:
-        yield _Environment(Path(conda), _ACTIVE)
+    return folders[: folders.index(top) + 1]
 
 
 def _is_own(folder: Path) -> bool:

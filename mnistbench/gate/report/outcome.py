@@ -138,8 +138,9 @@ def limitations(verdict: Verdict) -> Iterable[str]:
         count = len(unbounded)
         what = f"{largest.quantity.title} ({largest.quantity.case})"
         up_to = (
-            f"up to {units.growth(largest.high, up=True)}"
-            f"{' of the case' if largest.quantity.kind == ADDED else ''}"
+            f"up to {units.percent_up(largest.high)} of the case"
+            if largest.quantity.kind == ADDED
+            else f"up to {units.growth(largest.high, up=True)}"
         )
         limit = units.percent(verdict.options.operation)
         operations = f"{count} operations, the largest being" if count > 1 else "1 operation,"

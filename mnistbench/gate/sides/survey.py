@@ -13,6 +13,7 @@ import platform
 import statistics
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -61,10 +62,11 @@ def uses_fixture(source: bytes) -> bool:
     """
     if FIXTURE.encode() not in source:
         return False
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):  # no test is collected from it
-        return False
+    with warnings.catch_warnings(action="ignore"):  # of an escape sequence that is none
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError):  # no test is collected from it
+            return False
     return any(
         (isinstance(node, ast.arg) and node.arg == FIXTURE)
         or (isinstance(node, ast.Constant) and node.value == FIXTURE)

@@ -194,6 +194,25 @@ def test_a_self_test_on_a_loud_machine_is_doubtful_and_repeated(lab, tested, cap
     assert len(tested[0]) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "missing", "reason"),
+    [
+        ("has", lambda _: False, "torch is not installed: pip install"),
+        ("has_posix", lambda: False, "it needs Linux or macOS"),
+    ],
+    ids=["torch", "Windows"],
+)
+def test_without_what_times_a_step_there_is_no_self_test(
+    tmp_path, tested, capsys, monkeypatch, name, missing, reason
+):
+    monkeypatch.setattr(f"mnistbench.course.classroom.check_command.{name}", missing)
+    lab = whole_lab(tmp_path / "lab")
+    (lab / QUIET).unlink(missing_ok=True)
+    assert check(lab) == 1
+    assert tested[0] == []
+    assert f"no self-test, because {reason}" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("torch")
 def test_a_lab_of_another_machine_has_no_self_test(tmp_path, tested, capsys):
     lab = whole_lab(tmp_path / "lab", cpu_count=64)

@@ -182,6 +182,22 @@ def test_outside_a_repository_only_the_folder_of_the_gate_is_looked_at(own, proj
     assert found() == OF_GATE
 
 
+def test_an_active_environment_that_was_removed_does_not_count(own, project, monkeypatch):
+    monkeypatch.setenv("VIRTUAL_ENV", "/nowhere")
+    assert found() == OF_GATE
+    in_project = write_environment(project / ".venv")
+    assert found() == (in_project, ".venv of the project")
+
+
+def test_nothing_changes_if_the_gate_is_in_the_project_by_any_name(
+    own, project, tmp_path, monkeypatch
+):
+    write_environment(tmp_path / "active")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "active"))
+    monkeypatch.setattr(sys, "prefix", str(project / "venv"))
+    assert found() == (sys.executable, "")
+
+
 @pytest.mark.parametrize("name", ["VIRTUAL_ENV", "CONDA_PREFIX"])
 def test_nothing_changes_if_the_environment_of_the_gate_is_active(own, project, monkeypatch, name):
     write_environment(project / ".venv")
@@ -201,6 +217,7 @@ def test_nothing_changes_if_the_gate_is_in_the_environment_of_the_project(
 def test_a_gate_among_other_packages_says_that_the_active_environment_is_not_used(
     among_others, project, tmp_path, monkeypatch
 ):
+    write_environment(tmp_path / "active")
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "active"))
     assert found() == (
         sys.executable,
@@ -224,12 +241,13 @@ def test_the_environment_of_the_project_without_pytest_is_named(own, project, tm
     )
 
 
-def test_an_active_environment_that_was_removed_is_named(own, project, monkeypatch):
-    monkeypatch.setenv("VIRTUAL_ENV", "/nowhere")
+def test_an_environment_that_cannot_be_started_is_named(own, project, monkeypatch):
+    program = Path(write_environment(project / ".venv"))
+    program.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     with pytest.raises(UsageError) as refused:
         of_project()
     assert str(refused.value) == (
-        "/nowhere/bin/python (active environment) cannot be started; name interpreters with "
+        f"{program} (.venv of the project) cannot be started as Python; name interpreters with "
         "--base-python and --head-python"
     )
 

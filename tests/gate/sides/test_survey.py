@@ -25,6 +25,7 @@ from mnistbench.gate.sides import survey
 from mnistbench.gate.sides.fingerprint import fingerprint
 from mnistbench.gate.sides.session import TakenCase
 from mnistbench.gate.sides.side import Side
+from mnistbench.gate.sides.survey import uses_fixture
 
 CONFTEST = (
     projects.CONFTEST
@@ -403,3 +404,21 @@ def test_a_call_that_no_launch_can_afford_is_made_once(longest_s, calls):
 @pytest.mark.parametrize(("budget_s", "longest_s"), [(None, 0.0), (math.inf, 0.0), (180.0, 22.5)])
 def test_the_first_call_of_a_case_fits_into_the_fewest_launches(budget_s, longest_s):
     assert longest_first_call_s(budget_s) == longest_s
+
+
+@pytest.mark.parametrize(
+    ("source", "uses"),
+    [
+        ("def test_step(op_benchmark): pass", True),
+        ("def test_step(*, op_benchmark): pass", True),
+        ("@pytest.mark.usefixtures('op_benchmark')\ndef test_step(): pass", True),
+        ("def test_step(request): request.getfixturevalue('op_benchmark')", True),
+        ("bad = '\\d'\ndef test_step(op_benchmark): pass", True),
+        ("# op_benchmark", False),
+        ("'''Not with op_benchmark.'''", False),
+        ("@pytest.mark.op_benchmark\ndef test_plain(benchmark): pass", False),
+        ("def test_step(op_benchmark", False),
+    ],
+)
+def test_a_file_uses_the_fixture_if_its_code_names_it(source, uses):
+    assert uses_fixture(source.encode()) is uses
