@@ -450,6 +450,22 @@ def test_what_git_sees_as_unchanged_is_the_same_on_both_sides(repository, into, 
     assert all_differing((base, head)) == ("changed.txt",)
 
 
+def test_a_change_right_after_a_commit_is_seen(repository, into):
+    """git compares the text of a file that has the size and the time of its index."""
+    repository.git("config", "core.trustctime", "false")
+    moment = (1_000_000_000, 1_000_000_000)
+    file = repository.path / "model.py"
+    file.write_text("a\n")
+    os.utime(file, moment)
+    repository.commit()
+    os.utime(repository.path / ".git" / "index", moment)
+    file.write_text("b\n")
+    os.utime(file, moment)
+    base = of_revision(repository.path, "HEAD", into / "base")
+    head = of_working_tree(repository.path, into / "head")
+    assert all_differing((base, head)) == ("model.py",)
+
+
 def test_a_change_that_git_is_told_not_to_see_is_one(repository, into):
     repository.git("update-index", "--assume-unchanged", "model.py")
     repository.write("model.py", "VERSION = 2\n")

@@ -229,7 +229,9 @@ def unchanged_files(top: Path, commit: str, scratch: Path) -> list[str]:
     index = top / git(top, "rev-parse", "--git-path", "index").removesuffix("\n")
     if not index.exists():  # nothing is tracked
         return []
-    shutil.copyfile(index, scratch)
+    # With its time: git reads a file again that is as old as the index, because it may have changed
+    # after it was added.
+    shutil.copy2(index, scratch)
     arguments = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=all")
     try:
         printed = git(

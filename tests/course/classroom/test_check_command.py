@@ -202,6 +202,7 @@ def test_a_self_test_on_a_loud_machine_is_doubtful_and_repeated(lab, tested, cap
     ],
     ids=["torch", "Windows"],
 )
+@pytest.mark.usefixtures("torch")
 def test_without_what_times_a_step_there_is_no_self_test(
     tmp_path, tested, capsys, monkeypatch, name, missing, reason
 ):
