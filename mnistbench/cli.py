@@ -55,9 +55,9 @@ class Command(NamedTuple):
     # In mnistbench, which is imported when it is called; empty for a group without one.
     module: str
     text: str  # its line of help
-    # Packages of extras without which it does nothing; of a group, without which most of it does.
+    # Packages of extras that it needs; of a group, those that most of its commands need.
     needs: tuple[str, ...] = ()
-    measures: bool = False  # in processes that it starts, as POSIX has them
+    measures: bool = False  # it starts processes that measure, which needs POSIX
 
 
 #: Packages that a training and a lab need: figures and files for TensorBoard are among their
@@ -122,7 +122,7 @@ COMMANDS = {
     "profile": Command(
         "profile.command",
         "show the time, the FLOPs and bytes, and the roofline limit of each operation",
-        ("torch",),
+        needs=("torch",),
         measures=True,
     ),
     "trace": Command(
@@ -135,7 +135,7 @@ COMMANDS = {
     "study": Command(
         "",
         "measure what an operator becomes on this machine: convolution, locality, memory, graph",
-        ("torch",),
+        needs=("torch",),
     ),
     "study convolution": Command(
         "course.studies.convolution.study",
@@ -143,7 +143,7 @@ COMMANDS = {
             "compute a convolution in many ways: FLOPs, bytes, errors, and the algorithm that "
             "the library takes"
         ),
-        ("torch",),
+        needs=("torch",),
         measures=True,
     ),
     "study locality": Command(
@@ -152,7 +152,7 @@ COMMANDS = {
             "run loops in several orders: misses of simulated caches, measured times, and where"
             " they disagree"
         ),
-        ("torch",),
+        needs=("torch",),
         measures=True,
     ),
     "study memory": Command(
@@ -161,7 +161,7 @@ COMMANDS = {
             "predict the memory of a network from shapes, layer by layer, measure it, and find "
             "the largest batch that fits"
         ),
-        ("torch",),
+        needs=("torch",),
         measures=True,
     ),
     "study graph": Command(
@@ -170,7 +170,7 @@ COMMANDS = {
             "follow a program to its schedule: graphs, generated code and fusions, eager and "
             "compiled times, loading"
         ),
-        ("torch",),
+        needs=("torch",),
         measures=True,
     ),
     "lab": Command(
@@ -179,7 +179,7 @@ COMMANDS = {
             "run the whole lab on this machine and write its report; exit code 0 done, 2 "
             "failed, 130 interrupted"
         ),
-        _ALL_OF_TORCH,
+        needs=_ALL_OF_TORCH,
         measures=True,
     ),
     "lab predict": Command(
@@ -192,7 +192,7 @@ COMMANDS = {
     "lab score": Command(
         "course.classroom.score_command",
         "time your step against the reference; exit code 0 scored, 1 refused, 2 failed",
-        ("torch",),
+        needs=("torch",),
         measures=True,
     ),
     "lab check": Command(
@@ -203,12 +203,14 @@ COMMANDS = {
         ),
     ),
     "class": Command(
-        "", "work with the submissions of a class: merge, rerun, demo", ("torch", "matplotlib")
+        "",
+        "work with the submissions of a class: merge, rerun, demo",
+        needs=("torch", "matplotlib"),
     ),
     "class merge": Command(
         "course.classroom.teacher.merge_command",
         "write one page and a CSV file of the submissions of a class",
-        ("matplotlib",),
+        needs=("matplotlib",),
     ),
     "class rerun": Command(
         "course.classroom.teacher.rerun_command",
@@ -216,7 +218,7 @@ COMMANDS = {
             "measure the code of the best students again; exit code 0 it agrees, 1 it does not "
             "or is refused, 2 failed"
         ),
-        ("torch",),
+        needs=("torch",),
         measures=True,
     ),
     "class demo": Command(
@@ -236,13 +238,13 @@ COMMANDS = {
             "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 "
             "failed, 130 interrupted"
         ),
-        _ALL_OF_TORCH,
+        needs=_ALL_OF_TORCH,
         measures=True,
     ),
     "scale": Command(
         "train.scale.command",
         "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
-        ("torch",),
+        needs=("torch",),
         measures=True,
     ),
     "env": Command("measuring.env_command", "print machine and software, for a bug report"),
@@ -435,10 +437,8 @@ def parser(*called: str) -> argparse.ArgumentParser:
 
 def _list_of_commands() -> str:
     """Return the part of the help that has the commands, grouped by what they need."""
-    groups: dict[str, list[str]] = {
-        "commands:": [],
-        f"commands that need PyTorch ({install('torch')}):": [],
-    }
+    alone = ["commands:"]
+    with_torch = [f"commands that need PyTorch ({install('torch')}):"]
     for name, command in COMMANDS.items():
         first = COMMANDS[name.split()[0]]
         if " " not in name or first.module:
@@ -448,5 +448,6 @@ def _list_of_commands() -> str:
                 initial_indent=f"  {name:<14}",
                 subsequent_indent=" " * 16,
             )
-            [*groups.values()][bool(command.needs)].append(listed)
-    return "\n\n".join("\n".join((title, *listed)) for title, listed in groups.items())
+            group = with_torch if command.needs else alone
+            group.append(listed)
+    return "\n".join((*alone, "", *with_torch))

@@ -8,13 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-import builders
 import forks
-import gate_builders
 import pytest
-import trace_builders
+from reading_commands import READING, write_files
 
 import mnistbench
 from mnistbench import cli
@@ -249,16 +246,8 @@ def test_fields_of_settings_are_options_with_help():
 
 # ---- What does not import torch ------------------------------------------------------------------
 
-#: Commands that only read and show; they run one after the other.
-SHOWING = (
-    ("list",),
-    ("history", "step convnet-b16-cpu on digits"),
-    ("compare", "1", "2"),
-    ("report", "1", "--output", "page.html"),
-    ("export", "1"),
-    ("trace", "trace.json.gz"),
-    ("judge", "samples.jsonl.gz"),
-)
+#: They run one after the other.
+SHOWING = [(name, *arguments) for name, arguments in READING.items()]
 
 #: Prints each command, or import, after which torch is imported.
 PROGRAM = """
@@ -277,15 +266,7 @@ print("gate", 0, "torch" in sys.modules)
 
 
 def test_commands_that_show_and_the_gate_of_plain_tests_do_not_import_torch(alone):
-    folder = Path(".benchmarks/machine")
-    folder.mkdir(parents=True)
-    for number in (1, 2):
-        saved = builders.saved_file(
-            builders.case_record(), datetime=f"2026-11-20T10:0{number}:00+00:00"
-        )
-        (folder / f"{number:04}_x.json").write_text(json.dumps(saved), encoding="utf-8")
-    trace_builders.trace_file(Path(), trace_builders.network(), name="trace.json.gz")
-    gate_builders.write(Path("samples.jsonl.gz"), gate_builders.series())
+    write_files()
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(SHOWING)],
         capture_output=True,

@@ -4,19 +4,16 @@ Each test uses an environment whose packages are links to those that mnistbench 
 """
 
 import importlib.metadata
-import json
 import os
 import subprocess
 from pathlib import Path
 
-import builders
-import gate_builders
 import pytest
-import trace_builders
 import windows_stand_in
 from bare_environments import installed_environment, linked_environment
 from packaging.requirements import Requirement
 from projects import git
+from reading_commands import READING, write_files
 
 from mnistbench.cli import COMMANDS
 from mnistbench.core.extras import EXTRAS
@@ -34,17 +31,8 @@ ARGUMENTS = {
     "gate": ["--base", "HEAD"],
 }
 
-#: Commands that only read files and show them.
-READING = {
-    "env": [],
-    "list": [],
-    "history": ["step convnet-b16-cpu on digits"],
-    "compare": ["1", "2"],
-    "report": ["1", "--output", "page.html"],
-    "export": ["1"],
-    "trace": ["trace.json.gz"],
-    "judge": ["samples.jsonl.gz"],
-}
+#: Commands that need no package of an extra, not even to measure.
+WORKING = {"env": [], **READING}
 
 #: The word op_benchmark does not mean that torch is needed.
 BENCHMARK = """
@@ -86,16 +74,8 @@ def python(tmp_path_factory):
 
 @pytest.fixture
 def files(alone):
-    """Saved runs, a trace and raw samples in the current folder."""
-    folder = Path(".benchmarks/machine")
-    folder.mkdir(parents=True)
-    for number in (1, 2):
-        saved = builders.saved_file(
-            builders.case_record(), datetime=f"2026-11-20T10:0{number}:00+00:00"
-        )
-        (folder / f"{number:04}_x.json").write_text(json.dumps(saved), encoding="utf-8")
-    trace_builders.trace_file(Path(), trace_builders.network(), name="trace.json.gz")
-    gate_builders.write(Path("samples.jsonl.gz"), gate_builders.series())
+    """Files for the commands that read, in the current folder."""
+    write_files()
 
 
 def ran(python, *arguments, **options):
@@ -109,7 +89,7 @@ def ran(python, *arguments, **options):
 
 
 def command(python, name):
-    arguments = {**ARGUMENTS, **READING}.get(name, [])
+    arguments = {**ARGUMENTS, **WORKING}.get(name, [])
     return ran(python, "-m", "mnistbench", *name.split(), *arguments)
 
 
@@ -118,7 +98,7 @@ def test_the_environment_has_no_package_of_an_extra(python):
     assert ran(python, "-c", program, *EXTRAS).stdout == f"{[None] * len(EXTRAS)}\n"
 
 
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", WORKING)
 @pytest.mark.usefixtures("files")
 def test_a_command_that_reads_works(python, name):
     done = command(python, name)
@@ -205,10 +185,10 @@ def on_windows(python, *arguments):
     return ran(python, windows_stand_in.__file__, *arguments)
 
 
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", WORKING)
 @pytest.mark.usefixtures("files")
 def test_a_command_that_reads_works_on_windows(python, name):
-    done = on_windows(python, "mnistbench", name, *READING[name])
+    done = on_windows(python, "mnistbench", name, *WORKING[name])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
 

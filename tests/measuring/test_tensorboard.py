@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawing_elsewhere import drawn_alike
 from torch import Tensor, nn
 from torch_builders import (
     PIXELS,
@@ -473,12 +472,4 @@ write_misclassified(writer, "digits", images, [3, 4], [5, 6], of="2 of 9", step=
 def test_a_matplotlibrc_of_the_current_directory_decides_nothing(
     tmp_path: Path, content: bytes
 ) -> None:
-    drawn = []
-    for name in ("with", "without"):
-        folder = tmp_path / name
-        folder.mkdir()
-        if name == "with":
-            (folder / "matplotlibrc").write_bytes(content)
-        subprocess.run([sys.executable, "-P", "-c", MISCLASSIFIED], cwd=folder, check=True)
-        drawn.append((folder / "drawn.png").read_bytes())
-    assert drawn[0] == drawn[1]
+    assert drawn_alike(tmp_path, MISCLASSIFIED, "drawn.png", content)

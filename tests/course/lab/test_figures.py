@@ -2,13 +2,12 @@
 
 import dataclasses
 import itertools
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 
 import matplotlib.legend
 import pytest
+from drawing_elsewhere import drawn_alike
 from lab_builders import S, cluster, laptop, without_device_view, without_numbers
 from matplotlib import font_manager
 from matplotlib.figure import Figure
@@ -55,15 +54,7 @@ Figures(Path(), Texts("en")).speedups({"a$x$": [("s001", 1.2, 1.1, 1.3)]}, (1.05
     "content", [b"text.usetex: True\nsavefig.format: pdf\n", b"font.size: 3\n", b"\xff\n"]
 )
 def test_a_matplotlibrc_of_the_current_directory_decides_nothing(tmp_path, content):
-    drawn = []
-    for name in ("with", "without"):
-        folder = tmp_path / name
-        folder.mkdir()
-        if name == "with":
-            (folder / "matplotlibrc").write_bytes(content)
-        subprocess.run([sys.executable, "-P", "-c", PROGRAM], cwd=folder, check=True)
-        drawn.append((folder / "figures" / "speedups.svg").read_bytes())
-    assert drawn[0] == drawn[1]
+    assert drawn_alike(tmp_path, PROGRAM, "figures/speedups.svg", content)
 
 
 @pytest.mark.versions
