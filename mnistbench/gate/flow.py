@@ -108,16 +108,16 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
     _check(options, here)
-    with interpreters(options, progress.say) as found:
+    with interpreters(options, progress.say) as pythons:
         budget = Budget(
             monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
         )
         with scratch("gate") as folder:
             log = folder / "log"
-            plan = _plan(options, found.paths, here, folder)
+            plan = _plan(options, pythons.paths, here, folder)
             surveyed = monotonic()
             plan, code, header = survey_sides(options, plan, here, seed, log, progress)
-            header = replace(header, interpreter=found.chosen)
+            header = replace(header, interpreter=pythons.chosen)
             budget.survey_s = monotonic() - surveyed
             budget.prepared_s = monotonic() - budget.began
             if not options.qualify:

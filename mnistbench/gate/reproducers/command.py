@@ -52,14 +52,14 @@ def run(settings: Settings) -> int:
     }
     for file in scripts.keys() - differing:
         _check_packages(file, scripts[file])
-    with Progress(sys.stderr) as progress, interpreters(settings, progress.say) as found:
+    with Progress(sys.stderr) as progress, interpreters(settings, progress.say) as pythons:
         for file, origin in scripts.items():
             answer = ALIKE
             if file in differing:
                 variables = settings.variables
                 launches = settings.launches
                 changes = measure(
-                    file, origin, found.paths, variables, launches=launches, progress=progress
+                    file, origin, pythons.paths, variables, launches=launches, progress=progress
                 )
                 answer = sentence(changes, origin)
                 progress.close()
