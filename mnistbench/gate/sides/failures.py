@@ -110,7 +110,9 @@ def error_of(text: str) -> str:
         if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)
     ]
     is_traceback = "Traceback (most recent call last):" in lines
-    unmarked = lines[-1:] if is_traceback else lines
+    # pytest names a plug-in that cannot be loaded in a line, and the error in the last one.
+    is_plugin = lines[:1] and lines[0].startswith("Error while loading plugin")
+    unmarked = lines[-1:] if is_traceback or is_plugin else lines
     error = (named or marked or unmarked or [""])[0].removeprefix("_pytest.outcomes.")
     return units.cut(error, LONGEST_ERROR)
 

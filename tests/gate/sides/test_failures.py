@@ -14,6 +14,7 @@ from inner_runs import environment_without
 
 from mnistbench.gate.launcher import environment, stage_home
 from mnistbench.gate.sides import failures
+from mnistbench.gate.sides.failures import error_of
 
 TEST = "def test_a(benchmark):\n    benchmark(sum, range(10))\n"
 
@@ -487,3 +488,20 @@ def test_os_exit_is_restored(tmp_path):
     with failures.exits_named(tmp_path):
         assert os._exit is not before
     assert os._exit is before
+
+
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        (
+            """Error while loading plugin "pytest11".
+ModuleNotFoundError: No module named 'pytest_optional_tests'
+""",
+            "ModuleNotFoundError: No module named 'pytest_optional_tests'",
+        ),
+        ('Error while loading plugin "x".\n', 'Error while loading plugin "x".'),
+        ("", ""),
+    ],
+)
+def test_of_a_plug_in_that_cannot_be_loaded_the_error_is_said(printed, error):
+    assert error_of(printed) == error
