@@ -56,7 +56,7 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def repository(project, alone):
     """A project with a model of its own and one commit."""
-    project.write(".gitignore", "/.benchmarks/\n__pycache__/\n")
+    project.write(".gitignore", "/.benchmarks/\n/tmp/\n__pycache__/\n")
     project.write("conftest.py", MODEL)
     project.write("width.py", "WIDTH = 256\n")
     git(project.path, "init", "--quiet")
@@ -200,7 +200,7 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
     lines = done.stdout.splitlines()
     assert "test_bench.py::test_large: runs sizes.py:large (changed)" in lines
     assert " of the 1 affected case" in lines[-1]
-    assert "; 1 case runs the same code on both sides; in a quick look it was not " in lines[-1]
+    assert "; 1 case runs the same code on both sides; " in lines[-1]
     assert "1 changed function or name is run or used by no case: sizes.py:none;" in lines[-1]
     required = forks.run(
         "mnistbench",
@@ -215,8 +215,7 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
     nothing = gate(repository, "--launches=8")
     assert nothing.returncode == EXIT_PASSED
     assert nothing.stdout.splitlines()[-1].startswith(
-        "passed: nothing was measured; all 2 cases run the same code on both sides; in a quick "
-        "look none of them was slower by 30.0 % or more"
+        "passed: nothing was measured; all 2 cases run the same code on both sides; "
     )
 
 

@@ -181,11 +181,12 @@ def _looked_at(reach: Reach) -> str:
     seen = sum(ratio < LOOK_RATIO for ratio in reach.looks.values())
     if not seen:
         return ""
-    none = "none of them" if seen == len(reach.same) else f"none of {seen} of them"
+    slower = f"slower by {units.percent(LOOK_RATIO - 1)} or more"
     if len(reach.same) == 1:
-        none = "it"
-        return f"; in a quick look {none} was not slower by {units.percent(LOOK_RATIO - 1)} or more"
-    return f"; in a quick look {none} was slower by {units.percent(LOOK_RATIO - 1)} or more"
+        return f"; in a quick look it was not {slower}"
+    if seen < len(reach.same):
+        return f"; in a quick look {seen} of them {'was' if seen == 1 else 'were'} not {slower}"
+    return f"; in a quick look none of them was {slower}"
 
 
 def _reached(verdict: Verdict) -> Iterable[str]:
