@@ -12,9 +12,9 @@ from mnistbench.course.studies.convolution.measurement import call_of, cost
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.convolution.study import COSTS, WayCase
 from mnistbench.course.studies.convolution.ways import WAYS
-from mnistbench.measuring.case import thread_count
-from mnistbench.profile.ceilings import ceilings_of
 from mnistbench.showing.table import Table
+from mnistbench.suite.measuring.case import thread_count
+from mnistbench.suite.profile.ceilings import ceilings_of
 
 #: Most passes of a way's loop over operations of torch: profiling them takes much longer than
 #: running them.

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from mnistbench.core.machine import cpu_info, usable_cpus
-from mnistbench.measuring.case import thread_count
+from mnistbench.suite.measuring.case import thread_count
 
 TABLE = tomllib.loads(Path(__file__).with_name("ops.toml").read_text(encoding="utf-8"))
 

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mnistbench.saved_runs.run import Run
-    from mnistbench.workloads.workload import Workload
+    from mnistbench.suite.workloads.workload import Workload
 
 __all__ = ["Run", "Workload", "__version__"]
 
 __version__ = "0.1.0"
 
 #: Public name -> the module that defines it.
-_DEFINED_IN = {"Run": "mnistbench.saved_runs.run", "Workload": "mnistbench.workloads.workload"}
+_DEFINED_IN = {
+    "Run": "mnistbench.saved_runs.run",
+    "Workload": "mnistbench.suite.workloads.workload",
+}
 
 if not TYPE_CHECKING:  # otherwise mypy accepts any misspelt name
 

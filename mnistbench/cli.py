@@ -108,7 +108,7 @@ COMMANDS = {
         measures=True,
     ),
     "reproduce": Command(
-        "gate.reproducers.command",
+        "suite.reproducers.command",
         (
             "run scripts of slower operations on both sides and compare with the gate; exit "
             "code 0 done, 2 failed"
@@ -120,7 +120,7 @@ COMMANDS = {
         "list the environments that the gate has made; remove them with --prune",
     ),
     "profile": Command(
-        "profile.command",
+        "suite.profile.command",
         "show the time, the FLOPs and bytes, and the roofline limit of each operation",
         needs=("torch",),
         measures=True,
@@ -233,7 +233,7 @@ COMMANDS = {
         ),
     ),
     "train": Command(
-        "train.command",
+        "suite.train.command",
         (
             "train with the options of pytorch/examples mnist/main.py; exit code 0 done, 2 "
             "failed, 130 interrupted"
@@ -242,12 +242,12 @@ COMMANDS = {
         measures=True,
     ),
     "scale": Command(
-        "train.scale.command",
+        "suite.train.scale.command",
         "time training steps over numbers of ranks; exit code 0 done, 2 failed, 130 interrupted",
         needs=("torch",),
         measures=True,
     ),
-    "env": Command("measuring.env_command", "print machine and software, for a bug report"),
+    "env": Command("suite.env_command", "print machine and software, for a bug report"),
 }
 
 

@@ -19,8 +19,8 @@ from mnistbench.cli import COMMANDS
 from mnistbench.core.files import scratch
 from mnistbench.core.options import options_of
 from mnistbench.gate.commands import gate
-from mnistbench.measuring import env_command as env
 from mnistbench.showing.output import EXIT_UNJUDGED
+from mnistbench.suite import env_command as env
 
 
 @pytest.mark.versions

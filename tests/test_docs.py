@@ -33,10 +33,10 @@ from mnistbench.gate.budget import (
     MOST_LAUNCHES_BELOW_FULL,
 )
 from mnistbench.gate.options import FULL_CASE, LAUNCHES, LEAST_LAUNCHES
-from mnistbench.gate.reproducers.script import script
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.verdict.findings import LOOKS, LOOKS_BELOW_FULL
 from mnistbench.pytest_plugin import plugin
+from mnistbench.suite.reproducers.script import script
 
 #: Exit code of ``mnistbench``: passed or done.
 EXIT_PASSED = 0
@@ -190,17 +190,17 @@ MEASUREMENTS = {
         "course.classroom.score_command.measure",
         "course.classroom.check_command.read",
     ),
-    "profile": ("profile.run.profile_case",),
+    "profile": ("suite.profile.run.profile_case",),
     "reproduce": (
-        "gate.reproducers.command.interpreters",  # would download PyTorch
-        "gate.reproducers.command.measure",
+        "suite.reproducers.command.interpreters",  # would download PyTorch
+        "suite.reproducers.command.measure",
     ),
-    "scale": ("train.scale.command.measured",),
+    "scale": ("suite.train.scale.command.measured",),
     "study": tuple(
         f"course.studies.{name}.measurement.study"
         for name in ("convolution", "graph", "locality", "memory")
     ),
-    "train": ("train.run.run",),
+    "train": ("suite.train.run.run",),
 }
 
 #: Commands that need no saved runs and write into the current folder.

@@ -7,7 +7,7 @@ import pytest
 
 import mnistbench
 from mnistbench.saved_runs.run import Run
-from mnistbench.workloads.workload import Workload
+from mnistbench.suite.workloads.workload import Workload
 
 
 def test_the_public_names_are_what_their_modules_define():

@@ -35,8 +35,8 @@ def launch(allocator):
 def measure():
     import torch
 
-    from mnistbench.measuring.case import build
-    from mnistbench.workloads.workload import builtin_workloads, params_of
+    from mnistbench.suite.measuring.case import build
+    from mnistbench.suite.workloads.workload import builtin_workloads, params_of
 
     torch.set_num_threads(1)
     workload = builtin_workloads("digits", None)[0]

@@ -31,14 +31,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mnistbench.core.params import STEPS
-from mnistbench.measuring.case import in_step, optimizer_maker, seeded_model
-from mnistbench.profile.ceilings import ceilings_of
-from mnistbench.train.result import Settings
-from mnistbench.train.run import run
-from mnistbench.workloads import compiled
-from mnistbench.workloads.data import Split, load
-from mnistbench.workloads.step import Step
-from mnistbench.workloads.workload import builtin_workloads, params_of
+from mnistbench.suite.measuring.case import in_step, optimizer_maker, seeded_model
+from mnistbench.suite.profile.ceilings import ceilings_of
+from mnistbench.suite.train.result import Settings
+from mnistbench.suite.train.run import run
+from mnistbench.suite.workloads import compiled
+from mnistbench.suite.workloads.data import Split, load
+from mnistbench.suite.workloads.step import Step
+from mnistbench.suite.workloads.workload import builtin_workloads, params_of
 
 
 class Counted(TorchDispatchMode):

@@ -28,10 +28,10 @@ import torch
 from torch import nn
 
 from mnistbench.core.params import FAST, REFERENCE
-from mnistbench.train.recipe import RECIPES
-from mnistbench.train.result import FASTEST, Settings
-from mnistbench.train.run import run
-from mnistbench.workloads.workload import SmallNet, Workload, builtin_workloads
+from mnistbench.suite.train.recipe import RECIPES
+from mnistbench.suite.train.result import FASTEST, Settings
+from mnistbench.suite.train.run import run
+from mnistbench.suite.workloads.workload import SmallNet, Workload, builtin_workloads
 
 CONVNET, LENET5, SMALL = builtin_workloads("mnist", None)
 PLAIN = Settings(model="", dataset="mnist", device="cpu", step=REFERENCE, epochs=1)

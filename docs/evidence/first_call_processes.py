@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 
 from mnistbench.core.params import Params
-from mnistbench.profile.first_call import FirstCallJob, calls_of_process
+from mnistbench.suite.profile.first_call import FirstCallJob, calls_of_process
 
 PARAMS = Params(
     workload="convnet",

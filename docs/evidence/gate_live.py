@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-WORKLOADS = Path("mnistbench/workloads/workload.py")
-TRAINING = Path("mnistbench/workloads/step.py")
+WORKLOADS = Path("mnistbench/suite/workloads/workload.py")
+TRAINING = Path("mnistbench/suite/workloads/step.py")
 
 
 def change(repository: Path, kind: str, number: float) -> None:

@@ -59,9 +59,9 @@ def profiled(device: str, trace: Path) -> Averages:
     from torch.autograd import DeviceType  # type: ignore[attr-defined]  # public at run time
     from torch.profiler import ProfilerActivity
 
-    from mnistbench.measuring.profiling import activities_of, has_device_view
-    from mnistbench.workloads.step import Step
-    from mnistbench.workloads.workload import builtin_workloads
+    from mnistbench.suite.measuring.profiling import activities_of, has_device_view
+    from mnistbench.suite.workloads.step import Step
+    from mnistbench.suite.workloads.workload import builtin_workloads
 
     [workload] = [
         workload for workload in builtin_workloads("digits", None) if workload.name == "convnet"

@@ -21,9 +21,9 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.machine import pin_allocator
 from mnistbench.core.operation import ITERATION
 from mnistbench.events.from_profiler import operation_table
-from mnistbench.measuring.case import build
-from mnistbench.measuring.profiling import marked
-from mnistbench.workloads.workload import builtin_workloads, params_of
+from mnistbench.suite.measuring.case import build
+from mnistbench.suite.measuring.profiling import marked
+from mnistbench.suite.workloads.workload import builtin_workloads, params_of
 
 
 def faults() -> int:

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from gate_live import cloned, replace, restore
 
-from mnistbench.gate.reproducers.run import LAUNCHES, measure, sentence
-from mnistbench.gate.reproducers.script import read
 from mnistbench.showing.progress import Progress
+from mnistbench.suite.reproducers.run import LAUNCHES, measure, sentence
+from mnistbench.suite.reproducers.script import read
 
-WORKLOADS = Path("mnistbench/workloads/workload.py")
+WORKLOADS = Path("mnistbench/suite/workloads/workload.py")
 
 #: The report's kinds of quantities that are not operations.
 OF_CASE = ("iteration", "mean")

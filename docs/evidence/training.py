@@ -56,8 +56,8 @@ print(2 * 1024**3 / best)
 
 #: The same of the accelerator.
 _CEILING_OF_ACCELERATOR = """
-from mnistbench.measuring.environment import accelerators
-from mnistbench.profile.ceilings import ceilings_of
+from mnistbench.suite.measuring.environment import accelerators
+from mnistbench.suite.profile.ceilings import ceilings_of
 print(ceilings_of(accelerators()[0], "float32", 1).flops_per_s)
 """
 

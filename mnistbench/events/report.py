@@ -26,14 +26,14 @@ from mnistbench.core.operation import (
     shortened,
 )
 from mnistbench.core.record import as_data, median_ns
-from mnistbench.core.roofline import OperationSum, total
 from mnistbench.events.analysis import Analysis, Kernel, RanksRun, Timeline
 from mnistbench.events.model import UNNAMED, Impossible
 from mnistbench.events.work.arguments import NOT_RECORDED
 from mnistbench.events.work.costs import NO_DATA, Costs, Peaks, peaks_of
 from mnistbench.events.work.flops import Work
+from mnistbench.events.work.roofline import OperationSum, total
+from mnistbench.events.work.roofline_tables import NAMES, paired, rooflines, summed, work_columns
 from mnistbench.showing.report import Block, Report, document
-from mnistbench.showing.roofline import NAMES, paired, rooflines, summed, work_columns
 from mnistbench.showing.table import Column, Table, text_table
 
 #: Characters of a kernel's name in a table; JSON has the whole name.

@@ -37,7 +37,6 @@ from mnistbench.gate.messages import Efforts
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, budget_text
 from mnistbench.gate.qualification import PREFIX, least_launches, measure_to_qualify, newest
 from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.reproducers.write import reproducers_of
 from mnistbench.gate.rounds import Rounds, Stage, launches_at_once
 from mnistbench.gate.statistics.quantities import Quantity, quantities
 from mnistbench.gate.statistics.raw_samples import (
@@ -67,6 +66,7 @@ from mnistbench.judging.acceptance import check_cases
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.showing.output import check_directory
 from mnistbench.showing.progress import Progress
+from mnistbench.suite.reproducers.write import reproducers_of
 
 #: Most cases for whose likely causes fresh launches leave time.
 MOST_CAUSES = 3

@@ -1,10 +1,7 @@
-"""Measurement of one case.
+"""Measures one call of any benchmark, with the clocks and the profiler of Python alone.
 
-``case`` builds it, ``timing`` and ``passes`` time it, ``profiling`` makes its operation tables.
+Question: how is one call timed, and which functions does it run? Input: a function, or a test that
+gives one to pytest-benchmark's fixture. Output: times in nanoseconds, functions and call paths.
 
-Question: how is one case measured? Input: a workload and ``Params`` (phase, batch size, device,
-dtype). Output: times in nanoseconds, operation tables, TensorBoard scalars, and the environment
-they were measured in.
-
-``timing``, ``calls``, ``env_command`` and ``torch_import`` do not import torch at their own import.
+Nothing here imports torch. Operations of torch are measured in ``suite``.
 """

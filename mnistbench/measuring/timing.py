@@ -1,6 +1,4 @@
-"""Time a function: by the wall clock and the CPU clock, on an accelerator also by its events.
-
-Imports torch for events only.
+"""Time a function by the wall clock and the CPU clock. Does not import torch.
 
 Nothing but the function runs between the two readings of a clock. It has to wait for the device
 before it returns.
@@ -12,10 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    import torch
+from typing import NamedTuple
 
 #: Warm-up iterations of a case, at every batch size: memory is allocated, algorithms are chosen,
 #: and the optimizer creates its state.
@@ -104,32 +99,6 @@ def with_queue(run_iteration: Callable[[], Sample]) -> Sample:
     return sample._replace(queued_ns=min(queued_ns, max(0, sample.wall_ns - sample.cpu_ns)))
 
 
-def timed(work: Callable[[], object], device: torch.device | None = None) -> Sample:
-    """Run one iteration and return its times.
-
-    On an accelerator, its events enclose the readings of the other clocks.
-    """
-    if device is None or device.type == "cpu":
-        return clocked(work)
-    began, ended = _events(device)
-    began.record()
-    sample = clocked(work)
-    ended.record()
-    return sample._replace(device_ns=_elapsed_ns(began, ended))
-
-
-def event_ns(work: Callable[[], object], device: torch.device) -> int:
-    """Run one iteration and return its time, in nanoseconds.
-
-    On the clock of the current accelerator alone.
-    """
-    start, end = _events(device)
-    start.record()
-    work()
-    end.record()
-    return _elapsed_ns(start, end)
-
-
 def times_ns(
     work: Callable[[], object],
     *,
@@ -155,15 +124,3 @@ def times_ns(
         iterations_ns.append(clocked(work).wall_ns)
         left_ns -= iterations_ns[-1]
     return tuple(iterations_ns)
-
-
-def _events(device: torch.device) -> tuple[Any, Any]:
-    import torch
-
-    make_event = torch.get_device_module(device).Event
-    return make_event(enable_timing=True), make_event(enable_timing=True)
-
-
-def _elapsed_ns(start: Any, end: Any) -> int:
-    end.synchronize()
-    return round(float(start.elapsed_time(end)) * 1e6)  # from milliseconds

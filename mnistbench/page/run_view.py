@@ -24,10 +24,10 @@ from mnistbench.core.record import (
     finite,
     median_ns,
 )
-from mnistbench.measuring.env_command import environment_rows
 from mnistbench.saved_runs.case_tables import batch_groups, batch_size_table
 from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun
+from mnistbench.showing.environment import environment_rows
 from mnistbench.showing.page import charts
 from mnistbench.showing.report import Block
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide

@@ -23,12 +23,13 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
-from mnistbench.measuring.case import Case, build, fork_random, on_device, thread_count
-from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.profiling import profile, profile_first_call, views_of
-from mnistbench.measuring.timing import WARMUP_ITERATIONS, event_ns
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of, timing_of
-from mnistbench.workloads.workload import Workload, params_of
+from mnistbench.suite.measuring.case import Case, build, fork_random, on_device, thread_count
+from mnistbench.suite.measuring.device_timing import event_ns
+from mnistbench.suite.measuring.environment import resolve_devices
+from mnistbench.suite.measuring.profiling import profile, profile_first_call, views_of
+from mnistbench.suite.workloads.workload import Workload, params_of
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no
 #: operation.

@@ -17,9 +17,9 @@ from mnistbench.pytest_plugin.session import SESSION
 if TYPE_CHECKING:
     from mnistbench.core.params import Params
     from mnistbench.core.record import CaseRecord
-    from mnistbench.measuring.case import Case
     from mnistbench.pytest_plugin.fixture import Timed
-    from mnistbench.workloads.workload import Workload
+    from mnistbench.suite.measuring.case import Case
+    from mnistbench.suite.workloads.workload import Workload
 
 
 def pytest_mnistbench_workloads(config: pytest.Config) -> Iterable[Workload]:  # type: ignore[empty-body]

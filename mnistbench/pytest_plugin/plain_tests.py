@@ -99,7 +99,7 @@ def _tables(
     options = session.options
     operations_ns = 0
     if "torch" in sys.modules:
-        from mnistbench.measuring.profiling import profile_call
+        from mnistbench.suite.measuring.profiling import profile_call
 
         for table in profile_call(
             call,

@@ -20,17 +20,17 @@ from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import options_of, read_pytest
 from mnistbench.measuring.calls import NEEDS_CODSPEED, has_codspeed
-from mnistbench.measuring.torch_import import import_torch
 from mnistbench.pytest_plugin.options import Options
+from mnistbench.suite.measuring.torch_import import import_torch
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment, Timing
-    from mnistbench.measuring.tensorboard import Tracker
     from mnistbench.saved_runs.run import Run
-    from mnistbench.workloads.data import Batch
-    from mnistbench.workloads.workload import Workload
+    from mnistbench.suite.measuring.tensorboard import Tracker
+    from mnistbench.suite.workloads.data import Batch
+    from mnistbench.suite.workloads.workload import Workload
 
 #: Parameter of a test that uses the fixture ``op_benchmark``: the name of a workload.
 WORKLOAD = "bench_workload"
@@ -95,7 +95,7 @@ class Session:
 
     def registered_workloads(self, item: pytest.Item | pytest.Function) -> list[Workload]:
         """Return the workloads of the conftest.py files that apply to a test."""
-        from mnistbench.workloads.workload import Workload
+        from mnistbench.suite.workloads.workload import Workload
 
         builtin = {workload.name: workload for workload in self.builtin_workloads}
         registered: dict[str, Workload] = {}
@@ -186,7 +186,7 @@ class Session:
     def devices(self) -> list[str]:
         """The devices of ``--bench-device``."""
         import_torch()
-        from mnistbench.measuring.environment import resolve_devices
+        from mnistbench.suite.measuring.environment import resolve_devices
 
         return resolve_devices(self.options.devices)
 
@@ -194,7 +194,7 @@ class Session:
     def builtin_workloads(self) -> list[Workload]:
         """The models of mnistbench, made once so that a dataset is loaded once."""
         import_torch()
-        from mnistbench.workloads.workload import builtin_workloads
+        from mnistbench.suite.workloads.workload import builtin_workloads
 
         return builtin_workloads(self.options.dataset, self.options.data_dir)
 
@@ -202,7 +202,7 @@ class Session:
     def environment(self) -> Environment:
         """Machine and software, read once."""
         import_torch()
-        from mnistbench.measuring.environment import read
+        from mnistbench.suite.measuring.environment import read
 
         return read(self.options.threads)
 
@@ -364,7 +364,7 @@ class Session:
         A session without curves leaves no directory. Without the package the curves are only saved.
         """
         from mnistbench.core.extras import has
-        from mnistbench.measuring.tensorboard import Tracker, new_directory
+        from mnistbench.suite.measuring.tensorboard import Tracker, new_directory
 
         root = self.options.tensorboard if has("tensorboard") else None
         return Tracker(new_directory(root) if root else None, self.progress)

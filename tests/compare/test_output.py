@@ -22,9 +22,9 @@ from mnistbench.core.machine import PINNED
 from mnistbench.core.operation import IN_TORCH, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
 from mnistbench.judging.acceptance import Acceptance
-from mnistbench.measuring.env_command import environment_text
 from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.saved_runs.case_tables import case_tables
+from mnistbench.showing.environment import environment_text
 from mnistbench.showing.terminal import draw
 
 

@@ -25,7 +25,7 @@ from mnistbench.events import from_file, from_profiler, model
 from mnistbench.events.links import link
 from mnistbench.events.model import Trace, steps_of
 from mnistbench.events.table import tables
-from mnistbench.measuring.profiling import MODEL, started
+from mnistbench.suite.measuring.profiling import MODEL, started
 
 #: Thread of the forward pass.
 MAIN = 1

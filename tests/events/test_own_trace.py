@@ -14,9 +14,9 @@ from torch.profiler import ProfilerActivity, record_function
 from mnistbench.core.record import CaseRecord
 from mnistbench.events.analysis import analyse
 from mnistbench.events.from_profiler import operation_table
-from mnistbench.measuring.case import build
-from mnistbench.measuring.profiling import profile_warm
-from mnistbench.workloads.workload import builtin_workloads
+from mnistbench.suite.measuring.case import build
+from mnistbench.suite.measuring.profiling import profile_warm
+from mnistbench.suite.workloads.workload import builtin_workloads
 
 pytestmark = pytest.mark.versions
 

@@ -52,7 +52,6 @@ from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, least_launches
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
-from mnistbench.gate.reproducers import write
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
@@ -68,6 +67,7 @@ from mnistbench.judging.verdicts import (
 )
 from mnistbench.showing.output import EXIT_REGRESSED, EXIT_UNJUDGED, render
 from mnistbench.showing.progress import Progress
+from mnistbench.suite.reproducers import write
 
 #: The id of the first of two cases.
 QUICK = "bench/test_step.py::test_step[lenet5-b16-cpu]"

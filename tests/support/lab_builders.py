@@ -15,7 +15,6 @@ from builders import environment
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.params import Params
 from mnistbench.core.record import OpRow, OpTable
-from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.lab_file import (
     Findings,
     FirstIteration,
@@ -24,8 +23,9 @@ from mnistbench.course.lab.lab_file import (
     Training,
     WarmTime,
 )
-from mnistbench.profile.result import ColdCall, Layer, OperationCosts, Profiled
-from mnistbench.train.result import EpochResult, Point
+from mnistbench.events.work.roofline import Ceilings, Cost
+from mnistbench.suite.profile.result import ColdCall, Layer, OperationCosts, Profiled
+from mnistbench.suite.train.result import EpochResult, Point
 
 SIZES = (1, 16, 64)
 US = 1_000

@@ -21,7 +21,6 @@ from lab_builders import (
 )
 from score_builders import score
 
-from mnistbench.core.roofline import Ceilings
 from mnistbench.course.classroom.score import REFERENCE_STEP, Score
 from mnistbench.course.lab.lab_file import QUIET, SCORE, LabSettings, write_file
 from mnistbench.course.lab.predict.predictions import (
@@ -36,6 +35,7 @@ from mnistbench.course.lab.predict.predictions import (
     toml,
 )
 from mnistbench.course.lab.run import Lab
+from mnistbench.events.work.roofline import Ceilings
 
 
 class Counting:

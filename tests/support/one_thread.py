@@ -17,7 +17,7 @@ def alone() -> Iterator[None]:
         return
     import torch
 
-    from mnistbench.measuring.case import fork_random, thread_count
+    from mnistbench.suite.measuring.case import fork_random, thread_count
 
     with thread_count(1), fork_random(torch.device("cpu")):
         yield

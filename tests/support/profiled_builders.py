@@ -11,8 +11,8 @@ from builders import op_row, op_table, params
 
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.record import OpTable
-from mnistbench.core.roofline import Ceilings, Cost
-from mnistbench.profile.result import ColdCall, Layer, OperationCosts, Profiled, RankTimes
+from mnistbench.events.work.roofline import Ceilings, Cost
+from mnistbench.suite.profile.result import ColdCall, Layer, OperationCosts, Profiled, RankTimes
 
 CONV = ("aten::mkldnn_convolution", "forward", "conv2")
 RELU = ("aten::clamp_min", "forward", "relu2")

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from mnistbench import Workload
-from mnistbench.workloads.workload import number_correct
+from mnistbench.suite.workloads.workload import number_correct
 
 
 def make_batch(batch_size, device, generator):

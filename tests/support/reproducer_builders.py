@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mnistbench.gate.reproducers.script import ScriptOrigin
+from mnistbench.suite.reproducers.script import ScriptOrigin
 
 NORMAL = {"kind": "normal", "mean": 0.01, "std": 0.5, "least": -2.0, "most": 2.0, "zeros": 0.0}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from builders import environment
 
-from mnistbench.train.scale.result import Launched, Scaling, Settings
+from mnistbench.suite.train.scale.result import Launched, Scaling, Settings
 
 SETTINGS = Settings(strong=True, ranks=(1, 2, 4), iterations=4)
 

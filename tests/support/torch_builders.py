@@ -19,8 +19,8 @@ from builders import params
 from torch import Tensor, nn
 
 from mnistbench.core.params import Params
-from mnistbench.workloads.data import Batch, Dataset, Split
-from mnistbench.workloads.workload import Workload, number_correct
+from mnistbench.suite.workloads.data import Batch, Dataset, Split
+from mnistbench.suite.workloads.workload import Workload, number_correct
 
 CLASSES = 3
 IMAGE = (1, 4, 4)

@@ -68,8 +68,8 @@ LAB_FACTOR = 5
 
 #: The reference, as a student's file.
 REFERENCE_STEP = """\
-from mnistbench.workloads.step import Step
-from mnistbench.workloads.workload import builtin_workloads
+from mnistbench.suite.workloads.step import Step
+from mnistbench.suite.workloads.workload import builtin_workloads
 
 
 def make_step(model):

@@ -31,9 +31,9 @@ from mnistbench.course.lab.lab_file import DIRECTORY, FILE, SCORE, Findings, wri
 from mnistbench.gate.sides.turns import in_pairs
 from mnistbench.gate.words import LEAST_PAIRS
 from mnistbench.measuring.timing import Clock
-from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check_directory, print_error
 from mnistbench.showing.progress import Progress
+from mnistbench.suite.measuring.torch_import import import_torch
 
 REFERENCE = "reference"
 STUDENT = "student"
@@ -77,7 +77,7 @@ class Settings:
 def this_machine() -> Environment:
     """Return the environment of a step: with one thread."""
     import_torch(quiet=True)
-    from mnistbench.measuring.environment import read
+    from mnistbench.suite.measuring.environment import read
 
     return read(1)
 
@@ -118,7 +118,7 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
 
     RefusedError if a result is wrong, UsageError if it fails, or its process ends or hangs.
     """
-    from mnistbench.profile.ceilings import ceilings_of
+    from mnistbench.suite.profile.ceilings import ceilings_of
 
     # Of the order.
     coin = random.Random()  # noqa: S311

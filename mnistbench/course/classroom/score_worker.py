@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import end_with, pin_allocator, touch_heap
-from mnistbench.workloads.data import load
-from mnistbench.workloads.workload import builtin_workloads, number_correct
+from mnistbench.suite.workloads.data import load
+from mnistbench.suite.workloads.workload import builtin_workloads, number_correct
 
 
 class StepError(Exception):

@@ -28,11 +28,11 @@ from mnistbench.course.lab.run import TENSORBOARD, Lab
 from mnistbench.course.lab.sentences import disturbance
 from mnistbench.course.lab.sheets import Sheet, sheets_of
 from mnistbench.course.lab.texts import Texts, language
-from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.html import html_document
 from mnistbench.showing.markdown import markdown_document
 from mnistbench.showing.output import EXIT_STOPPED, check_directory, print_error
 from mnistbench.showing.report import Document
+from mnistbench.suite.measuring.torch_import import import_torch
 
 #: The default directory of a report of several labs.
 MERGED = "mnistbench-labs"
@@ -116,8 +116,8 @@ def _measure(settings: Settings) -> None:
     import torch
 
     from mnistbench.course.lab.measures import Measures
-    from mnistbench.measuring.environment import read, resolve_devices
-    from mnistbench.workloads.data import data_root, mnist_is_to_be_downloaded
+    from mnistbench.suite.measuring.environment import read, resolve_devices
+    from mnistbench.suite.workloads.data import data_root, mnist_is_to_be_downloaded
 
     try:
         devices = sorted(resolve_devices(settings.devices), key=lambda name: (name != "cpu", name))

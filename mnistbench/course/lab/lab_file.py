@@ -23,10 +23,10 @@ from mnistbench.core.files import replace_file
 from mnistbench.core.options import option, whole
 from mnistbench.core.reading import FieldError, Nanoseconds, Positive, member, parsed, read, wrong
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns
-from mnistbench.core.roofline import Ceilings
 from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile, text_of
-from mnistbench.profile.result import ColdCall, Layer, Profiled
-from mnistbench.train.result import EpochResult, Point
+from mnistbench.events.work.roofline import Ceilings
+from mnistbench.suite.profile.result import ColdCall, Layer, Profiled
+from mnistbench.suite.train.result import EpochResult, Point
 
 #: Version of the files of a lab: ``lab.json``, those of its steps, and the list of the labs that a
 #: report shows.

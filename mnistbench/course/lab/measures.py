@@ -15,15 +15,16 @@ import torch
 
 from mnistbench.core.params import Params, default_step
 from mnistbench.course.lab.lab_file import FirstIteration, LabSettings, Training, WarmTime
-from mnistbench.measuring.case import Case, build, fork_random, memory_suffices, thread_count
-from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, timed
-from mnistbench.profile.first_call import cold_calls
-from mnistbench.profile.result import Profiled
-from mnistbench.profile.run import profile_case, too_large
-from mnistbench.train.result import Listener, Point
-from mnistbench.train.result import Settings as TrainSettings
-from mnistbench.train.run import run as train
-from mnistbench.workloads.workload import builtin_workloads, params_of
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock
+from mnistbench.suite.measuring.case import Case, build, fork_random, memory_suffices, thread_count
+from mnistbench.suite.measuring.device_timing import timed
+from mnistbench.suite.profile.first_call import cold_calls
+from mnistbench.suite.profile.result import Profiled
+from mnistbench.suite.profile.run import profile_case, too_large
+from mnistbench.suite.train.result import Listener, Point
+from mnistbench.suite.train.result import Settings as TrainSettings
+from mnistbench.suite.train.run import run as train
+from mnistbench.suite.workloads.workload import builtin_workloads, params_of
 
 #: Points of a training curve per epoch, at most.
 _POINTS_PER_EPOCH = 20

@@ -21,10 +21,10 @@ from mnistbench.core import units
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.course.lab.lab_file import Findings, FirstIteration, StudyTable, WarmTime
-from mnistbench.profile.result import Profiled
 from mnistbench.showing.side_by_side import OperationColumn
 from mnistbench.showing.table import Column, Table
 from mnistbench.showing.text import Cited, Code
+from mnistbench.suite.profile.result import Profiled
 
 Cell = str | int | float | None
 

@@ -23,7 +23,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mnistbench.core.operation import OWN_SHARE, OpKey
-from mnistbench.core.roofline import Ceilings
 from mnistbench.core.units import LARGEST
 from mnistbench.events.launches import UnrecordedLaunches
 from mnistbench.events.model import COPY, OPERATION, DeviceEvent, Steps, ThreadEvent, Trace
@@ -31,6 +30,7 @@ from mnistbench.events.table import key_of
 from mnistbench.events.work.arguments import NO_RULE, Arguments, UncountedError
 from mnistbench.events.work.bytes_moved import MOVES, VIEWS
 from mnistbench.events.work.flops import PRODUCTS, Work
+from mnistbench.events.work.roofline import Ceilings
 
 #: Why the work of a row is not counted, besides the reasons in ``arguments``.
 NO_OPERATION = "kernels and copies of no operation"

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mnistbench.core.roofline import Cost
 from mnistbench.events.work.arguments import (
     NO_RULE,
     NOT_RECORDED,
@@ -22,6 +21,7 @@ from mnistbench.events.work.arguments import (
     Tensor,
     UncountedError,
 )
+from mnistbench.events.work.roofline import Cost
 
 
 @dataclass

@@ -23,7 +23,7 @@ from mnistbench.measuring.call_paths import ROOT, CallPaths, CallTimes, Function
 from mnistbench.measuring.functions import module_of_file, modules_of_files
 
 if TYPE_CHECKING:  # it needs torch
-    from mnistbench.measuring.operation_callers import Callers
+    from mnistbench.suite.measuring.operation_callers import Callers
 
 #: Pairs of iterations whose calls are timed: fewest and most.
 CALLS_PAIRS = (3, 25)
@@ -88,7 +88,7 @@ def _callers_of_operations(side_run: SideRun) -> Mapping[tuple[OpKey, Callers], 
     Raises:
         SideError: the code of the side raises.
     """
-    module = side_run.side.load("mnistbench.measuring.operation_callers")
+    module = side_run.side.load("mnistbench.suite.measuring.operation_callers")
     with side_run.side.errors_named(), side_run.case.marked() as run:
         callers: Mapping[tuple[OpKey, Callers], int] = module.callers_of_operations(run)
     return callers

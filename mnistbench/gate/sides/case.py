@@ -223,9 +223,9 @@ class PlainCase(SideCase):
         if "torch" not in sys.modules:
             return False, False
         with self._call.prepared() as run:
-            seen: tuple[bool, bool] = self._load("mnistbench.measuring.profiling").operations_of(
-                run
-            )
+            seen: tuple[bool, bool] = self._load(
+                "mnistbench.suite.measuring.profiling"
+            ).operations_of(run)
         return seen
 
     @property
@@ -237,8 +237,8 @@ class PlainCase(SideCase):
         self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
     ) -> dict[str, Any]:
         """Profile the call; one of a short function is repeated."""
-        profiled = self._load("mnistbench.gate.sides.workload_case")
-        marks = self._load("mnistbench.measuring.profiling")
+        profiled = self._load("mnistbench.suite.workload_case")
+        marks = self._load("mnistbench.suite.measuring.profiling")
         loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
         function = self._call.function
 
@@ -269,7 +269,7 @@ class PlainCase(SideCase):
 
         Give what runs one iteration.
         """
-        marks = self._load("mnistbench.measuring.profiling")
+        marks = self._load("mnistbench.suite.measuring.profiling")
 
         def run() -> None:
             with self._call.prepared() as function, marks.forward_range():

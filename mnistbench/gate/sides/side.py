@@ -40,7 +40,7 @@ from mnistbench.measuring.timing import Clock
 PACKAGE = "mnistbench"
 
 #: The module for cases of workloads, which needs torch.
-WORKLOAD_CASE = "mnistbench.gate.sides.workload_case"
+WORKLOAD_CASE = "mnistbench.suite.workload_case"
 
 
 class SideError(MnistbenchError):

@@ -221,7 +221,7 @@ def has_compiled_loops() -> bool | None:
 
     None if no case has run it.
     """
-    loops = getattr(sys.modules.get("mnistbench.workloads.compiled"), "loops", None)
+    loops = getattr(sys.modules.get("mnistbench.suite.workloads.compiled"), "loops", None)
     return loops() is not None if loops and loops.cache_info().currsize else None
 
 
@@ -414,7 +414,7 @@ class _Survey:
         """Call a case on a CPU once more, to see what oneDNN runs in it."""
         if "torch" not in sys.modules or case.device != "cpu":
             return
-        environment = self._side.load("mnistbench.measuring.environment")
+        environment = self._side.load("mnistbench.suite.measuring.environment")
         self.cpu = self.cpu or environment.cpu_paths()
         with self._side.errors_named():
             case.prepare()

@@ -40,7 +40,6 @@ from mnistbench.gate.causes.side_paths import measure_paths
 from mnistbench.gate.iterations import BUILDS
 from mnistbench.gate.listing import unstable
 from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
-from mnistbench.gate.reproducers.side_calls import capture
 from mnistbench.gate.sides.session import TakenCase, run_tests
 from mnistbench.gate.sides.side import CaseError, Side, SideError
 from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
@@ -48,6 +47,7 @@ from mnistbench.gate.sides.survey import collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.measuring.timing import Clock
+from mnistbench.suite.reproducers.side_calls import capture
 
 #: Seconds between two messages of a case that takes long.
 ALIVE_S = 10.0

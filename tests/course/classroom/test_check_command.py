@@ -37,7 +37,7 @@ def tested(monkeypatch):
 
     monkeypatch.setattr(check_command, "measure", made_up)
     monkeypatch.setattr(
-        "mnistbench.measuring.environment.read", lambda threads: environment(threads=threads)
+        "mnistbench.suite.measuring.environment.read", lambda threads: environment(threads=threads)
     )
     return texts, results
 

@@ -45,7 +45,7 @@ def measuring(monkeypatch, tmp_path):
 
         monkeypatch.setattr(rerun_command, "gather", lambda folder: (entries, []))
         monkeypatch.setattr("mnistbench.course.classroom.score_command.measure", measure)
-        monkeypatch.setattr("mnistbench.measuring.environment.read", lambda threads: HERE)
+        monkeypatch.setattr("mnistbench.suite.measuring.environment.read", lambda threads: HERE)
         return measured
 
     monkeypatch.chdir(tmp_path)

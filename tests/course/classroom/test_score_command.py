@@ -323,8 +323,8 @@ threading.Thread(target=spin, daemon=True).start()
 def test_the_floor_counts_the_operations_of_a_forward_pass():
     import torch
 
-    from mnistbench.profile.counting import layers
-    from mnistbench.workloads.workload import ConvNet
+    from mnistbench.suite.profile.counting import layers
+    from mnistbench.suite.workloads.workload import ConvNet
 
     assert sum(layer.flops or 0 for layer in layers(ConvNet(), torch.zeros(1, 1, 28, 28))) == FLOPS
 
@@ -360,7 +360,8 @@ def measured(monkeypatch, tmp_path):
     def command(measure=lambda *_: score()):
         monkeypatch.setattr(score_command, "measure", measure)
         monkeypatch.setattr(
-            "mnistbench.measuring.environment.read", lambda threads: environment(threads=threads)
+            "mnistbench.suite.measuring.environment.read",
+            lambda threads: environment(threads=threads),
         )
         (tmp_path / "step.py").write_text(HONEST, encoding="utf-8")
         return cli.main(

@@ -35,7 +35,7 @@ def measured(tmp_path_factory):
     import torch
 
     from mnistbench.course.lab.measures import Measures
-    from mnistbench.measuring.environment import read
+    from mnistbench.suite.measuring.environment import read
 
     class Small(Measures):
         block_s = 0.02

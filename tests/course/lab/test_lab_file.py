@@ -8,8 +8,8 @@ import pytest
 from lab_builders import cluster, laptop
 
 from mnistbench.core.errors import RecordError
-from mnistbench.core.roofline import Ceilings
 from mnistbench.course.lab.lab_file import FILE, Findings, stored, write_file
+from mnistbench.events.work.roofline import Ceilings
 
 
 def write(directory, findings):

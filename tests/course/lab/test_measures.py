@@ -19,7 +19,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.course.lab import measures
 from mnistbench.course.lab.lab_file import LabSettings
 from mnistbench.course.lab.measures import Measures
-from mnistbench.profile import run as profile_run
+from mnistbench.suite.profile import run as profile_run
 
 SETTINGS = LabSettings("digits", (1, 64), ("cpu",), 1, "convnet", 1)
 

@@ -29,11 +29,11 @@ from lab_builders import (
 )
 
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.lab_file import DevicePlace
 from mnistbench.course.lab.sentences import best_view, disturbed, explain
 from mnistbench.course.lab.sheets import Word, sheets_of
 from mnistbench.course.lab.texts import Texts
+from mnistbench.events.work.roofline import Ceilings, Cost
 from mnistbench.showing.text import Code
 
 

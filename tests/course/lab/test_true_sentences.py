@@ -27,11 +27,11 @@ from lab_builders import (
 )
 from strategies import many
 
-from mnistbench.core.roofline import Ceilings, Cost
 from mnistbench.course.lab.claims import UNKNOWN, check
 from mnistbench.course.lab.sentences import explain
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.course.lab.texts import LANGUAGES, Texts, wording
+from mnistbench.events.work.roofline import Ceilings, Cost
 
 
 def alike(one, other, within=1.1):

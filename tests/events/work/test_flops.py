@@ -23,7 +23,7 @@ from mnistbench.events.work.flops import (
     PRODUCTS,
     Work,
 )
-from mnistbench.profile.counting import moved_bytes
+from mnistbench.suite.profile.counting import moved_bytes
 
 aten = torch.ops.aten
 

@@ -160,7 +160,7 @@ class TestOperations:
         plain_case = case(torch.ones, 3, load=load)
         assert plain_case.has_operations
         assert plain_case.has_operations
-        assert loaded == ["mnistbench.measuring.profiling"]
+        assert loaded == ["mnistbench.suite.measuring.profiling"]
         assert not case(int, load=load).has_operations
 
 

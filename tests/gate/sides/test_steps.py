@@ -22,12 +22,12 @@ from mnistbench.gate.sides import steps
 from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.steps import SideRun
-from mnistbench.gate.sides.workload_case import WorkloadCase, live_storages
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.measuring import timing
-from mnistbench.measuring.case import build
-from mnistbench.measuring.profiling import profile
 from mnistbench.measuring.timing import Clock, Sample
+from mnistbench.suite.measuring.case import build
+from mnistbench.suite.measuring.profiling import profile
+from mnistbench.suite.workload_case import WorkloadCase, live_storages
 
 
 @pytest.fixture(autouse=True)

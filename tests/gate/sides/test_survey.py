@@ -357,7 +357,9 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
 def test_the_loops_of_the_fast_step_are_compiled_or_not_once_a_case_has_run_it(
     monkeypatch, loops, is_compiled
 ):
-    monkeypatch.setitem(sys.modules, "mnistbench.workloads.compiled", module := SimpleNamespace())
+    monkeypatch.setitem(
+        sys.modules, "mnistbench.suite.workloads.compiled", module := SimpleNamespace()
+    )
     assert survey.has_compiled_loops() is None  # an old version
     module.loops = functools.cache(lambda: loops)
     assert survey.has_compiled_loops() is None

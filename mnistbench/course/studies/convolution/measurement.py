@@ -16,7 +16,6 @@ from torch import Tensor
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import REORDER
 from mnistbench.core.record import median_ns
-from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.convolution.study import (
     ConvolutionStudy,
@@ -31,13 +30,14 @@ from mnistbench.course.studies.convolution.ways import (
     by_definition,
     reference,
 )
+from mnistbench.events.work.roofline import Ceilings
 from mnistbench.measuring.calls import PROFILED_NS, Call
-from mnistbench.measuring.case import memory_suffices, synchronizer, thread_count
-from mnistbench.measuring.environment import onednn_report, onednn_runs, resolve_devices
-from mnistbench.measuring.profiling import has_device_view, profile_call
 from mnistbench.measuring.timing import times_ns
-from mnistbench.profile.ceilings import ceilings_of
-from mnistbench.profile.counting import moved_bytes
+from mnistbench.suite.measuring.case import memory_suffices, synchronizer, thread_count
+from mnistbench.suite.measuring.environment import onednn_report, onednn_runs, resolve_devices
+from mnistbench.suite.measuring.profiling import has_device_view, profile_call
+from mnistbench.suite.profile.ceilings import ceilings_of
+from mnistbench.suite.profile.counting import moved_bytes
 
 #: Fewest timed calls.
 _CALLS = 5

@@ -13,13 +13,13 @@ from pathlib import Path
 from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import option, some_of, whole
-from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution.sizes import GRID, ConvolutionSizes
 from mnistbench.course.studies.study import machine, run_study
-from mnistbench.measuring.torch_import import import_torch
+from mnistbench.events.work.roofline import Ceilings
 from mnistbench.showing.output import CommandResult
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
+from mnistbench.suite.measuring.torch_import import import_torch
 
 #: Name of the convolution of --images and --filters.
 _OWN = "own"

@@ -19,9 +19,9 @@ from torch.utils import data as torch_data
 
 from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.study import Loading, Settings
-from mnistbench.measuring.profiling import activities_of, export_trace, started
-from mnistbench.workloads.data import Batch, Dataset
-from mnistbench.workloads.workload import Workload
+from mnistbench.suite.measuring.profiling import activities_of, export_trace, started
+from mnistbench.suite.workloads.data import Batch, Dataset
+from mnistbench.suite.workloads.workload import Workload
 
 #: The ways take turns, because the load of the machine changes; timed steps of each turn: at least,
 #: and at most.

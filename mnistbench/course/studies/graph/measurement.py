@@ -25,8 +25,8 @@ from mnistbench.course.studies.graph.study import (
     Loading,
     Settings,
 )
-from mnistbench.measuring.case import memory_suffices, thread_count
-from mnistbench.measuring.environment import resolve_devices
+from mnistbench.suite.measuring.case import memory_suffices, thread_count
+from mnistbench.suite.measuring.environment import resolve_devices
 
 
 def study(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> GraphStudy:

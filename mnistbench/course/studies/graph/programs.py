@@ -16,9 +16,9 @@ from torch import Tensor
 
 from mnistbench.core.errors import UsageError
 from mnistbench.course.studies.graph.study import EXPRESSION, Settings, StepTimes
-from mnistbench.measuring.case import synchronizer
-from mnistbench.workloads.step import Step
-from mnistbench.workloads.workload import Workload, builtin_workloads
+from mnistbench.suite.measuring.case import synchronizer
+from mnistbench.suite.workloads.step import Step
+from mnistbench.suite.workloads.workload import Workload, builtin_workloads
 
 _SEED = 1
 

@@ -18,9 +18,14 @@ from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.study import Dispatched, Scheduled, StepTimes
 from mnistbench.events.from_profiler import trace_of
 from mnistbench.events.model import DeviceEvent, ThreadEvent, Trace
-from mnistbench.measuring.profiling import activities_of, export_trace, has_device_view, started
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.profile.counting import Counting
+from mnistbench.suite.measuring.profiling import (
+    activities_of,
+    export_trace,
+    has_device_view,
+    started,
+)
+from mnistbench.suite.profile.counting import Counting
 
 #: Fewest timed steps.
 _LEAST = 5

@@ -27,10 +27,10 @@ from mnistbench.core.options import (
 from mnistbench.core.params import MODELS
 from mnistbench.core.record import median_ns
 from mnistbench.course.studies.study import machine, run_study
-from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import CommandResult, check_directory
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
+from mnistbench.suite.measuring.torch_import import import_torch
 
 #: The program that is studied unless a workload is given.
 EXPRESSION = "x*y + z"

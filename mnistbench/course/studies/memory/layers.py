@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_leaves
 
 from mnistbench.core.operation import MODULE, PHASE
 from mnistbench.course.studies.memory.study import ROLES, LayerMemory, Site
-from mnistbench.measuring.profiling import LOSS, in_ranges
-from mnistbench.workloads.data import Batch
-from mnistbench.workloads.step import Inference, Step
+from mnistbench.suite.measuring.profiling import LOSS, in_ranges
+from mnistbench.suite.workloads.data import Batch
+from mnistbench.suite.workloads.step import Inference, Step
 
 #: The CUDA allocator rounds every size up to a multiple of this number of bytes: ``kMinBlockSize``
 #: in c10's ``CUDACachingAllocator``.

@@ -32,7 +32,8 @@ from mnistbench.course.studies.memory.study import (
 )
 from mnistbench.events.from_profiler import trace_of
 from mnistbench.events.model import MemoryRecord, ThreadEvent, Trace
-from mnistbench.measuring.case import (
+from mnistbench.measuring.timing import WARMUP_ITERATIONS
+from mnistbench.suite.measuring.case import (
     Case,
     build,
     fork_random,
@@ -40,11 +41,10 @@ from mnistbench.measuring.case import (
     synchronizer,
     thread_count,
 )
-from mnistbench.measuring.environment import resolve_devices
-from mnistbench.measuring.profiling import in_ranges, profile_warm
-from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.profile.run import too_large
-from mnistbench.workloads.workload import Workload, builtin_workloads, params_of
+from mnistbench.suite.measuring.environment import resolve_devices
+from mnistbench.suite.measuring.profiling import in_ranges, profile_warm
+from mnistbench.suite.profile.run import too_large
+from mnistbench.suite.workloads.workload import Workload, builtin_workloads, params_of
 
 #: Dataset of the workloads; memory does not depend on it.
 _DATASET = "digits"

@@ -23,9 +23,9 @@ from mnistbench.course.studies.memory.layers import (
     storages,
 )
 from mnistbench.course.studies.memory.study import LayerMemory, Peak, Site
-from mnistbench.measuring.profiling import in_ranges
-from mnistbench.workloads.step import Inference, Step
-from mnistbench.workloads.workload import Workload
+from mnistbench.suite.measuring.profiling import in_ranges
+from mnistbench.suite.workloads.step import Inference, Step
+from mnistbench.suite.workloads.workload import Workload
 
 
 def predicted_peak(

@@ -14,10 +14,10 @@ from mnistbench.core.options import (
 )
 from mnistbench.core.params import SUITE_MODELS
 from mnistbench.course.studies.study import machine, run_study
-from mnistbench.measuring.torch_import import import_torch
 from mnistbench.showing.output import CommandResult
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
+from mnistbench.suite.measuring.torch_import import import_torch
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 

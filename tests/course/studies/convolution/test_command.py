@@ -5,7 +5,6 @@ import json
 import pytest
 
 from mnistbench import cli
-from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution import measurement
 from mnistbench.course.studies.convolution.sizes import GRID
 from mnistbench.course.studies.convolution.study import (
@@ -16,6 +15,7 @@ from mnistbench.course.studies.convolution.study import (
     WayCost,
     report_of,
 )
+from mnistbench.events.work.roofline import Ceilings
 from mnistbench.showing.output import render
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from builders import op_row, op_table
 
-from mnistbench.core.roofline import Ceilings
 from mnistbench.course.studies.convolution import measurement
 from mnistbench.course.studies.convolution.measurement import kernels, study, summary
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.convolution.study import Settings, WayCase
+from mnistbench.events.work.roofline import Ceilings
 
 BRGCONV = "convolution brgconv:avx512_core"
 JIT = "convolution jit:avx512_core"

@@ -217,7 +217,7 @@ def test_a_version_without_an_option_is_named(monkeypatch, tmp_path):
 # ---- Workloads -----------------------------------------------------------------------------------
 
 OWN = """
-from mnistbench.workloads.workload import builtin_workloads
+from mnistbench.suite.workloads.workload import builtin_workloads
 ready = builtin_workloads("digits", None)[0]
 number = 5
 

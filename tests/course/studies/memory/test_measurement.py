@@ -16,7 +16,7 @@ from mnistbench.course.studies.memory.layers import Ledger
 from mnistbench.course.studies.memory.measurement import largest_batch, limited, study
 from mnistbench.course.studies.memory.study import LayerMemory, Peak, Settings, Site
 from mnistbench.events.from_profiler import trace_of
-from mnistbench.workloads.step import Inference
+from mnistbench.suite.workloads.step import Inference
 
 
 def test_the_peak_is_the_largest_sum_and_belongs_to_the_allocation_that_reaches_it():

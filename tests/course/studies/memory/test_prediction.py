@@ -15,8 +15,8 @@ from mnistbench.course.studies.memory import measurement
 from mnistbench.course.studies.memory.measurement import measured_peak
 from mnistbench.course.studies.memory.prediction import predicted_peak
 from mnistbench.course.studies.memory.study import Settings, Site
-from mnistbench.measuring.case import fork_random, thread_count
-from mnistbench.workloads.workload import Workload
+from mnistbench.suite.measuring.case import fork_random, thread_count
+from mnistbench.suite.workloads.workload import Workload
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 

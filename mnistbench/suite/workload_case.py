@@ -1,0 +1,250 @@
+"""A case of a workload as the gate measures it on one side.
+
+And what needs torch to profile any case.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch.autograd.profiler import profile as allocations_profile
+from torch.profiler import record_function
+
+from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import ITERATION
+from mnistbench.core.record import OpTable, finite
+from mnistbench.events import from_profiler
+from mnistbench.gate.sides.case import Outcome, SideCase, seed_all
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample
+from mnistbench.suite.measuring.case import on_device
+from mnistbench.suite.measuring.device_timing import timed
+from mnistbench.suite.measuring.profiling import (
+    activities_of,
+    has_device_view,
+    marked,
+    started,
+)
+
+
+class WorkloadCase(SideCase):
+    """One phase of a workload."""
+
+    def __init__(self, build: Callable[[], Any], device: str, threads: int) -> None:
+        """Prepare; ``build`` returns a ``Case`` of the side's own mnistbench."""
+        self._build = build
+        self.device = device
+        self.threads = threads
+        self._built: Any
+
+    def build(self) -> None:
+        """Make the case in one thread, from fresh seeds."""
+        # The previous case may have more; the initial weights must not depend on it.
+        torch.set_num_threads(1)
+        seed_all(0)  # the case seeds torch's generator; a user's model may use the others
+        self._built = self._build()
+        self.parameters = self._built.parameter_count
+        torch.set_num_threads(self.threads)
+
+    def reset(self) -> None:
+        """Restore the initial weights, optimizer state and random state."""
+        self._built.reset()
+
+    def __call__(self) -> None:
+        """Run the measured work once and wait for the device."""
+        self._built()
+
+    def clocked(self) -> Sample:
+        """Run an iteration and return its times, on an accelerator also by its events."""
+        device = torch.device(self.device)
+        with on_device(device):
+            return timed(self._built, device)
+
+    @property
+    def has_operations(self) -> bool:
+        """Whether the phase is profiled per operation."""
+        return self._built.runner is not None
+
+    def outcome(self) -> Outcome:
+        """Return a hash of all weights and of the output, and the mean of the output.
+
+        Or the sum of absolute weights.
+
+        On one thread of a CPU the same code returns the same hash, so different hashes mean
+        different computations.
+        """
+        with torch.inference_mode():
+            case = self._built
+            # Contains other objects for modules with get_extra_state.
+            state = case.model.state_dict().values()
+            tensors = [
+                tensor.detach().cpu().contiguous()
+                for tensor in state
+                if isinstance(tensor, torch.Tensor)
+            ]
+            number = sum(float(tensor.double().abs().sum()) for tensor in tensors)
+            training = case.model.training
+            if case.inputs is not None:
+                output = case.model.eval()(case.inputs)
+                case.model.train(training)
+                if isinstance(output, torch.Tensor):
+                    tensors.append(output.cpu().contiguous())
+                    number = float(output.double().mean())
+            digest = hashlib.sha256()
+            for tensor in tensors:
+                content = tensor.reshape(-1).view(torch.uint8)
+                # tensor.numpy() needs numpy.
+                digest.update(ctypes.string_at(content.data_ptr(), content.numel()))
+        return digest.hexdigest()[:16], finite(number)
+
+    def is_finite(self) -> bool:
+        """Whether weights and output are finite after the iterations so far."""
+        return self.outcome()[1] is not None
+
+    def operations(
+        self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
+    ) -> dict[str, Any]:
+        """Profile iterations from the initial state."""
+        for _ in one_turn():
+            self.reset()
+            self()  # the optimizer creates its state
+        marks = marked(self._built)
+        return columns(profiled(self._built, marks, self.device, one_turn, turns))
+
+    @contextmanager
+    def marked(self) -> Iterator[Callable[[], None]]:
+        """Put the marks of profiled iterations on the case while the body runs.
+
+        Give what runs one iteration.
+        """
+        with marked(self._built):
+            yield self._built
+
+    def peak_memory(self) -> int | None:
+        """Return the peak memory of tensors in an iteration, in bytes.
+
+        On a CPU this is the memory of tensors that existed before the build plus what the allocator
+        reports from then on, which includes temporary buffers inside operations. On an accelerator
+        it is the peak that its allocator reports. None on other devices, and for whole epochs and
+        data, which run once.
+        """
+        before = sum(live_storages().values())
+        with allocations_profile(profile_memory=True) as profiler:
+            self.build()
+            profiles_cpu = self.has_operations and torch.device(self.device).type == "cpu"
+            if profiles_cpu:
+                self._warm_up()
+                with gc_paused(), record_function(ITERATION):
+                    self()
+        if profiles_cpu:
+            return before + _peak_bytes(profiler)
+        if not self.has_operations:
+            self()
+            return None
+        self._warm_up()
+        return self._peak_of_device()
+
+    def _warm_up(self) -> None:
+        for _ in range(WARMUP_ITERATIONS):
+            self()
+
+    def _peak_of_device(self) -> int | None:
+        device = torch.device(self.device)
+        if device.type not in {"cuda", "xpu"}:
+            return None
+        device_module = torch.get_device_module(device)
+        device_module.reset_peak_memory_stats(device)
+        self()
+        return int(device_module.max_memory_allocated(device))
+
+
+def live_storages() -> dict[int, int]:
+    """Return the bytes of each CPU storage in use, by address.
+
+    Without those of objects frozen by ``gc.freeze``.
+    """
+    gc.collect()
+    bytes_of_storage: dict[int, int] = {}
+    # A subclass of Tensor may compute or raise.
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
+        for thing in gc.get_objects():
+            if issubclass(type(thing), torch.Tensor):
+                try:
+                    storage = torch.Tensor.untyped_storage(thing)
+                    # A fake tensor has the device of a CPU tensor, its storage has not.
+                    if storage.device.type == "cpu":
+                        bytes_of_storage[storage.data_ptr()] = storage.nbytes()
+                except (NotImplementedError, RuntimeError):
+                    continue  # sparse, or a wrapper without a storage
+    return bytes_of_storage
+
+
+def _peak_bytes(profiler: allocations_profile) -> int:
+    """Return the peak of the recorded allocations during the marked iteration, in bytes."""
+    trace = from_profiler.read(profiler)
+    [iteration] = [event for event in trace.host if event.name == ITERATION]
+    current = 0
+    peak = 0
+    for record in trace.memory:
+        if record.ns > iteration.end:
+            break
+        if record.of_host:
+            if record.ns >= iteration.start:
+                peak = max(peak, current)
+            current += record.n_bytes
+    return max(peak, current)
+
+
+# ---- Profiling -----------------------------------------------------------------------------------
+
+
+def profiled(
+    run: Callable[[], object],
+    marks: AbstractContextManager[object],
+    device: str,
+    one_turn: Callable[[], Iterable[None]],
+    turns: Iterable[None],
+    *,
+    around: Callable[[Callable[[], object]], object] = lambda run: run(),
+) -> OpTable:
+    """Profile iterations and return their operations; ``marks`` is entered while the profiler runs.
+
+    ``around`` calls its argument between what precedes and what follows an iteration.
+    """
+
+    def marked() -> None:
+        with record_function(ITERATION):
+            run()
+
+    view = "device" if has_device_view(device) else "host"
+    profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
+    with started(profiler), marks:
+        for _ in one_turn():
+            around(run)  # the profiler allocates its buffers
+        for _ in turns:
+            around(marked)
+    return from_profiler.operation_table(profiler, device, view)
+
+
+def columns(profile: OpTable) -> dict[str, Any]:
+    """Return a table as JSON columns.
+
+    Counts, and the self times of every iteration in nanoseconds.
+    """
+    clock = profile.clock
+    return {
+        "busy_ns": list(profile.busy_ns),
+        "keys": [list(row.key) for row in profile.rows],
+        "calls": [row.calls for row in profile.rows],
+        "memory_bytes": [row.memory_bytes for row in profile.rows],
+        "kernels": [list(row.kernels) for row in profile.rows],
+        "varying": [list(row.varying) for row in profile.rows],
+        "self_ns": [
+            list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows
+        ],
+    }
