@@ -1,6 +1,6 @@
-"""Load the plug-in from a checkout, which need not be installed, and attach to every record.
+"""Load the plug-in from a checkout, attach to every record, and write curves for TensorBoard.
 
-Copy the second hook into a project of your own to change what is attached.
+Copy the last hook into a project of your own to change what is attached.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,15 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         pluginmanager.import_plugin(PLUGIN)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the plug-in reads its options
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "bench_tensorboard", "") is None:
+        config.option.bench_tensorboard = ".benchmarks/tensorboard"
+
+
 @pytest.hookimpl(optionalhook=True)  # so that pytest -p no:mnistbench still runs
 def pytest_mnistbench_attach(config: pytest.Config, case: Any, timed: Any) -> Mapping[str, Any]:
     # Not above, because they import torch.
-    from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
+    from mnistbench.suite.op_benchmark.fixture import operation_tables, training_scalars
 
     return {**operation_tables(config, case, timed), **training_scalars(config, case, timed)}

@@ -25,7 +25,7 @@ def pytest_configure():
 @pytest.hookimpl(optionalhook=True)  # so that pytest -p no:mnistbench still runs
 def pytest_mnistbench_workloads(config):
     # Here: the root conftest.py may load the plug-in first.
-    from mnistbench.pytest_plugin.hooks import builtin_workloads
+    from mnistbench.suite.op_benchmark.hooks import builtin_workloads
 
     return builtin_workloads(config)
 

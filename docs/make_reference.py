@@ -15,6 +15,7 @@ from mnistbench.compare.criteria import Criteria
 from mnistbench.core.extras import install, listed
 from mnistbench.core.options import Option, options_of
 from mnistbench.pytest_plugin.options import Options
+from mnistbench.suite.op_benchmark.options import CaseOptions
 
 PAGE = Path(__file__).with_name("reference.md")
 
@@ -57,6 +58,9 @@ def _lines() -> Iterator[str]:
     )
     yield ""
     yield from (*_settings(Options), "")
+    yield "These are for tests that use `op_benchmark`:"
+    yield ""
+    yield from (*_settings(CaseOptions), "")
     yield "These settings apply to `--benchmark-compare`:"
     yield ""
     yield from (*_settings(Criteria), "")

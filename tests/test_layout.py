@@ -36,9 +36,9 @@ FLOORS = (
     "compare",
     "gate",
     "page",
+    "pytest_plugin",
     "suite",
     "course",
-    "pytest_plugin",
     "cli",
     "__main__",
 )
@@ -82,15 +82,10 @@ WITHOUT_TORCH = (
     "compare",
     "page",
     "gate",
+    "measuring",
+    "pytest_plugin",
     "cli",
 )
-
-#: Imports of the suite by the gate, which are to become a protocol.
-TO_THE_SUITE = {
-    ("gate.causes.side_paths", "suite.measuring.operation_callers"),
-    ("gate.flow", "suite.reproducers.write"),
-    ("gate.sides.worker", "suite.reproducers.side_calls"),
-}
 
 TORCH = {"torch", "torchvision", "tensorboard"}
 HEAVY = TORCH | {"numpy", "matplotlib", "jinja2"}
@@ -99,7 +94,7 @@ HEAVY = TORCH | {"numpy", "matplotlib", "jinja2"}
 LOADED_IN_A_SIDE = {
     "gate.sides.worker",
     "pytest_plugin.plugin",
-    "pytest_plugin.fixture",
+    "suite.op_benchmark.fixture",
     "suite.workloads.workload",
 }
 
@@ -176,7 +171,7 @@ def test_a_package_imports_only_packages_before_it(package):
         for imported_module in ours(imported(name))
         if not roots([imported_module]) <= allowed
     }
-    assert upwards <= TO_THE_SUITE
+    assert upwards == set()
 
 
 @pytest.mark.parametrize("package", ONLY)
@@ -247,7 +242,7 @@ def test_what_needs_no_torch_imports_declared_dependencies_alone():
     }
     undeclared = {
         (name, root)
-        for package in (*WITHOUT_TORCH, "pytest_plugin")
+        for package in WITHOUT_TORCH
         for name in {*within(package)} - WITH_EXTRAS
         for root in roots(imported(name)) - TORCH - sys.stdlib_module_names - {"mnistbench"}
         if BROUGHT.get(root, root) not in declared

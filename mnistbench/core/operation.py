@@ -50,6 +50,18 @@ NO_MODULE = ""
 OpKey = tuple[str, str, str]
 
 
+class PythonFunction(NamedTuple):
+    """A function of Python as the profiler of a framework names it."""
+
+    path: str  # of its file, relative to the folder that it is imported from
+    line: int  # the first one
+    name: str  # without its class
+
+
+#: The functions that call an operation, the innermost first.
+Callers = tuple[PythonFunction, ...]
+
+
 def uneven(averages: int) -> str:
     """Return the line below a table of functions, so many of which have averages of calls."""
     counts = (

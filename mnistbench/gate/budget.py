@@ -157,7 +157,7 @@ class SurveyedTimes:
                 case: _surveyed_case(
                     [listing.cases[case] for listing in listings],
                     has_one_thread=sides.threads_of(case) == {1} and case not in plan.parallel,
-                    has_torch=len(plan.with_torch) == len(listings),
+                    has_operations=bool(plan.frameworks),
                 )
                 for case in sides.common
             },
@@ -165,7 +165,7 @@ class SurveyedTimes:
 
 
 def _surveyed_case(
-    of_sides: Sequence[ListedCase], *, has_one_thread: bool, has_torch: bool
+    of_sides: Sequence[ListedCase], *, has_one_thread: bool, has_operations: bool
 ) -> SurveyedCase:
     is_plain = all(listed.params.get("phase") == CALL for listed in of_sides)
     is_on_cpu = all(listed.params["device"] == "cpu" for listed in of_sides)
@@ -177,7 +177,7 @@ def _surveyed_case(
         build_s=sum(listed.setup_s for listed in of_sides) if is_plain else seconds,
         builds=1 if is_plain else BUILDS,
         in_blocks=has_one_thread and is_on_cpu and bool(own_cores()),
-        has_operations=has_torch,
+        has_operations=has_operations,
     )
 
 

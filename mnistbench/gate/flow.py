@@ -64,9 +64,9 @@ from mnistbench.gate.verdict.verdict import Verdict, conclude, names_of_cases
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.acceptance import check_cases
 from mnistbench.judging.kinds import MEMORY
+from mnistbench.measuring.provider import provider_of
 from mnistbench.showing.output import check_directory
 from mnistbench.showing.progress import Progress
-from mnistbench.suite.reproducers.write import reproducers_of
 
 #: Most cases for whose likely causes fresh launches leave time.
 MOST_CAUSES = 3
@@ -290,7 +290,11 @@ class _Gate:
         scripts = self._options.reproducers or path.with_name(path.name.removesuffix(ENDING))
         return replace(
             end,
-            reproducers=reproducers_of(verdict, self._rounds, scripts),
+            reproducers=tuple(
+                script
+                for framework in self._rounds.measured.header.sides.frameworks
+                for script in provider_of(framework).write_scripts(verdict, self._rounds, scripts)
+            ),
             profiles=profiles_of(verdict, self._rounds, self._code),
         )
 

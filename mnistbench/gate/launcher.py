@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import random
+import re
 import shlex
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -24,11 +24,12 @@ from mnistbench.gate.copies import places
 from mnistbench.gate.copies.copying import copy_folder, copying
 from mnistbench.gate.messages import (
     ALL_ITERATIONS,
-    LAUNCH,
     Efforts,
     Job,
+    LaunchJob,
     SideResult,
     Spent,
+    line_of,
 )
 from mnistbench.gate.sides.stray import Imports, refusal
 from mnistbench.gate.statistics.raw_samples import WHOLE, Shard
@@ -56,10 +57,16 @@ HASH_SEED = "PYTHONHASHSEED"
 #: Messages of a process that has loaded its side.
 _LOADED = frozenset({"at", "collected", "surveyed", "ready"})
 
+#: Name of this package in the process of a side, where ``mnistbench`` is that of the side.
+STAGED = "mnistbench_of_the_gate"
+
 _BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from mnistbench.gate.sides.worker import main; "
+    f"import sys; sys.path.insert(0, sys.argv[1]); from {STAGED}.gate.sides.worker import main; "
     "main()"
 )
+
+#: The start of a statement that imports from this package.
+_IMPORT = re.compile(rf"^(\s*(?:from|import) ){mnistbench.__name__}\b", re.MULTILINE)
 
 
 class LaunchError(MnistbenchError):
@@ -101,10 +108,10 @@ class Plan:
     only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
     follows_code: bool = True  # in a survey: which of the tree's code each test runs
     differing: tuple[str, ...] = ()  # files that differ between the trees
-    longest_call_s: float = 0.0  # in a survey: as of a Job
+    longest_call_s: float = 0.0  # in a survey: as of a SurveyJob
     # With the tests of all shards after the survey, which runs those of this one.
     shard: Shard = WHOLE
-    with_torch: frozenset[str] = frozenset()  # sides whose code imports torch
+    frameworks: tuple[str, ...] = ()  # that the tests of both sides import
     added: float = 0.0  # share of its time by which each iteration of the head is made longer
     efforts: Efforts = ALL_ITERATIONS
     # Side -> node id -> hash of what a test is parametrized with, in its survey
@@ -114,40 +121,40 @@ class Plan:
     touched_bytes: int = LEAST_TOUCHED_BYTES  # of the heap, before a process measures
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
-    def job(self, task: str, side: str, seed: int, **more: Any) -> Job:
-        """Return the job of the process of a side; ``more`` are fields of the task."""
-        return Job(
-            task=task,
-            side=side,
-            tree=str(self.trees[side].root),
-            directory=str(self.trees[side].directory),
-            home=str(self.home),
-            repository=str(self.repository),
-            arguments=self.arguments,
-            phases=self.phases,
-            threads=int(self.variables[side].get(THREADS, 0)),
-            seed=seed,
-            gate=os.getpid(),
-            **more,
-        )
+    def job(self, side: str, seed: int) -> dict[str, Any]:
+        """Return what all jobs of a side have."""
+        return {
+            "side": side,
+            "tree": str(self.trees[side].root),
+            "directory": str(self.trees[side].directory),
+            "home": str(self.home),
+            "repository": str(self.repository),
+            "arguments": self.arguments,
+            "phases": self.phases,
+            "threads": int(self.variables[side].get(THREADS, 0)),
+            "seed": seed,
+            "gate": os.getpid(),
+        }
 
 
 def stage_home(folder: Path) -> Path:
     """Copy this package into a folder for launches, and return the folder.
 
-    So the same code measures both sides.
-
-    pytest-benchmark lies beside it, for a side whose environment has pytest and torch alone: the
-    fixture needs it.
+    The copy that measures is named STAGED, so that the same code measures both sides and each side
+    can import a ``mnistbench`` of its own. A side whose environment has none finds one in the
+    folder, and pytest-benchmark, which the fixture needs.
     """
     home = folder / "gate"
+    own = Path(mnistbench.__file__).parent
     benchmark = importlib.util.find_spec("pytest_benchmark")
-    for package in (
-        Path(mnistbench.__file__).parent,
-        *map(Path, (benchmark and benchmark.submodule_search_locations) or ()),
-    ):
+    for package in (own, *map(Path, (benchmark and benchmark.submodule_search_locations) or ())):
         with copying(str(package), folder):
             copy_folder(package, home / package.name, follows_links=True)
+    with copying(str(own), folder):
+        copy_folder(own, home / STAGED, follows_links=True)
+        for path in (home / STAGED).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            path.write_text(_IMPORT.sub(rf"\g<1>{STAGED}", text), encoding="utf-8")
     return home
 
 
@@ -209,15 +216,13 @@ def launching(
             processes = running.enter_context(side_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
             process.begin(
-                plan.job(
-                    LAUNCH,
-                    side,
-                    seed,
+                LaunchJob(
+                    **plan.job(side, seed),
                     only=only,
                     peer=descriptors[side],
                     patience_s=plan.limit_s / 2,
                     cores=cores,
-                    imports_torch=len(plan.with_torch) == len(plan.trees),
+                    frameworks=plan.frameworks,
                     parallel=sorted(plan.parallel),
                     parameters=plan.parameters.get(side, {}),
                     efforts=plan.efforts,
@@ -382,7 +387,7 @@ class SideProcess:
     def begin(self, job: Job) -> None:
         """Send the job; until then the process only imports the gate."""
         self._has_job = True
-        self.child.tell(json.dumps(asdict(job)))
+        self.child.tell(line_of(job))
 
     @overload
     def receive(self, key: str, message_type: type[_T], limit_s: float = ...) -> _T: ...

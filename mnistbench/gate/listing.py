@@ -17,11 +17,7 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.machine import LEAST_TOUCHED_BYTES, MOST_TOUCHED_BYTES
-from mnistbench.core.params import FAST
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
-
-#: The package that compiles the loops of the fast step.
-_COMPILER = "numba"
 
 #: Bytes of heap that a launch touches for each byte by which a process grew in the survey. Later
 #: iterations need more heap, because free memory is split into pieces that are too small.
@@ -51,6 +47,8 @@ class ListedCase:
     look_ns: int = 0
     look_loops: float = 0.0
     peak_bytes: int = 0
+    # What decides which code it runs: name -> value.
+    facts: Mapping[str, str] = field(default_factory=dict)
     # Implementation of oneDNN -> how often its iteration runs it.
     onednn: Mapping[str, int] = field(default_factory=dict)
     outlives: str = ""  # threads and processes that go on after its call returns
@@ -63,7 +61,8 @@ class Listing:
     cases: Mapping[str, ListedCase]  # by node id
     # Installed distribution, and PYTHON -> version.
     packages: Mapping[str, str] = field(default_factory=dict)
-    torch: str = ""  # version; empty if no test imports it
+    # Framework that the tests import, such as torch -> version.
+    frameworks: Mapping[str, str] = field(default_factory=dict)
     # Of all its cases, by OMP_NUM_THREADS of this side alone; 0: each case has its own number.
     threads: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict)  # node id -> why the test is no case
@@ -75,12 +74,10 @@ class Listing:
     loading_s: float = 0.0  # CPU time of the process until it had collected its tests
     importing_s: float = 0.0  # of it that of the import of the project's modules
     loaded_bytes: int = 0  # resident memory before the first case; 0 if unknown
-    # What decides which code runs, with torch: name -> value.
+    # What decides which code computes the operations of a framework: name -> value.
     cpu: Mapping[str, str] = field(default_factory=dict)
     loaded: tuple[str, ...] = ()  # installed distributions that the tests import
     missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
-    # Of the fast step of mnistbench; None if no case has run it.
-    has_compiled_loops: bool | None = None
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -306,9 +303,14 @@ class Listings:
     # ---- Facts of the sides ----------------------------------------------------------------------
 
     @property
-    def torch(self) -> str:
-        """The versions of both sides: ``2.13.0 -> 2.15.0``, or one if they are equal."""
-        return " -> ".join(dict.fromkeys(filter(None, (self.base.torch, self.head.torch))))
+    def frameworks(self) -> dict[str, str]:
+        """Framework -> versions of both sides: ``2.13.0 -> 2.15.0``, or one if they are equal."""
+        names = {**self.base.frameworks, **self.head.frameworks}
+        versions = {
+            name: filter(None, (self[side].frameworks.get(name) for side in (BASE, HEAD)))
+            for name in names
+        }
+        return {name: " -> ".join(dict.fromkeys(texts)) for name, texts in versions.items()}
 
     @property
     def cpu(self) -> dict[str, Mapping[str, str]]:
@@ -347,27 +349,24 @@ class Listings:
 
     @property
     def one_sided(self) -> dict[str, tuple[str, ...]]:
-        """Node id, or ALL_CASES -> packages that one side lacks and the tests of the other import.
+        """Node id, or ALL_CASES -> what makes the sides run other code.
 
-        So that side runs other code.
+        Facts of a case that differ, and packages that one side lacks and the tests of the other
+        import.
         """
         lacking: dict[str, list[str]] = defaultdict(list)
-        compiled = {BASE: self.base.has_compiled_loops, HEAD: self.head.has_compiled_loops}
-        loops_differ = None not in compiled.values() and compiled[BASE] != compiled[HEAD]
-        for node_id in self.common if loops_differ else ():
-            if self.head.cases[node_id].params.get("step") == FAST:
-                versions = self.versions.get(_COMPILER, ("", ""))
-                package = f"{_COMPILER} {change_of_versions(*versions)}"
-                side = HEAD if compiled[BASE] else BASE
-                lacking[node_id].append(
-                    f"{package}, so the fast step runs without compiled loops in the {side}"
-                )
+        for node_id in self.common:
+            facts = [self[side].cases[node_id].facts for side in (BASE, HEAD)]
+            lacking[node_id] += [
+                f"{name}: {base} -> {facts[1][name]}"
+                for name, base in facts[0].items()
+                if facts[1].get(name, base) != base
+            ]
         for name, (base, head) in self.packages.items():
             having = HEAD if head else BASE
-            is_said = loops_differ and name == _COMPILER
-            if not (base and head) and name in self[having].loaded and not is_said:
+            if not (base and head) and name in self[having].loaded:
                 lacking[ALL_CASES].append(f"{name} {change_of_versions(base, head)}")
-        return {node_id: tuple(texts) for node_id, texts in lacking.items()}
+        return {node_id: tuple(texts) for node_id, texts in lacking.items() if texts}
 
 
 def change_of_versions(base: str, head: str) -> str:

@@ -3,14 +3,14 @@
 Each is a JSON object on a line. The gate writes a :class:`Job` to the input of the process, which
 answers on its output with messages of one key, whose values are the other classes here:
 
-=========== ======================================================================================
-``SURVEY``  ``selected`` (if the job asks for it); of a shard ``collected`` with its tests, after
-            which the gate writes those to run; ``case`` as in a launch; ``surveyed``
-``COLLECT`` ``collected`` with the hash of the parameters of each test
-``LAUNCH``  ``ready`` when the side is loaded, after which the gate writes ``go``; ``case`` with the
-            number of each case before it is measured, and that of all; ``result``
-``CAPTURE`` ``captured``
-=========== ======================================================================================
+============== ===================================================================================
+``SurveyJob``  ``selected`` (if the job asks for it); of a shard ``collected`` with its tests,
+               after which the gate writes those to run; ``case`` as in a launch; ``surveyed``
+``CollectJob`` ``collected`` with the hash of the parameters of each test
+``LaunchJob``  ``ready`` when the side is loaded, after which the gate writes ``go``; ``case`` with
+               the number of each case before it is measured, and that of all; ``result``
+``CaptureJob`` ``captured``
+============== ===================================================================================
 
 At any time a process sends ``at`` (what it does now) and ``alive``. ``error`` or ``peer_error`` is
 its last message. All other output of a side goes to the log.
@@ -20,21 +20,13 @@ The process of a side loads this module.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from mnistbench.gate.listing import Listing, Listings
 from mnistbench.gate.sides.stray import Imports
-
-#: Task of a process: measure a side in turn with the process of the other side.
-LAUNCH = "launch"
-#: Task of a process: list the cases of a side.
-SURVEY = "survey"
-#: Task of a process: collect the tests of a side, and run none of them.
-COLLECT = "collect"
-#: Task of a process: describe calls of operations.
-CAPTURE = "capture"
 
 
 class Efforts(NamedTuple):
@@ -58,11 +50,13 @@ class Spent:
     profiled_s: float  # of the profiled iterations, seconds
 
 
+# ---- Jobs ----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the process of a side has to do."""
+    """What all jobs of the process of a side have."""
 
-    task: str  # LAUNCH, SURVEY, COLLECT or CAPTURE
     side: str  # BASE or HEAD
     tree: str  # folder of the side's copy
     directory: str  # in it: where pytest runs
@@ -72,37 +66,73 @@ class Job:
     phases: Sequence[str]  # to measure; all if empty
     threads: int  # of all cases; 0: each case has its own number
     seed: int  # of all that both processes draw
-    only: Sequence[str] | None = None  # node ids of the cases; all if None
     gate: int = 0  # number of the gate's process, with which this one ends; 0: none
 
-    # ---- Of a survey ----
+
+@dataclass(frozen=True, kw_only=True)
+class CollectJob(Job):
+    """Collect the tests of a side, and run none of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurveyJob(Job):
+    """List the cases of a side, with what each is and runs."""
+
+    only: Sequence[str] | None = None  # node ids of the cases; all if None
     # The process chooses arguments and phases, with this folder if the arguments have no path.
     selects: bool = False
     folder: str = ""  # empty if it does not exist
-    follows_code: bool = True  # which of the tree's code each test runs
+    is_shard: bool = False  # the process sends its tests, and gets those to run
+    follows_code: bool = True  # note which of the tree's code each test runs
     differing: Sequence[str] = ()  # files that differ between the trees, relative to them
-    is_shard: bool = False  # the process waits for the tests of its shard
     # A case whose first call takes longer cannot be measured in the budget, seconds; 0: no budget.
     longest_call_s: float = 0.0
 
-    # ---- Of a launch ----
-    peer: int = -1  # descriptor of the socket to the other process
-    patience_s: float = 0.0  # longest time to wait for the other process, seconds
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchJob(Job):
+    """Measure a side in turn with the process of the other side."""
+
+    only: Sequence[str] | None = None  # node ids of the cases; all if None
+    in_order: bool = False  # the cases run in the order of ``only``, not in a random one
+    peer: int  # descriptor of the socket to the other process
+    patience_s: float  # longest time to wait for the other process, seconds
     cores: Sequence[int] = ()  # to use; empty if a process cannot choose
-    imports_torch: bool = False  # before the session: both sides use it
+    frameworks: Sequence[str] = ()  # to import before the session: both sides use them
     parallel: Sequence[str] = ()  # node ids of cases that use more than one core
     parameters: Mapping[str, str] = field(default_factory=dict)  # of the survey, by node id
     efforts: Sequence[float] = ALL_ITERATIONS
-    in_order: bool = False  # the cases run in the order of ``only``, not in a random one
     added: float = 0.0  # share of its time by which each iteration is made longer
     touched_bytes: int = 0  # of the heap, before the process measures
     collects_paths: bool = False  # in place of times: the call paths of each case
 
-    # ---- Of a capture ----
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureJob(Job):
+    """Describe calls of operations, for scripts that reproduce them."""
+
+    framework: str  # whose operations they are
     # Objects with ``script`` (name of the file without its suffix), ``case`` (node id), ``rows``
     # (keys of the operation table) and ``iterations``, of which so many precede the captured ones.
-    wanted: Sequence[Mapping[str, Any]] = ()
-    values: str = ""  # folder for values that a script reads
+    wanted: Sequence[Mapping[str, Any]]
+    values: str  # folder for values that a script reads
+
+
+_JOBS = {job.__name__: job for job in (CollectJob, SurveyJob, LaunchJob, CaptureJob)}
+
+
+def line_of(job: Job) -> str:
+    """Return the line by which a process gets a job."""
+    return json.dumps({"job": type(job).__name__, **asdict(job)})
+
+
+def job_of(line: str) -> Job:
+    """Return the job of a line."""
+    fields = json.loads(line)
+    return _JOBS[fields.pop("job")](**fields)
+
+
+# ---- Answers -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,14 @@ from mnistbench.gate.listing import (
     unstable,
     without_counterpart,
 )
-from mnistbench.gate.messages import COLLECT, SURVEY, Efforts, Selected, Surveyed, Surveys
+from mnistbench.gate.messages import (
+    CollectJob,
+    Efforts,
+    Selected,
+    Surveyed,
+    SurveyJob,
+    Surveys,
+)
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.dependencies import differing_dependencies
@@ -163,11 +170,11 @@ def survey_in_processes(
         base = processes[BASE]
         head = processes[HEAD]
         base.begins = head.begins = shows
-        head.begin(plan.job(SURVEY, HEAD, seed, selects=is_first, folder=folder, **wanted))
+        head.begin(SurveyJob(**plan.job(HEAD, seed), selects=is_first, folder=folder, **wanted))
         if is_first:
             selected = head.receive("selected", Selected)
             plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
-        base.begin(plan.job(SURVEY, BASE, seed, **wanted))
+        base.begin(SurveyJob(**plan.job(BASE, seed), **wanted))
         if is_first and plan.shard.of > 1:
             plan = replace(plan, shard=_completed(plan.shard, [base, head]))
         base_survey = base.receive("surveyed", Surveyed)
@@ -183,7 +190,7 @@ def survey_in_processes(
     sides = {BASE: listings.base, HEAD: listings.head}
     plan = replace(
         plan,
-        with_torch=frozenset(side for side, listing in sides.items() if listing.torch),
+        frameworks=tuple(name for name in sides[BASE].frameworks if name in sides[HEAD].frameworks),
         parallel=frozenset(
             node_id
             for listing in sides.values()
@@ -253,7 +260,7 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
     """
     with side_processes(plan, seed, log) as processes:
         for side, process in processes.items():
-            process.begin(plan.job(COLLECT, side, seed))
+            process.begin(CollectJob(**plan.job(side, seed)))
         tests: Any = Mapping[str, str]
         return {
             side: process.receive("collected", tests, plan.limit_s)

@@ -179,23 +179,14 @@ def has_codspeed(config: Any) -> bool:
     return bool(config.pluginmanager.hasplugin("codspeed"))
 
 
-def device_in_use() -> str:
-    """Return the device of the calls in this process.
-
-    ``cuda`` once torch has used one, else ``cpu``.
-    """
-    torch = sys.modules.get("torch")
-    return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
-
-
-def params_of_test(node_id: str, threads: int) -> Params:
+def params_of_test(node_id: str, device: str, threads: int) -> Params:
     """Return the parameters of a plain test in this process.
 
     Its calls have so many intra-op threads.
     """
     # The parameters of a test may contain a path.
     name = node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :]
-    return params_of_call(name, device_in_use(), threads)
+    return params_of_call(name, device, threads)
 
 
 def intercept(

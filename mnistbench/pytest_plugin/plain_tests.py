@@ -6,7 +6,6 @@ its time outside of them. Imports torch only after a test has.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,8 @@ from mnistbench.core.errors import first_line
 from mnistbench.core.machine import pin_allocator
 from mnistbench.core.operation import IN_TORCH, OUTSIDE
 from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
-from mnistbench.measuring.calls import device_in_use, intercept, only_created, params_of_test
+from mnistbench.measuring.calls import intercept, only_created, params_of_test
+from mnistbench.measuring.provider import imported_provider
 from mnistbench.pytest_plugin.session import thresholds_of, timing_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _record_of_call(
     return CaseRecord(
         test=item.nodeid,
         node_id=item.nodeid,
-        params=params_of_test(item.nodeid, _threads(tables)),
+        params=params_of_test(item.nodeid, imported_provider().device(), _threads(tables)),
         parameter_count=0,
         samples=1,
         rounds_ns=thin(tuple(map(nanoseconds, stats.data))),
@@ -98,23 +98,17 @@ def _tables(
     """Yield the tables of operations, if there are any, and the table of functions, if needed."""
     options = session.options
     operations_ns = 0
-    if "torch" in sys.modules:
-        from mnistbench.suite.measuring.profiling import profile_call
-
-        for table in profile_call(
-            call,
-            iterations=options.op_iterations,
-            duration_ns=duration_ns,
-            device=device_in_use(),
-            shapes=options.op_shapes,
-        ):
-            yield table
-            if table.view == "host":
-                operations_ns = sum(
-                    ns
-                    for key, ns in zip(table.keys, table.net_ns, strict=True)
-                    if key[0] != OUTSIDE
-                )
+    for table in imported_provider().tables_of_call(
+        call,
+        iterations=options.op_iterations,
+        duration_ns=duration_ns,
+        shapes=options.op_shapes,
+    ):
+        yield table
+        if table.view == "host":
+            operations_ns = sum(
+                ns for key, ns in zip(table.keys, table.net_ns, strict=True) if key[0] != OUTSIDE
+            )
     if operations_ns < MOST * duration_ns:
         from mnistbench.measuring.functions import profile_functions
 
@@ -138,6 +132,4 @@ def _threads(tables: Iterable[OpTable]) -> int:
     """
     if all(table.view == "functions" for table in tables):
         return 1
-    import torch
-
-    return torch.get_num_threads()
+    return imported_provider().threads() or 1

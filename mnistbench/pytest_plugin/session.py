@@ -1,15 +1,11 @@
-"""State of the plug-in during a pytest session, kept in ``config.stash``.
-
-Imports torch inside functions only.
-"""
+"""State of the plug-in during a pytest session, kept in ``config.stash``."""
 
 from __future__ import annotations
 
 import functools
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,38 +15,22 @@ import pytest
 from mnistbench.compare.criteria import Criteria, mark_thresholds
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import options_of, read_pytest
+from mnistbench.core.params import CALL
 from mnistbench.measuring.calls import NEEDS_CODSPEED, has_codspeed
+from mnistbench.measuring.provider import imported_provider
 from mnistbench.pytest_plugin.options import Options
-from mnistbench.suite.measuring.torch_import import import_torch
 
 if TYPE_CHECKING:
     from mnistbench.compare.diff import Comparison
     from mnistbench.compare.judge import Judgement
     from mnistbench.core.record import CaseRecord, Environment, Timing
     from mnistbench.saved_runs.run import Run
-    from mnistbench.suite.measuring.tensorboard import Tracker
-    from mnistbench.suite.workloads.data import Batch
-    from mnistbench.suite.workloads.workload import Workload
-
-#: Parameter of a test that uses the fixture ``op_benchmark``: the name of a workload.
-WORKLOAD = "bench_workload"
-#: Its batch size.
-BATCH_SIZE = "bench_batch_size"
-#: The name of its device in torch.
-DEVICE = "bench_device"
-#: Its step, one of ``params.STEPS``.
-STEP = "bench_step"
-#: All parameters of such a test, in the order of its id.
-PARAMETERS = (WORKLOAD, BATCH_SIZE, DEVICE, STEP)
 
 #: The mark of a test that uses pytest-benchmark's own fixture and gets its operations.
 MARK = "op_benchmark"
 
 #: The variable that switches pytest-codspeed on in CodSpeed's own jobs.
 _CODSPEED_SWITCH = "CODSPEED_ENV"
-
-#: Seconds of training before a progress bar is shown.
-SHOW_PROGRESS_AFTER = 2.0
 
 
 class Session:
@@ -75,12 +55,9 @@ class Session:
         self.refused: list[str] = []  # a line for each baseline that cannot be read
         self.not_recorded: list[str] = []  # a line for each test whose call does not do its work
         # Found while collecting, raised when collection ends.
-        self.usage_error: MnistbenchError | None = None
-        self.measures_workloads = False  # a collected test uses op_benchmark
+        self.usage_error: MnistbenchError | None = None  # nothing is judged then
         self.marked_alone: list[str] = []  # node ids of tests that only pytest-codspeed measures
         self.attaches_to_plain_tests = False  # a test that ran wants a table of its plain call
-        self.case_has_run = False
-        self._known_workloads: set[str] = set()
         self._config = config
 
     def wants_table(self, item: pytest.Item) -> bool:
@@ -93,136 +70,18 @@ class Session:
         is_given = self._config.getoption("codspeed", default=False)
         return has_codspeed(self._config) and (is_given or _CODSPEED_SWITCH in os.environ)
 
-    def registered_workloads(self, item: pytest.Item | pytest.Function) -> list[Workload]:
-        """Return the workloads of the conftest.py files that apply to a test."""
-        from mnistbench.suite.workloads.workload import Workload
-
-        builtin = {workload.name: workload for workload in self.builtin_workloads}
-        registered: dict[str, Workload] = {}
-        for workloads in reversed(item.ihook.pytest_mnistbench_workloads(config=item.config)):
-            for workload in workloads:
-                if not isinstance(workload, Workload):
-                    # The text of a model has many lines, and that of another object may take any
-                    # time.
-                    what = (
-                        repr(workload)
-                        if isinstance(workload, str)
-                        else f"an object of type {type(workload).__name__}"
-                    )
-                    raise UsageError(
-                        f"pytest_mnistbench_workloads returned {what}: return a list of "
-                        "mnistbench Workload objects"
-                    )
-                if (
-                    workload.name in registered
-                    or builtin.get(workload.name, workload) is not workload
-                ):
-                    raise UsageError(
-                        f"workload {workload.name!r} is registered twice: give one of them "
-                        "another name"
-                    )
-                registered[workload.name] = workload
-        return list(registered.values())
-
-    def select_workloads(self, registered: Iterable[Workload]) -> list[str]:
-        """Return the names that a test is parametrized over.
-
-        All that are registered for it, or those of ``--bench-model``.
-        """
-        names = [workload.name for workload in registered]
-        known = dict.fromkeys([*names, *(workload.name for workload in self.builtin_workloads)])
-        self._known_workloads.update(known)
-        if wanted := self.options.workloads:
-            return [name for name in known if name in wanted]
-        if not names:
-            raise UsageError(
-                "no workload to measure: return one from pytest_mnistbench_workloads in "
-                f"conftest.py, or choose a built-in one with --bench-model: {', '.join(known)}"
-            )
-        return names
-
-    def check(self, measured: Iterable[str]) -> None:
-        """Refuse options, workloads and datasets that cannot be measured.
-
-        Before any case runs.
-
-        Raises:
-            MnistbenchError: the first error, here or during collection.
-        """
-        if self.usage_error:
-            raise self.usage_error
-        try:
-            self._check_options()
-            needed = set(measured)
-            selected = [workload for workload in self.builtin_workloads if workload.name in needed]
-            # It may be missing or damaged.
-            if self.options.dataset == "mnist" and selected and selected[0].load:
-                import torch
-
-                selected[0].load(torch.device("cpu"))
-        except MnistbenchError as error:
-            self.usage_error = error
-            raise
-
-    def _check_options(self) -> None:
-        """Refuse a workload of no collected test, and an unwritable TensorBoard directory.
-
-        Leave nothing there.
-        """
-        for name in self.options.workloads or ():
-            if name not in self._known_workloads:
-                raise UsageError(
-                    f"--bench-model: {name!r} is not a workload; choose of "
-                    f"{', '.join(sorted(self._known_workloads))}"
-                )
-        if self.options.tensorboard is None:
-            return
-        from mnistbench.core.files import why_not_writable
-
-        if problem := why_not_writable(self.options.tensorboard):
-            raise UsageError(f"--bench-tensorboard: {problem}; name another directory, or off")
-
-    @functools.cached_property
-    def devices(self) -> list[str]:
-        """The devices of ``--bench-device``."""
-        import_torch()
-        from mnistbench.suite.measuring.environment import resolve_devices
-
-        return resolve_devices(self.options.devices)
-
-    @functools.cached_property
-    def builtin_workloads(self) -> list[Workload]:
-        """The models of mnistbench, made once so that a dataset is loaded once."""
-        import_torch()
-        from mnistbench.suite.workloads.workload import builtin_workloads
-
-        return builtin_workloads(self.options.dataset, self.options.data_dir)
-
     @functools.cached_property
     def environment(self) -> Environment:
-        """Machine and software, read once."""
-        import_torch()
-        from mnistbench.suite.measuring.environment import read
+        """Machine and software, read once, with the threads of the records that have operations.
 
-        return read(self.options.threads)
-
-    @property
-    def environment_of_records(self) -> Environment:
-        """The environment with the threads of the records that have operations.
-
-        ``--bench-threads`` does not apply to plain tests. Nothing of torch is known if no test has
-        imported it.
+        Those of a provider's own cases come first: all of these have the same number. Nothing of a
+        framework is known if no test has imported one.
         """
-        if "torch" not in sys.modules:
-            from mnistbench.core.record import without_torch
-
-            return without_torch(self.options.threads)
-        threads = {record.known_params.threads for record in self.records if record.table("warm")}
-        return (
-            replace(self.environment, threads=threads.pop())
-            if len(threads) == 1
-            else self.environment
-        )
+        of_cases = [record.known_params for record in self.records]
+        numbers = {params.threads for params in of_cases if params.phase != CALL} or {
+            record.known_params.threads for record in self.records if record.table("warm")
+        }
+        return imported_provider().environment(numbers.pop() if len(numbers) == 1 else 1)
 
     @property
     def notes(self) -> list[str]:
@@ -236,19 +95,10 @@ class Session:
             for node_id in self.marked_alone
             if node_id not in recorded
         ]
-        lines = [*notes_of_records, *self.not_recorded, *needs_codspeed, *self._no_tensorboard()]
+        lines = [*notes_of_records, *self.not_recorded, *needs_codspeed]
         if self.attaches_to_plain_tests and not self.records and not lines:
             return [f"no operation tables: {self._why_nothing_ran(has_tests=True)}"]
         return lines
-
-    def _no_tensorboard(self) -> list[str]:
-        """Return a line if there are curves and none was written, because a package is missing."""
-        if not self.options.tensorboard or "tracker" not in vars(self) or self.tracked_in:
-            return []
-        from mnistbench.core.extras import install
-
-        why = f"tensorboard is not installed: {install('tensorboard')}, or --bench-tensorboard off"
-        return [f"no files for TensorBoard: {why}; saved runs have the curves"]
 
     @property
     def has_something_to_judge(self) -> bool:
@@ -281,7 +131,7 @@ class Session:
                 f"{name}: {line}; this benchmark is left out" for line in base.left_out
             ]
         bases.sort(key=lambda run: run.saved_at)
-        environment = self.environment_of_records if self.records else None
+        environment = self.environment if self.records else None
         why_empty = self._why_nothing_ran(has_tests=has_tests)
         head = Run.of_session(environment, self.records, self._plain_benchmarks(), why_empty)
         comparison = compare(bases, head, **self.criteria.of_comparison)
@@ -357,18 +207,6 @@ class Session:
         ]
         return [run for run in reduced if run.cases]
 
-    @functools.cached_property
-    def tracker(self) -> Tracker:
-        """Writer of curves, made for the first curve.
-
-        A session without curves leaves no directory. Without the package the curves are only saved.
-        """
-        from mnistbench.core.extras import has
-        from mnistbench.suite.measuring.tensorboard import Tracker, new_directory
-
-        root = self.options.tensorboard if has("tensorboard") else None
-        return Tracker(new_directory(root) if root else None, self.progress)
-
     @property
     def _storage(self) -> Path | None:
         """The directory of the saved runs; None if they are saved elsewhere."""
@@ -376,33 +214,6 @@ class Session:
             "file://"
         )
         return Path(location) if location and "://" not in location else None
-
-    @property
-    def tracked_in(self) -> str:
-        """The directory of this session's TensorBoard runs; empty if there are none."""
-        directory = self.tracker.directory if "tracker" in vars(self) else None
-        return os.fspath(directory) if directory else ""
-
-    @contextmanager
-    def progress(
-        self, batches: Iterable[Batch], total: int, description: str
-    ) -> Iterator[Iterable[Batch]]:
-        """Show a progress bar for long training on a terminal; show nothing in a log file."""
-        capture = self._config.pluginmanager.getplugin("capturemanager")
-        released = capture.global_and_fixture_disabled if capture else nullcontext
-        with released():
-            on_terminal = sys.stderr.isatty()
-        if not on_terminal:
-            yield batches
-            return
-        from mnistbench.showing.progress import Progress
-
-        with (
-            released(),
-            Progress(sys.stderr, total=total, after_s=SHOW_PROGRESS_AFTER, below=True) as bar,
-        ):
-            bar.step(description)
-            yield bar.over(batches)
 
 
 def timing_of(stats: Any) -> Timing:
@@ -426,3 +237,19 @@ def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
 
 #: Key of the session's state in ``config.stash``.
 SESSION = pytest.StashKey[Session]()
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn a user's mistake into pytest's usage error: one line, exit code 4."""
+    try:
+        yield
+    except MnistbenchError as error:
+        raise pytest.UsageError(printable(error)) from None
+
+
+def printable(error: Exception) -> str:
+    """Return the text of an error without control characters, which a file may have put in it."""
+    from mnistbench.core import units  # here: importing the plug-in loads few modules
+
+    return units.printable(str(error))

@@ -1,20 +1,12 @@
-"""Terminal output of a pytest session.
-
-A line before the first case, tables and notes after the last.
-"""
+"""Terminal output at the end of a pytest session: tables, a comparison, notes."""
 
 from __future__ import annotations
-
-import os
-from collections.abc import Sequence
 
 import pytest
 
 from mnistbench.compare.judge import Judgement
 from mnistbench.compare.report import blocks, report, verdict_lines
 from mnistbench.core import units
-from mnistbench.core.machine import allocator_status
-from mnistbench.core.record import Environment
 from mnistbench.pytest_plugin.session import Session
 from mnistbench.saved_runs.case_tables import case_tables
 from mnistbench.saved_runs.run import Run
@@ -22,23 +14,8 @@ from mnistbench.showing.output import append_to_step_summary
 from mnistbench.showing.terminal import draw, draw_report
 
 
-def session_line(environment: Environment, dataset: str, devices: Sequence[str]) -> str:
-    """Return one line on torch, devices, threads and dataset.
-
-    And on whether the allocator adds noise.
-    """
-    threads = units.threads(environment.threads)
-    return (
-        f"mnistbench: torch {environment.torch}, {', '.join(devices)}, {threads}, {dataset}; "
-        f"{allocator_status(environment.allocator)}"
-    )
-
-
 def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print operations or, with a baseline, their comparison.
-
-    Then notes and the command for TensorBoard.
-    """
+    """Print operations or, with a baseline, their comparison; then notes."""
     quiet = config.getoption("benchmark_quiet", default=False) and not config.getoption(
         "benchmark_verbose", default=False
     )
@@ -66,11 +43,6 @@ def summarize(session: Session, reporter: pytest.TerminalReporter, config: pytes
         reporter.section("mnistbench: not recorded")
         for note in session.notes:  # it may have the text of an exception
             reporter.write_line(units.printable(note))
-    if session.tracked_in:
-        reporter.write_line(
-            "\nTensorBoard: tensorboard --logdir "
-            f"{units.printable(os.path.relpath(session.tracked_in))}"
-        )
 
 
 def _line_width(reporter: pytest.TerminalReporter, config: pytest.Config) -> int:

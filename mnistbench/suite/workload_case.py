@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -124,6 +125,14 @@ class WorkloadCase(SideCase):
         """
         with marked(self._built):
             yield self._built
+
+    def facts(self) -> dict[str, str]:
+        """Return whether the fast step had its compiled loops, which need numba."""
+        # Of the side's own copy, which has run the case.
+        loops = getattr(sys.modules.get("mnistbench.suite.workloads.compiled"), "loops", None)
+        if not (loops and loops.cache_info().currsize):
+            return {}
+        return {"loops of the fast step": "compiled" if loops() is not None else "not compiled"}
 
     def peak_memory(self) -> int | None:
         """Return the peak memory of tensors in an iteration, in bytes.

@@ -435,7 +435,7 @@ def test_the_time_of_a_launch_follows_from_the_calls_of_the_survey(case, efforts
 def test_fixtures_of_both_sides_count_in_a_launch():
     params = {"phase": CALL, "device": "cpu", "threads": 1}
     listed = ListedCase("t", params, seconds=4.0, setup_s=1.5)
-    case = _surveyed_case([listed, listed], has_one_thread=False, has_torch=False)
+    case = _surveyed_case([listed, listed], has_one_thread=False, has_operations=False)
     assert case.launch_s(LEAST) == pytest.approx(2 * 1.5 + SurveyedCase(4.0).launch_s(LEAST))
 
 

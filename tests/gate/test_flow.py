@@ -138,12 +138,12 @@ class Launches:
         self.looked = []  # (plan, default folder) of each survey
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
         self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
-        self.torch = dict.fromkeys((BASE, HEAD), "2.15.0")
+        self.frameworks = {side: {"torch": "2.15.0"} for side in (BASE, HEAD)}
         self.failed = {BASE: {}, HEAD: {}}
         self.missing = {BASE: (), HEAD: ()}  # arguments of pytest
         self.left_out = {}  # of the base: case -> why
         self.loaded = {BASE: (), HEAD: ()}  # packages that the tests import
-        self.compiled = dict.fromkeys((BASE, HEAD))  # whether the fast step has compiled loops
+        self.facts = {BASE: {}, HEAD: {}}  # of SLOW
         self.running = 0
         self.at_once = 1  # most launches at the same time
         self.cores = []  # of each launch
@@ -223,6 +223,7 @@ class Launches:
                 case.rpartition("::")[2],
                 params,
                 seconds=self.seconds_of.get(case, self.seconds),
+                facts=self.facts[side] if case == SLOW else {},
                 memory=None if case == SLOW else {BASE: 1_000, HEAD: 2_000}[side],
             )
             for case, params in self.cases[side].items()
@@ -231,14 +232,13 @@ class Launches:
         return Listing(
             cases,
             self.packages[side],
-            self.torch[side],
+            self.frameworks[side],
             failed=self.failed[side],
             resident=500_000,
             loading_s=self.loading_cpu,
             left_out=self.left_out if side == BASE else {},
             missing=self.missing[side],
             loaded=self.loaded[side],
-            has_compiled_loops=self.compiled[side],
         )
 
     def ready(self):
@@ -380,12 +380,15 @@ def test_the_sides_have_the_interpreter_of_the_project_and_the_header_says_so(
 
 def test_the_header_says_what_is_compared(gate, launches, here, monkeypatch):
     launches.packages = {BASE: {"tqdm": "4", "Gone": "1"}, HEAD: {"tqdm": "5", "Added": "1"}}
-    launches.torch = {BASE: "2.14.0", HEAD: "2.15.0"}
+    launches.frameworks = {BASE: {"torch": "2.14.0"}, HEAD: {"torch": "2.15.0"}}
     header = gate(launches=8, pytest=("-k", "step")).header
     assert header.base.endswith("/base")
     assert header.head == str(here)
     assert header.arguments == ("bench", "-k", "step")
-    assert (header.seed, header.sides.torch) == (100, "2.14.0 -> 2.15.0")
+    assert (header.seed, header.sides.frameworks) == (
+        100,
+        {"torch": "2.14.0 -> 2.15.0"},
+    )
     assert header.labels == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
     assert header.sides.packages == {"Added": ("", "1"), "Gone": ("1", ""), "tqdm": ("4", "5")}
     assert header.sides.memory == {QUICK: {BASE: 1_000, HEAD: 2_000}}
@@ -650,44 +653,19 @@ def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_differen
 
 
 @pytest.mark.parametrize(
-    ("compiled", "head", "path_taken"),
+    ("base", "head", "texts"),
     [
-        (
-            (True, False),
-            {},
-            (
-                "numba 0.68.1 -> not installed, so the fast step runs without compiled loops in "
-                "the head"
-            ),
-        ),
-        (
-            (True, False),
-            {"numba": "0.68.1"},
-            "numba 0.68.1, so the fast step runs without compiled loops in the head",
-        ),
-        (
-            (False, True),
-            {"numba": "0.69"},
-            "numba 0.68.1 -> 0.69, so the fast step runs without compiled loops in the base",
-        ),
-        ((True, True), {"numba": "0.68.1"}, ""),
-        ((None, None), {"numba": "0.68.1"}, ""),
+        ({"loops": "compiled"}, {"loops": "not compiled"}, ("loops: compiled -> not compiled",)),
+        ({"loops": "compiled"}, {"loops": "compiled"}, ()),
+        ({"loops": "compiled"}, {}, ()),  # the head does not know it
+        ({}, {}, ()),
     ],
 )
-def test_a_fast_step_without_compiled_loops_on_one_side_is_an_exact_difference(
-    gate, launches, compiled, head, path_taken
-):
-    launches.packages[BASE]["numba"] = "0.68.1"
-    launches.packages[HEAD] |= head
-    launches.loaded = {BASE: ("numba",), HEAD: ("numba",) if head else ()}
-    launches.compiled = dict(zip((BASE, HEAD), compiled, strict=True))
-    for side in (BASE, HEAD):
-        launches.cases[side][SLOW] = {**PARAMS, "step": "fast"}
+def test_a_fact_of_a_case_that_differs_is_an_exact_difference(gate, launches, base, head, texts):
+    launches.facts = {BASE: base, HEAD: head}
     differences = conclude(gate(launches=8), JudgeOptions()).exact_differences
-    texts = [text for case_texts in differences.values() for text in case_texts if "numba" in text]
-    assert texts == ([f"another path was taken: {path_taken}"] if path_taken else [])
-    if path_taken:
-        assert texts[0] in differences[SLOW.rpartition("::")[2]]
+    found = [text for text in differences.get(SLOW.rpartition("::")[2], ()) if "loops" in text]
+    assert found == [f"another path was taken: {text}" for text in texts]
 
 
 def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_path):

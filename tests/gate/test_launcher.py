@@ -25,6 +25,7 @@ from mnistbench.core.child import Child
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import launcher, surveying
 from mnistbench.gate.launcher import (
+    STAGED,
     LaunchError,
     LaunchResult,
     Plan,
@@ -35,7 +36,7 @@ from mnistbench.gate.launcher import (
     stage_home,
 )
 from mnistbench.gate.listing import ListedCase, Listing
-from mnistbench.gate.messages import LAUNCH, Efforts, SideResult, Surveyed
+from mnistbench.gate.messages import Efforts, SideResult, Surveyed
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.surveying import survey_in_processes
@@ -79,12 +80,13 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "look_loops": 0.0,
         "peak_bytes": 0,
         "onednn": {},
+        "facts": {},
         "outlives": "",
     }
     listing = {
         "cases": {"t.py::t": case},
         "packages": {"torch": "2.15.0"},
-        "torch": "2.15.0",
+        "frameworks": {"torch": "2.15.0"},
         "threads": 0,
         "left_out": {},
         "unmeasurable": {},
@@ -97,7 +99,6 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "cpu": {},
         "loaded": [],
         "missing": [],
-        "has_compiled_loops": None,
         **changes,
     }
     imports = {"tree": job["tree"], "outside": {}, "files": {"t": f"{name}.py", **files}}
@@ -298,6 +299,7 @@ result_of_side({
     plan = replace(
         plan,
         efforts=Efforts(0.5, 0.25),
+        frameworks=("torch",),
         parameters={side: {"t.py::t": side} for side in (BASE, HEAD)},
     )
     with start(program, plan=plan, only=["t.py::t"]) as launch:
@@ -306,7 +308,7 @@ result_of_side({
     for side, sent in sides.items():
         assert sent["job"].pop("peer") > 0
         assert sent["job"] == {
-            "task": LAUNCH,
+            "job": "LaunchJob",
             "side": side,
             "tree": str(tmp_path / side),
             "directory": str(tmp_path / side / "project"),
@@ -318,22 +320,14 @@ result_of_side({
             "threads": 0,
             "only": ["t.py::t"],
             "gate": os.getpid(),
-            "imports_torch": False,
+            "frameworks": ["torch"],
             "parallel": ["t.py::t"],
             "parameters": {"t.py::t": side},
             "added": 0.1 if side == HEAD else 0.0,
             "touched_bytes": 64 * 2**20,
             "collects_paths": False,
             "in_order": False,
-            "selects": False,
-            "folder": "",
-            "follows_code": True,
-            "differing": [],
-            "is_shard": False,
-            "longest_call_s": 0.0,
             "efforts": [0.5, 0.25],
-            "wanted": [],
-            "values": "",
             "cores": [],
             "patience_s": 300.0,
         }
@@ -342,19 +336,6 @@ result_of_side({
         assert sent["path"] not in ("", sent["cwd"])
         assert sent["python"] == pythons[side]
         assert sent["variables"] == {BASE: ["a b", "1"], HEAD: [None, None]}[side]
-
-
-@pytest.mark.parametrize(
-    ("sides", "imported"), [((), False), ((HEAD,), False), ((BASE, HEAD), True)]
-)
-def test_torch_is_imported_before_the_session_if_both_sides_use_it(start, plan, sides, imported):
-    # That of one side alone is a cost of its imports.
-    with start(
-        "ready()\nwait_to_go()\nresult_of_side({'torch': job['imports_torch']})",
-        plan=replace(plan, with_torch=frozenset(sides)),
-    ) as launch:
-        launch.ready()
-        assert sides_of(launch.measure()) == {side: {"torch": imported} for side in (BASE, HEAD)}
 
 
 def test_costs_that_occur_once_are_kept_by_side(start):
@@ -565,9 +546,9 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
     for side in (BASE, HEAD):
         listing = surveys.listings[side]
         assert listing.cases == {"t.py::t": ListedCase(side, {"threads": 1}, memory=4, seconds=0.1)}
-        assert (listing.packages, listing.torch, listing.resident) == (
+        assert (listing.packages, listing.frameworks, listing.resident) == (
             {"torch": "2.15.0"},
-            "2.15.0",
+            {"torch": "2.15.0"},
             8,
         )
         assert files[side]["cwd"] == str(tmp_path / side / "project")
@@ -988,7 +969,19 @@ def test_the_copy_of_what_measures_is_whole_and_lies_beside_the_trees(tmp_path):
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {
-        path.relative_to(home) for path in (home / "mnistbench").rglob("*") if path.is_file()
-    } == expected
+    for name in ("mnistbench", STAGED):
+        copies = {path.relative_to(home / name) for path in (home / name).rglob("*")}
+        files = {path for path in copies if (home / name / path).is_file()}
+        assert files == {path.relative_to("mnistbench") for path in expected}
     assert (home / "pytest_benchmark" / "plugin.py").is_file()
+
+
+def test_the_copy_of_what_measures_imports_itself_alone(tmp_path):
+    program = (
+        f"import sys; sys.path.insert(0, sys.argv[1]); import {STAGED}.gate.sides.worker; "
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    command = [sys.executable, "-P", "-c", program, stage_home(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert STAGED in done.stdout.split()
+    assert "mnistbench" not in done.stdout.split()

@@ -510,7 +510,7 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
     )
     assert (
         sum(measured.stage == LONGER_STAGE for measured in measurement.launches),
-        measurement.header.sides.torch,
+        measurement.header.sides.frameworks["torch"],
     ) == (
         LIVE_LAUNCHES,
         "",

@@ -22,9 +22,9 @@ from mnistbench.core.params import Params
 from mnistbench.core.record import OpTable, median_ns
 from mnistbench.events.analysis import analyse
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.pytest_plugin.fixture import EVENT_CALLS, device_times
 from mnistbench.suite.measuring.case import Case, build, fork_random
 from mnistbench.suite.measuring.profiling import cost_per_call, profile_warm
+from mnistbench.suite.op_benchmark.fixture import EVENT_CALLS, device_times
 from mnistbench.suite.profile import ceilings, run
 from mnistbench.suite.workload_case import WorkloadCase, columns
 from mnistbench.suite.workloads.workload import Workload, builtin_workloads

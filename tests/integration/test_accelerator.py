@@ -376,12 +376,12 @@ def test_the_head_of_the_second_gate_waits_for_five_percent_of_its_step(
 ):
     accelerator.copy_trees(tmp_path)
     texts = {
-        name: (tmp_path / name / "mnistbench" / "workloads" / "step.py").read_text()
+        name: (tmp_path / name / "mnistbench/suite/workloads/step.py").read_text()
         for name in ("base", "same", "slower")
     }
     assert texts["base"] == texts["same"]
     spec = importlib.util.spec_from_file_location(
-        "slower_step", tmp_path / "slower" / "mnistbench" / "workloads" / "step.py"
+        "slower_step", tmp_path / "slower" / "mnistbench/suite/workloads/step.py"
     )
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "slower_step", module)

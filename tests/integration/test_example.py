@@ -15,7 +15,12 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "own_model"
 def test_records_of_a_users_own_model_carry_everything_that_ours_do(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
-    result = run_pytest(tmp_path, "--benchmark-json=saved.json", "--benchmark-max-time=0.05")
+    result = run_pytest(
+        tmp_path,
+        "--benchmark-json=saved.json",
+        "--benchmark-max-time=0.05",
+        "--bench-tensorboard=runs",
+    )
     result.assert_outcomes(passed=2)
     saved = json.loads((tmp_path / "saved.json").read_text(encoding="utf-8"))
     assert "environment" in saved["mnistbench"]

@@ -71,7 +71,7 @@ def command(project, *arguments):
 
 def test_operations_beneath_the_table_then_loss_and_accuracy(project):
     project.measure_a_step()
-    project.run("--benchmark-autosave")
+    project.run("--benchmark-autosave", "--bench-tensorboard=runs")
     project.append(
         "conftest.py",
         """
@@ -85,7 +85,7 @@ def test_operations_beneath_the_table_then_loss_and_accuracy(project):
         nn.Linear, Plain = Repeated, nn.Linear
         """,
     )
-    result = project.run("--benchmark-compare")
+    result = project.run("--benchmark-compare", "--bench-tensorboard=runs")
     assert result.ret == EXIT_PASSED
     result.stdout.fnmatch_lines(
         [

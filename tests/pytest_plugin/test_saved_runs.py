@@ -136,7 +136,7 @@ def test_pytest_benchmarks_options_work_on_our_cases(project):
 
 def test_the_same_seed_gives_the_same_losses_to_the_bit_in_another_process(project):
     project.measure_a_step()
-    options = ("--bench-model=lenet5", "--no-op-profile")
+    options = ("--bench-model=lenet5", "--no-op-profile", "--bench-tensorboard=runs")
     first, second = (
         json.loads(only_record(project.run_saved(*options)[1])["curves"]) for _ in range(2)
     )

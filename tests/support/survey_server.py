@@ -26,7 +26,7 @@ import pytest
 import pytest_benchmark.plugin  # noqa: F401
 from _pytest.config import default_plugins
 
-from mnistbench.gate.messages import SURVEY, Job
+from mnistbench.gate.messages import SurveyJob
 from mnistbench.gate.sides import session, survey
 from mnistbench.gate.sides.side import SideError
 
@@ -73,8 +73,7 @@ def main() -> None:
 def survey_tree(output: Path, tree: Path, **options: Any) -> None:
     """Write what the survey of a tree says."""
     said: dict[str, Any] = {}
-    job = Job(
-        task=SURVEY,
+    job = SurveyJob(
         side="head",
         tree=str(tree),
         directory=str(tree),

@@ -11,19 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.operation import OpKey
+from mnistbench.core.operation import Callers, OpKey
 from mnistbench.gate.causes.case_profile import CalledOperation, SideFunction, SidePaths
 from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.steps import Lockstep, SideRun
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.measuring.call_paths import ROOT, CallPaths, CallTimes, Function
 from mnistbench.measuring.functions import module_of_file, modules_of_files
-
-if TYPE_CHECKING:  # it needs torch
-    from mnistbench.suite.measuring.operation_callers import Callers
+from mnistbench.measuring.provider import imported_provider
 
 #: Pairs of iterations whose calls are timed: fewest and most.
 CALLS_PAIRS = (3, 25)
@@ -88,10 +86,8 @@ def _callers_of_operations(side_run: SideRun) -> Mapping[tuple[OpKey, Callers], 
     Raises:
         SideError: the code of the side raises.
     """
-    module = side_run.side.load("mnistbench.suite.measuring.operation_callers")
     with side_run.side.errors_named(), side_run.case.marked() as run:
-        callers: Mapping[tuple[OpKey, Callers], int] = module.callers_of_operations(run)
-    return callers
+        return imported_provider().callers_of_operations(run)
 
 
 def side_paths(

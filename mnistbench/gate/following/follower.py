@@ -32,6 +32,7 @@ from mnistbench.gate.following.fetched import FetchedNames
 from mnistbench.gate.following.opened import OpenedFiles
 from mnistbench.gate.messages import OUTSIDE, Followed, RunCode
 from mnistbench.gate.words import CONFIGURATION_FILES, MODULE
+from mnistbench.measuring.provider import imported_provider
 from mnistbench.measuring.timing import Clock
 
 #: Ends of names of compiled files, which the system loads when a module is imported: which these
@@ -84,7 +85,6 @@ _TYPE_PARAMETERS = "<generic parameters of"
 _MOST_CALLS = 10_000
 
 _PROCESSES = "starts processes, whose code is not followed"
-_COMPILED = "is compiled by torch.compile, whose code is not followed"
 _OTHER_PROFILER = "sets a profile function, so its code is not followed"
 _OTHER_PROFILER_OUTSIDE = "an import sets a profile function, so what it runs is not followed"
 _EARLIER_PROCESSES = "may use processes that were started before, whose code is not followed"
@@ -432,8 +432,8 @@ class Follower:
                 self._unfollowed[item][_EARLIER_THREADS] = None
             if has_processes:
                 self._unfollowed[item][_EARLIER_PROCESSES] = None
-            if _has_compiled_frames():
-                self._unfollowed[item][_COMPILED] = None
+            if why := imported_provider().why_not_followed():
+                self._unfollowed[item][why] = None
         began_ns = self._ended_ns
         self._ended_ns = Clock.wall_ns()
         self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)
@@ -619,9 +619,3 @@ def _process_count() -> str:
     """
     module = sys.modules.get("multiprocessing.process")
     return repr(getattr(module, "_process_counter", itertools.count(1)))
-
-
-def _has_compiled_frames() -> bool:
-    """Whether torch.compile has compiled code in this process."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return bool(utils and utils.counters["frames"]["total"])

@@ -39,7 +39,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "no_regression_of_means": finite(decision.bound_of_means),
         "base": header.base,
         "head": header.head,
-        "torch": header.sides.torch,
+        "frameworks": header.sides.frameworks,
         "interpreter": header.interpreter,
         "cpu": header.sides.cpu,
         "variables": header.variables,

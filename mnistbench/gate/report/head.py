@@ -23,8 +23,8 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
     time = units.duration(verdict.recorded.seconds * 1e9)
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
-    torch = f", torch {header.sides.torch}" if header.sides.torch else ""
-    yield f"measured: {count}, {launches}{fresh}, {time}{torch}"
+    frameworks = "".join(f", {name} {version}" for name, version in header.sides.frameworks.items())
+    yield f"measured: {count}, {launches}{fresh}, {time}{frameworks}"
     if parts := ", ".join(
         f"{name} {units.duration(part_s * 1e9)}"
         for name, part_s in verdict.end.parts_s.items()

@@ -22,7 +22,8 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.gate.following.outliving import Watch
 from mnistbench.gate.iterations import SAMPLE_NS
 from mnistbench.gate.sides.fingerprint import Fingerprint, fingerprint
-from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun, device_in_use
+from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun
+from mnistbench.measuring.provider import PLAIN, imported_provider
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, clocked, with_queue
 
 #: Hash and number of what a case computes; the number is None if it is not finite.
@@ -87,6 +88,10 @@ class SideCase(ABC):
         """
         raise NotImplementedError
 
+    def facts(self) -> Mapping[str, str]:
+        """Return what decides which code the case runs, by name, after it has run."""
+        return {}
+
     def peak_memory(self) -> int | None:
         """Build and warm up the case.
 
@@ -98,8 +103,7 @@ class SideCase(ABC):
 def seed_all(seed: int) -> None:
     """Seed all generators that the code of a side may use, of the packages that it has imported."""
     random.seed(seed)
-    if torch := sys.modules.get("torch"):
-        torch.manual_seed(seed)
+    imported_provider().seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed)
 
@@ -118,18 +122,12 @@ class PlainCase(SideCase):
 
     by_share = False  # the ranges of the profiler are a large part of a short call
 
-    def __init__(self, call: Call, threads: int, load: Callable[[str], Any]) -> None:
-        """Prepare.
-
-        Args:
-            call: the call.
-            threads: of numerical libraries.
-            load: imports a module of the gate, which needs torch.
-        """
+    def __init__(self, call: Call, threads: int) -> None:
+        """Prepare; ``threads`` are those of numerical libraries."""
         self._call = call
-        self._load = load
         self._args: tuple[Any, ...] = call.args
         self._kwargs: Mapping[str, Any] = call.kwargs
+        self._provider = PLAIN  # of what is imported when an iteration begins
         self._waits = False  # for an accelerator
         self.threads = threads
         # The last call of ``result``, without setup, teardown and the time of other programs.
@@ -142,7 +140,7 @@ class PlainCase(SideCase):
     @property
     def device(self) -> str:  # type: ignore[override]
         """The device, known after the first call."""
-        return device_in_use()
+        return imported_provider().device()
 
     def build(self) -> None:
         """Seed the generators, and run the warm-up rounds that the test asks for.
@@ -150,14 +148,14 @@ class PlainCase(SideCase):
         Only those beyond the gate's own.
         """
         seed_all(0)
-        if torch := sys.modules.get("torch"):
-            torch.set_num_threads(self.threads)
+        imported_provider().set_threads(self.threads)
         for _ in range(self._call.warmup_rounds - WARMUP_ITERATIONS):
             with self._call.prepared() as run:
                 close_unrun(run())
 
     def prepare(self) -> None:
         """Call the setup of the test."""
+        self._provider = imported_provider()
         self._waits = self.device != "cpu"
         self._args, self._kwargs = self._call.arguments()
 
@@ -169,7 +167,7 @@ class PlainCase(SideCase):
         for _ in range(self.loops):
             function(*args, **kwargs)
         if self._waits:
-            sys.modules["torch"].accelerator.synchronize()
+            self._provider.synchronize()
 
     def finish(self) -> None:
         """Call the function's teardown."""
@@ -179,12 +177,7 @@ class PlainCase(SideCase):
     def clocked(self) -> Sample:
         """Run an iteration as pytest-benchmark does, and return its times."""
         with contextlib.nullcontext() if self._call.collects_garbage else gc_paused(), _untraced():
-            if self._waits:
-                sample: Sample = self._load("mnistbench.measuring.timing").timed(
-                    self, sys.modules["torch"].device(self.device)
-                )
-                return sample
-            return clocked(self)
+            return self._provider.timed(self, self.device) if self._waits else clocked(self)
 
     def outcome(self) -> Outcome:
         """Return the hash and the mean number of the result; constants if it cannot be compared."""
@@ -219,37 +212,33 @@ class PlainCase(SideCase):
 
     @functools.cached_property
     def _seen(self) -> tuple[bool, bool]:
-        """Whether it calls operations of torch, and compiled ones."""
-        if "torch" not in sys.modules:
+        """Whether it calls operations of a framework, and compiled ones."""
+        provider = imported_provider()
+        if not provider.framework:
             return False, False
         with self._call.prepared() as run:
-            seen: tuple[bool, bool] = self._load(
-                "mnistbench.suite.measuring.profiling"
-            ).operations_of(run)
-        return seen
+            return provider.operations_of(run)
 
     @property
     def has_operations(self) -> bool:
-        """Whether the function calls operations of torch."""
+        """Whether the function calls operations of a framework."""
         return self._seen[0]
 
     def operations(
         self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
     ) -> dict[str, Any]:
         """Profile the call; one of a short function is repeated."""
-        profiled = self._load("mnistbench.suite.workload_case")
-        marks = self._load("mnistbench.suite.measuring.profiling")
         loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
         function = self._call.function
 
         def run() -> None:
-            with marks.forward_range():
+            with self._provider.range_of_call():
                 args = self._args
                 kwargs = self._kwargs
                 for _ in range(loops):
                     function(*args, **kwargs)
                 if self._waits:
-                    sys.modules["torch"].accelerator.synchronize()
+                    self._provider.synchronize()
 
         def around(iteration: Callable[[], object]) -> None:
             self.prepare()
@@ -258,10 +247,14 @@ class PlainCase(SideCase):
             finally:
                 self.finish()
 
-        marked = contextlib.nullcontext() if self._seen[1] else marks.marked_calls()
-        profile = profiled.profiled(run, marked, self.device, one_turn, turns, around=around)
-        columns: dict[str, Any] = profiled.columns(profile.of_one_call(loops))
-        return columns
+        return self._provider.profiled(
+            run, self._marks(), self.device, one_turn, turns, around=around, loops=loops
+        )
+
+    def _marks(self) -> AbstractContextManager[object]:
+        """Return the marks of modules, which compiled operations do not have."""
+        is_compiled = self._seen[1]
+        return contextlib.nullcontext() if is_compiled else self._provider.marks_of_modules()
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
@@ -269,13 +262,12 @@ class PlainCase(SideCase):
 
         Give what runs one iteration.
         """
-        marks = self._load("mnistbench.suite.measuring.profiling")
 
         def run() -> None:
-            with self._call.prepared() as function, marks.forward_range():
+            with self._call.prepared() as function, self._provider.range_of_call():
                 function()
 
-        with contextlib.nullcontext() if self._seen[1] else marks.marked_calls():
+        with self._marks():
             yield run
 
 

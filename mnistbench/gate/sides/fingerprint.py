@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
 import gc
 import hashlib
 import itertools
@@ -32,6 +31,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from mnistbench.core import units
+from mnistbench.measuring.provider import imported_provider
 from mnistbench.measuring.timing import Clock
 
 
@@ -287,17 +287,21 @@ class _Reader:
                 f"what takes more than {self._limits.seconds:g} s to read", is_timed_out=True
             )
 
-    def chunks(self, number: int, item_bytes: int) -> Iterator[slice]:
-        """Yield the parts of so many items that are read at once.
+    def parts_of(self, number: int, item_bytes: int) -> Iterator[slice]:
+        """Return the parts of so many items that are read at once.
 
         Raises:
-            _LimitError: a limit is reached.
+            _LimitError: a limit is reached, at once or while the parts are read.
         """
         self.count_bytes(number * item_bytes)
         size = max(1, _CHUNK_BYTES // max(1, item_bytes))
-        for first in range(0, number, size):
-            self._check_time()
-            yield slice(first, first + size)
+
+        def parts() -> Iterator[slice]:
+            for first in range(0, number, size):
+                self._check_time()
+                yield slice(first, first + size)
+
+        return parts()
 
     # ---- Kinds of values -------------------------------------------------------------------------
 
@@ -384,7 +388,7 @@ class _Reader:
         flat = numpy.ascontiguousarray(array).reshape(-1)
         with warnings.catch_warnings(), numpy.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # the session of a test may turn them into errors
-            for part in self.chunks(flat.size, flat.itemsize):
+            for part in self.parts_of(flat.size, flat.itemsize):
                 hasher.update(flat[part].tobytes())
                 if has_numbers:
                     sizes = numpy.abs(flat[part]).astype(float)
@@ -393,49 +397,18 @@ class _Reader:
         return content, total / flat.size if flat.size and has_numbers else None
 
     def read_tensor(self, value: Any) -> _Leaf:
-        torch: Any = sys.modules["torch"]
+        provider = imported_provider()
         if any(
             "__torch_dispatch__" in _namespace(parent)
             for parent in _parents(type(value))
-            if parent is not torch.Tensor
+            if parent not in provider.tensor_types()
         ):
             return self._unread(value)
-        # https://pytorch.org/docs/stable/notes/extending.html: without this, a subclass of Tensor
-        # runs its own code
-        with warnings.catch_warnings(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
-            warnings.simplefilter("ignore")
-            plain = (
-                value
-                if type(value) is torch.Tensor
-                else torch.Tensor.as_subclass(value, torch.Tensor)
-            )
-            tensor = plain.detach()
-            if (
-                tensor.layout is not torch.strided
-                or tensor.is_quantized
-                or tensor.device.type == "meta"
-            ):
-                self.unread_types.append(f"torch.Tensor, {tensor.layout}")
-                return b"", None
-            item_bytes = tensor.element_size()
-            if tensor.numel() * item_bytes > self._left_bytes:  # before it is copied
-                self.count_bytes(tensor.numel() * item_bytes)
-            flat = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-            hasher = hashlib.sha256()
-            total = 0.0
-            address = flat.view(torch.uint8).data_ptr() if flat.numel() else 0
-            for part in self.chunks(flat.numel(), item_bytes):
-                numbers = flat[part]
-                hasher.update(
-                    ctypes.string_at(
-                        address + part.start * item_bytes, numbers.numel() * item_bytes
-                    )
-                )
-                # There is no abs of truth values.
-                sizes = numbers.abs() if numbers.is_complex() else numbers.double().abs()
-                total += float(sizes.double().nan_to_num(0.0, 0.0, 0.0).sum())
-        content = f"{tensor.dtype} {tuple(tensor.shape)} {hasher.hexdigest()}".encode()
-        return content, total / flat.numel() if flat.numel() else None
+        content = provider.content_of(value, self.parts_of)
+        if isinstance(content, str):
+            self.unread_types.append(content)
+            return b"", None
+        return content
 
 
 class _Kind(NamedTuple):
@@ -488,13 +461,13 @@ def _read_function(kind: type) -> Callable[[_Reader, Any], _Container | _Leaf]:
     for builtin, read in (*_SCALARS, *_CONTAINERS):
         if any(parent is builtin for parent in parents):
             return read
-    for module, names, read in (
-        ("torch", ("Tensor",), _Reader.read_tensor),
-        ("numpy", ("ndarray", "generic"), _Reader.read_array),
+    loaded = sys.modules.get("numpy")  # None if an import is blocked
+    array_types = [vars(loaded).get(name) for name in ("ndarray", "generic")] if loaded else []
+    for types_of_kind, read in (
+        (imported_provider().tensor_types(), _Reader.read_tensor),
+        (array_types, _Reader.read_array),
     ):
-        loaded = sys.modules.get(module)  # None if an import is blocked
-        array_types = [vars(loaded).get(name) for name in names] if loaded is not None else []
-        if any(parent is known for parent in parents for known in array_types):
+        if any(parent is known for parent in parents for known in types_of_kind):
             return read
     is_dataclass = _class_attribute(kind, "__dataclass_fields__")
     return _Reader.read_dataclass if type(is_dataclass) is dict else _Reader._unread  # noqa: SLF001
@@ -547,7 +520,8 @@ def type_name(value: object) -> str:
 def _class_attribute(kind: type, name: str) -> object:
     """Return what a class stores under a name; None if it has nothing of this name."""
     return next(
-        (_namespace(parent)[name] for parent in _parents(kind) if name in _namespace(parent)), None
+        (_namespace(parent)[name] for parent in _parents(kind) if name in _namespace(parent)),
+        None,
     )
 
 

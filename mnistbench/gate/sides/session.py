@@ -32,7 +32,7 @@ from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.sides.fingerprint import Limits, fingerprint
 from mnistbench.gate.sides.requested import Requested
-from mnistbench.gate.sides.side import PACKAGE, WORKLOAD_CASE, Side, SideError
+from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.stray import project_table
 from mnistbench.gate.words import FIXTURES, SETUP
 from mnistbench.measuring.calls import (
@@ -46,6 +46,7 @@ from mnistbench.measuring.calls import (
     params_of_test,
     refuse_weave,
 )
+from mnistbench.measuring.provider import OWN_FIXTURES, imported_provider
 from mnistbench.measuring.timing import Clock
 
 #: Arguments for pytest after the user's: the session leaves the standard streams of the process
@@ -82,18 +83,14 @@ _OPTIONS = {
 #: a suite.
 _OF_PARAMETERS = Limits(objects=500, n_bytes=2**20, seconds=1.0)
 
-#: The fixture of a case of a workload.
-FIXTURE = "op_benchmark"
-_FIXTURES = {FIXTURE, BENCHMARK, CODSPEED}
-
-#: The parameter of a test that measures a phase of a workload.
-_WORKLOAD = "bench_workload"
+#: The fixtures of the tests that are measured.
+_FIXTURES = OWN_FIXTURES | {BENCHMARK, CODSPEED}
 
 #: The plug-ins that ``op_benchmark`` needs, by the names of their entry points. The folder
 #: ``fallback`` has copies of both.
 _FIXTURE_PLUGINS = {
     "benchmark": "pytest_benchmark.plugin",
-    PACKAGE: "mnistbench.pytest_plugin.plugin",
+    "mnistbench": "mnistbench.pytest_plugin.plugin",
 }
 
 
@@ -260,7 +257,6 @@ class _Session:
         self._requested = Requested(side.directory)
         self._taken: set[str] = set()
         self._called_ns = 0  # when the fixture calls its function
-        self._threads: Callable[[], int] = own_threads  # of a plain test
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
@@ -337,7 +333,7 @@ class _Session:
         threads = self.side.threads_of(params)
 
         def make() -> Any:
-            return self.side.load(WORKLOAD_CASE).WorkloadCase(build, params.device, threads)
+            return imported_provider().case(build, params, threads)
 
         self._take(
             item,
@@ -368,20 +364,18 @@ class _Session:
             else self.side.counted(FIXTURES)
         ):
             value: Any = yield
-        measures_workload = _WORKLOAD in getattr(
-            getattr(request.node, "callspec", None), "params", ()
-        )
+        is_plain = OWN_FIXTURES.isdisjoint(getattr(request.node, "fixturenames", ()))
         if fixturedef.argname == CODSPEED:
             value = request.getfixturevalue(BENCHMARK)
             fixturedef.cached_result = (value, *fixturedef.cached_result[1:])  # type: ignore[index]
         if fixturedef.argname == BENCHMARK:
             before: Callable[[Call], object] = self._note_start
-            if not measures_workload:
+            if is_plain:
                 value.disabled = False  # what a test asks of it is as in a run that measures
                 before = functools.partial(self._take_call, request.node, value)
                 refuse_weave(value)
             after = functools.partial(self._give_stats, value)
-            intercept(value, before, after, tears_down=not measures_workload)
+            intercept(value, before, after, tears_down=is_plain)
         return value
 
     @pytest.hookimpl(tryfirst=True)
@@ -391,11 +385,8 @@ class _Session:
         Measure a test that is marked as a whole, which then runs as usual.
         """
         self.side.say(at=self.side.case_id(pyfuncitem.nodeid))
-        self._threads = own_threads
-        if torch := sys.modules.get("torch"):
-            # Whatever imports, fixtures and other tests have set.
-            torch.set_num_threads(own_threads())
-            self._threads = torch.get_num_threads
+        # Whatever imports, fixtures and other tests have set.
+        imported_provider().set_threads(own_threads())
         if not _FIXTURES.intersection(pyfuncitem.fixturenames):
             if inspect.iscoroutinefunction(pyfuncitem.obj):
                 pytest.skip("a coroutine cannot be measured")
@@ -413,11 +404,12 @@ class _Session:
 
     def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
         case_id = self.side.case_id(item.nodeid)
-        params = params_of_test(case_id, self._threads())
+        provider = imported_provider()
+        params = params_of_test(case_id, provider.device(), provider.threads() or own_threads())
         threads = self.side.threads_of(params)
 
         def make() -> PlainCase:
-            return PlainCase(call, threads, self.side.load)
+            return PlainCase(call, threads)
 
         self._take(item, TakenCase(case_id, params.title, params, make))
         benchmark.disabled = True  # it calls the function once

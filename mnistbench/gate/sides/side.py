@@ -1,11 +1,7 @@
 """One side: a tree on disk, whose code runs in this process.
 
-The process has two copies of mnistbench: that of the gate, which measures, and that of the side.
-The invariant: ``sys.modules`` has the modules of one copy at a time. Until the side's tree is
-entered it is the gate's; from then on it is the side's, because tests and plug-ins import it by
-name. The gate's own modules are kept here, and :meth:`Side.load` puts them back for as long as
-another one of them is imported. Functions of both copies run whenever they like: they hold
-references to their modules.
+The process may have two copies of mnistbench: the gate's, which measures and has the name
+``launcher.STAGED`` here, and ``mnistbench`` itself, which tests and plug-ins of the side import.
 
 Does not import torch: only the side may.
 """
@@ -13,7 +9,6 @@ Does not import torch: only the side may.
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import os
 import sys
@@ -29,18 +24,12 @@ from types import ModuleType
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.machine import ended_children_s, gc_paused
+from mnistbench.core.machine import ended_children_s
 from mnistbench.gate.messages import Job
 from mnistbench.gate.sides import failures
 from mnistbench.gate.sides.stray import Imports, Outside, outside_modules, paths_of, with_copies
 from mnistbench.gate.words import ALL_CASES, IMPORT
 from mnistbench.measuring.timing import Clock
-
-#: The package that exists twice.
-PACKAGE = "mnistbench"
-
-#: The module for cases of workloads, which needs torch.
-WORKLOAD_CASE = "mnistbench.suite.workload_case"
 
 
 class SideError(MnistbenchError):
@@ -90,10 +79,6 @@ class Side:
     _counting: set[Any] = field(default_factory=set)  # types of loaders that count imports
     _earlier: frozenset[str] = frozenset()  # modules that were imported before the tree was entered
 
-    def __post_init__(self) -> None:
-        """Keep the modules of the gate, which are imported now."""
-        self._own_modules = OwnModules(self.fallback)
-
     @classmethod
     def of(cls, job: Job, say: Callable[..., None] = lambda **_: None) -> Side:
         """Return the side that a job names."""
@@ -122,7 +107,6 @@ class Side:
 
     def enter_tree(self) -> None:
         """Make the process import the side's modules from now on, and work in its folder."""
-        self._own_modules.set_aside()
         self._earlier = self._earlier or frozenset(sys.modules)
         source = [str(self.directory / "src")] if (self.directory / "src").is_dir() else []
         installed = [path for path in sys.path if path and path != self.fallback]
@@ -130,17 +114,6 @@ class Side:
             installed = list(with_copies(installed, self.tree, self.repository))
         sys.path[:] = list(dict.fromkeys([str(self.directory), *source, *installed, self.fallback]))
         os.chdir(self.directory)
-
-    def load(self, name: str) -> Any:
-        """Return a module of the gate's own mnistbench, also while the side's is imported."""
-        return self._own_modules.load(name)
-
-    def import_torch(self) -> None:
-        """Import torch and the modules of the gate that need it, and use one thread."""
-        with gc_paused():  # saves a fifth of the time
-            self.load(WORKLOAD_CASE)
-        gc.freeze()  # each full collection of the session would traverse the modules, for 0.1 s
-        sys.modules["torch"].set_num_threads(1)
 
     def outside(self) -> dict[str, Outside]:
         """Return the imported modules of the project that are not from the tree."""
@@ -233,50 +206,3 @@ class Side:
 def _spent_ns() -> int:
     """Return the CPU time of this process and of its ended children, in nanoseconds."""
     return Clock.cpu_ns() + round(1e9 * ended_children_s())
-
-
-# ---- The gate's own copy of mnistbench -----------------------------------------------------------
-
-
-class OwnModules:
-    """The modules of the gate's own copy."""
-
-    def __init__(self, home: str) -> None:
-        self._home = home  # folder that contains this copy
-        self._modules: dict[str, ModuleType] = {}  # empty until they are set aside
-
-    def set_aside(self) -> None:
-        """Remove the gate's modules, so that the side imports its own."""
-        self._modules = self._modules or _imported()
-        for name in _imported():
-            del sys.modules[name]
-
-    def load(self, name: str) -> Any:
-        """Return a module of the gate, also while those of the side are imported."""
-        if not self._modules:
-            return importlib.import_module(name)
-        if name not in self._modules:
-            modules_of_side = _imported()
-            path = list(sys.path)
-            for module in modules_of_side:
-                del sys.modules[module]
-            sys.modules.update(self._modules)
-            sys.path.insert(0, self._home)
-            try:
-                importlib.import_module(name)
-            finally:
-                self._modules = _imported()
-                for module in self._modules:
-                    del sys.modules[module]
-                sys.modules.update(modules_of_side)
-                sys.path[:] = path
-        return self._modules[name]
-
-
-def _imported() -> dict[str, ModuleType]:
-    """Return the imported modules of the package."""
-    return {
-        name: module
-        for name, module in sys.modules.items()
-        if name == PACKAGE or name.startswith(f"{PACKAGE}.")
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import gc
@@ -13,15 +12,13 @@ import platform
 import statistics
 import sys
 import threading
-import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
 from mnistbench import __version__
 from mnistbench.core import units
-from mnistbench.core.extras import has
 from mnistbench.core.machine import (
     ended_children_s,
     peak_resident_bytes,
@@ -32,49 +29,29 @@ from mnistbench.core.machine import (
 from mnistbench.gate.following.follower import Follower
 from mnistbench.gate.following.outliving import Watch
 from mnistbench.gate.listing import ListedCase, Listing
-from mnistbench.gate.messages import Job, Selected, Surveyed
+from mnistbench.gate.messages import CollectJob, Selected, Surveyed, SurveyJob
 from mnistbench.gate.sides.case import PlainCase, SideCase
 from mnistbench.gate.sides.fingerprint import fingerprint, type_name
-from mnistbench.gate.sides.session import FIXTURE, TakenCase, paths_among, run_tests
-from mnistbench.gate.sides.side import WORKLOAD_CASE, CaseError, Side, SideError
+from mnistbench.gate.sides.session import TakenCase, paths_among, run_tests
+from mnistbench.gate.sides.side import CaseError, Side, SideError
 from mnistbench.gate.sides.steps import SideRun, rehearse
 from mnistbench.gate.words import (
     ALL_CASES,
     BASE,
     HEAD,
     IMPORT,
-    OLDEST_TORCH,
     PYTHON,
     SETUP,
 )
 from mnistbench.measuring.calls import close_unrun, only_created
+from mnistbench.measuring.provider import imported_provider
 from mnistbench.measuring.timing import Clock, clocked
 
 #: Measured if the user names no tests: the cases of this phase.
 DEFAULT_PHASE = "step"
 
 
-def uses_fixture(source: bytes) -> bool:
-    """Return whether a file of Python names the fixture of workloads.
-
-    As an argument of a function, or in a text of its own, such as that of ``usefixtures``. The mark
-    of the same name is for plain tests, which need not import torch.
-    """
-    if FIXTURE.encode() not in source:
-        return False
-    with warnings.catch_warnings(action="ignore"):  # of an escape sequence that is none
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError):  # no test is collected from it
-            return False
-    return any(
-        (isinstance(node, ast.arg) and node.arg == FIXTURE)
-        or (isinstance(node, ast.Constant) and node.value == FIXTURE)
-        for node in ast.walk(tree)
-    )
-
-
-def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
+def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
     """Send the arguments that select the cases, then the listing of the side.
 
     The arguments only if the job asks for them.
@@ -84,19 +61,12 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     """
     # Before setuptools, if a test imports it, adds its own copies of packages to sys.path.
     installed = packages()
-    before = frozenset(sys.modules)
     side = Side.of(job, say)
     follower = Follower(
         side.tree, side.case_id, follows_code=job.follows_code, differing=job.differing
     )
     side.plugins.append(follower)
     side.importing = follower.importing
-    if has("torch") and any(
-        uses_fixture(path.read_bytes()) for path in side.tree.rglob("*.py") if path.is_file()
-    ):
-        side.import_torch()
-        refuse_old_torch(side.name)
-    torch_modules = sys.modules.keys() - before
     arguments = [*job.arguments]
     phases = [*job.phases]
     if job.selects:
@@ -120,7 +90,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
     try:
         failed = run_tests(side, arguments, selected, surveyed.take)
     except SideError as error:
-        refuse_old_torch(side.name)
+        refuse_old_framework(side.name)
         if outside := side.outside():
             name = min(outside)  # a package before its modules
             raise SideError(
@@ -128,11 +98,12 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
             ) from error
         raise
     if failed := surveyed.failed | failed:
-        refuse_old_torch(side.name)
+        refuse_old_framework(side.name)
     for node_id, case in surveyed.cases.items():
         case.sources = follower.sources[node_id]
         case.parameters = side.parameters[node_id]
         case.setup_s = side.once[SETUP].get(node_id, 0) / 1e9
+    provider = imported_provider()
     listing = Listing(
         cases={
             node_id: case
@@ -141,7 +112,7 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         },
         failed=failed,
         packages=installed,
-        torch=str(getattr(sys.modules.get("torch"), "__version__", "")),
+        frameworks={provider.framework: provider.version()} if provider.framework else {},
         threads=side.threads,
         left_out=side.left_out,
         unmeasurable=surveyed.unmeasurable,
@@ -152,14 +123,13 @@ def survey(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
         loaded_bytes=surveyed.loaded_bytes or 0,
         cpu=surveyed.cpu,
         missing=side.missing,
-        loaded=loaded_packages(torch_modules | (sys.modules.keys() - follower.plugins)),
-        has_compiled_loops=has_compiled_loops(),
+        loaded=loaded_packages(sys.modules.keys() - follower.plugins),
     )
     followed = follower.followed(listing.cases)
     say(surveyed=asdict(Surveyed(listing, side.imports(), follower.longest_s, followed)))
 
 
-def collect(job: Job, say: Callable[..., None]) -> None:
+def collect(job: CollectJob, say: Callable[..., None]) -> None:
     """Send which tests pytest collects in this process, with the hash of the parameters of each.
 
     Run none of them.
@@ -173,19 +143,16 @@ def collect(job: Job, say: Callable[..., None]) -> None:
     run_tests(side, job.arguments, none, lambda _: None)
 
 
-def refuse_old_torch(side: str) -> None:
-    """Check the version of torch in this process, if it is imported.
+def refuse_old_framework(side: str) -> None:
+    """Check the version of the framework that this process has imported, if any.
 
     Raises:
-        SideError: it is older than OLDEST_TORCH.
+        SideError: it cannot be measured.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.__version__ < OLDEST_TORCH:
+    if why := imported_provider().why_refused():
         option = {BASE: "--base-python", HEAD: "--head-python"}[side]
         raise SideError(
-            f"{side}: torch {torch.__version__} of {sys.executable} is older than {OLDEST_TORCH}, "
-            "the oldest that the gate measures; install a newer one there, or name another "
-            f"interpreter with {option}"
+            f"{side}: {why}; install a newer one there, or name another interpreter with {option}"
         )
 
 
@@ -214,15 +181,6 @@ def loaded_packages(modules: Collection[str]) -> tuple[str, ...]:
         point.dist.name for point in importlib.metadata.entry_points(group="pytest11") if point.dist
     }
     return tuple(sorted(imported - plugins))
-
-
-def has_compiled_loops() -> bool | None:
-    """Return whether the fast step of the side's mnistbench had its compiled loops.
-
-    None if no case has run it.
-    """
-    loops = getattr(sys.modules.get("mnistbench.suite.workloads.compiled"), "loops", None)
-    return loops() is not None if loops and loops.cache_info().currsize else None
 
 
 def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str], list[str]]:
@@ -263,7 +221,7 @@ class _Survey:
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.failed: dict[str, str] = {}  # node id of a case whose later calls fail -> why
-        self.cpu: dict[str, str] = {}
+        self.cpu: Mapping[str, str] = {}
         self.loading_s = 0.0  # CPU time until the tests were collected
         self.importing_ns = 0  # of it that of the import of the project's modules
         self.loaded_bytes: int | None = None  # resident memory before the first case
@@ -273,7 +231,7 @@ class _Survey:
 
     def take(self, case: TakenCase) -> None:
         """Build and run a case, and store a failure."""
-        refuse_old_torch(self._side.name)
+        refuse_old_framework(self._side.name)
         self._begun += 1
         self._say(case=(self._begun, max(self._begun, self.number_of_tests)))
         if not case.is_selected(self._phases):
@@ -395,7 +353,7 @@ class _Survey:
 
     def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
         if self._imported_bytes is None:
-            self._imported_bytes = sum(self._side.load(WORKLOAD_CASE).live_storages().values())
+            self._imported_bytes = imported_provider().allocated_bytes()
             gc.collect()
             gc.freeze()  # so that the search for tensors skips all imported objects
             rehearse(SideRun(self._side, case))
@@ -411,15 +369,16 @@ class _Survey:
             listed.memory += self._imported_bytes
 
     def _find_paths(self, case: SideCase, listed: ListedCase) -> None:
-        """Call a case on a CPU once more, to see what oneDNN runs in it."""
-        if "torch" not in sys.modules or case.device != "cpu":
+        """Call a case on a CPU once more, to see which implementations of a library run in it."""
+        provider = imported_provider()
+        if not provider.framework or case.device != "cpu":
             return
-        environment = self._side.load("mnistbench.suite.measuring.environment")
-        self.cpu = self.cpu or environment.cpu_paths()
+        self.cpu = self.cpu or provider.facts()
         with self._side.errors_named():
             case.prepare()
-            listed.onednn = environment.onednn_runs(environment.onednn_report(case))
+            listed.onednn = provider.implementations_of(case)
             case.finish()
+        listed.facts = case.facts()
 
 
 #: Samples of the quick look at a plain test: at least and at most. The nanoseconds that calls of a

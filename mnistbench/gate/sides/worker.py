@@ -9,8 +9,8 @@ which is its standard error. Tasks other than a launch time nothing.
 Both processes of a launch have the same random generator and draw from it in the same order, so
 they agree about the order of cases, builds and iterations.
 
-The process imports torch before its session if the surveys have shown that both sides use it. If
-only one side does, that is a cost of its imports.
+The process imports a framework, such as torch, before its session if the surveys have shown that
+both sides use it. If only one side does, that is a cost of its imports.
 """
 
 from __future__ import annotations
@@ -39,15 +39,25 @@ from mnistbench.core.machine import (
 from mnistbench.gate.causes.side_paths import measure_paths
 from mnistbench.gate.iterations import BUILDS
 from mnistbench.gate.listing import unstable
-from mnistbench.gate.messages import CAPTURE, COLLECT, SURVEY, Efforts, Job, SideResult, Spent
+from mnistbench.gate.messages import (
+    CaptureJob,
+    CollectJob,
+    Efforts,
+    Job,
+    LaunchJob,
+    SideResult,
+    Spent,
+    SurveyJob,
+    job_of,
+)
 from mnistbench.gate.sides.session import TakenCase, run_tests
 from mnistbench.gate.sides.side import CaseError, Side, SideError
 from mnistbench.gate.sides.steps import Measured, SideRun, measure, rehearse
 from mnistbench.gate.sides.survey import collect, survey
 from mnistbench.gate.sides.turns import PeerError, Turns
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
+from mnistbench.measuring.provider import provider_of
 from mnistbench.measuring.timing import Clock
-from mnistbench.suite.reproducers.side_calls import capture
 
 #: Seconds between two messages of a case that takes long.
 ALIVE_S = 10.0
@@ -69,21 +79,10 @@ def main() -> None:
         out.flush()
 
     try:
-        job = Job(**json.loads(lines.readline()))
+        job = job_of(lines.readline())
         if job.gate:
             end_with(job.gate)
-        if job.task == SURVEY:
-            survey(job, say, lines)
-        elif job.task == CAPTURE:
-            capture(job, say)
-        elif job.task == COLLECT:
-            collect(job, say)
-        else:
-            launch = _Launch(job, say, lines)
-            # The other side has to notice the end of this process.
-            os.register_at_fork(after_in_child=launch.turns.close)
-            with closing(launch.turns):
-                launch.run()
+        _do(job, say, lines)
     except _NotToMeasureError:
         return
     except SideError as error:
@@ -96,6 +95,23 @@ def main() -> None:
         say(error=f"{type(error).__name__}: {first_line(error)}")
 
 
+def _do(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
+    """Do a job."""
+    match job:
+        case SurveyJob():
+            survey(job, say, lines)
+        case CollectJob():
+            collect(job, say)
+        case CaptureJob():
+            provider_of(job.framework).capture(job, say)
+        case LaunchJob():
+            launch = _Launch(job, say, lines)
+            # The other side has to notice the end of this process.
+            os.register_at_fork(after_in_child=launch.turns.close)
+            with closing(launch.turns):
+                launch.run()
+
+
 class _NotToMeasureError(SideError):
     """The launch ended before its measurement began."""
 
@@ -103,7 +119,7 @@ class _NotToMeasureError(SideError):
 class _Launch:
     """One side of a launch."""
 
-    def __init__(self, job: Job, say: Callable[..., None], lines: IO[str]) -> None:
+    def __init__(self, job: LaunchJob, say: Callable[..., None], lines: IO[str]) -> None:
         self._job = job
         self._say = say
         self._lines = lines
@@ -130,8 +146,8 @@ class _Launch:
             SideError: the code of the side cannot be measured.
             PeerError: the process of the other side has ended.
         """
-        if self._job.imports_torch:
-            self._side.import_torch()
+        for framework in self._job.frameworks:
+            provider_of(framework).load()
         failed = run_tests(self._side, self._job.arguments, self._ordered, self._take)
         if failed:  # in the survey it passed
             raise CaseError(self._side.name, *next(iter(failed.items())))
@@ -290,7 +306,7 @@ def _use_cores(cores: list[int], threads: int, device: str) -> None:
 
     Their random order makes the choice average out.
 
-    Not with an accelerator, which torch drives from additional threads, nor where a process cannot
+    Not with an accelerator, which is driven from additional threads, nor where a process cannot
     choose its cores.
     """
     if cores:

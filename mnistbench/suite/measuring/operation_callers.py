@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import torch
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.core.operation import ITERATION, OpKey
+from mnistbench.core.operation import ITERATION, Callers, OpKey, PythonFunction
 from mnistbench.events.from_profiler import trace_of
 from mnistbench.events.links import forward_operations
 from mnistbench.events.model import OPERATION, STACK, ThreadEvent
@@ -23,18 +22,6 @@ from mnistbench.suite.measuring.profiling import started
 
 #: A function of Python, as Kineto names it: ``pkg/model.py(12): forward``.
 _FUNCTION = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<name>.+)")
-
-
-class PythonFunction(NamedTuple):
-    """A function as the profiler names it."""
-
-    path: str  # of its file, relative to the folder that it is imported from
-    line: int  # the first one
-    name: str  # without its class
-
-
-#: The functions that call an operation, the innermost first.
-Callers = tuple[PythonFunction, ...]
 
 
 def callers_of_operations(run: Callable[[], object]) -> dict[tuple[OpKey, Callers], int]:

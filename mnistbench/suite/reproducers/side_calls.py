@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mnistbench.gate.messages import Job
+from mnistbench.gate.messages import CaptureJob
 from mnistbench.gate.sides.session import TakenCase, run_tests
 from mnistbench.gate.sides.side import CaseError, Side
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
+from mnistbench.suite.reproducers.capture import capture as capture_calls
 from mnistbench.suite.reproducers.script import VALUES
 
 #: Most rows of a script: an operation is one row, a group of operations may be many. Those with the
@@ -22,7 +23,7 @@ from mnistbench.suite.reproducers.script import VALUES
 MOST_ROWS = 6
 
 
-def capture(job: Job, say: Callable[..., None]) -> None:
+def capture(job: CaptureJob, say: Callable[..., None]) -> None:
     """Send the rows of each script, or why there are none.
 
     The message ``captured`` has for each name of a script ``rows``, as ``CapturedRow.stored``
@@ -83,9 +84,7 @@ def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
                 side_case()
                 side_case.finish()
         with side_case.marked() as run:
-            return side.load("mnistbench.suite.reproducers.capture").capture(
-                run, contextlib.nullcontext(), keys, side_case.device
-            )
+            return capture_calls(run, contextlib.nullcontext(), keys, side_case.device)
 
 
 def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:

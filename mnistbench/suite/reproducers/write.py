@@ -9,7 +9,7 @@ from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.launcher import LaunchError, Plan, side_processes
-from mnistbench.gate.messages import CAPTURE
+from mnistbench.gate.messages import CaptureJob
 from mnistbench.gate.rounds import Rounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
@@ -151,7 +151,14 @@ def capture_on_sides(
     """
     with side_processes(plan, seed, log) as processes:
         for side, process in processes.items():
-            process.begin(plan.job(CAPTURE, side, seed, wanted=wanted[side], values=str(folder)))
+            process.begin(
+                CaptureJob(
+                    **plan.job(side, seed),
+                    framework="torch",
+                    wanted=wanted[side],
+                    values=str(folder),
+                )
+            )
         rows: Any = Mapping[str, Any]
         return {side: process.receive("captured", rows) for side, process in processes.items()}
 
@@ -225,7 +232,7 @@ def _origin(gate: GateHeader, finding: LaunchFinding, threads: int) -> ScriptOri
         head_ns=best.quantity.head_ns,
         base=gate.base,
         head=gate.head,
-        torch=gate.sides.torch,
+        torch=gate.sides.frameworks.get("torch", ""),
         packages=gate.sides.packages,
         variables=gate.variables,
         threads=threads,

@@ -333,7 +333,7 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
     ("changes", "line"),
     [
         (
-            {"torch": "2.14.0 -> 2.15.0"},
+            {"frameworks": {"torch": "2.14.0 -> 2.15.0"}},
             "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0",
         ),
         (
@@ -997,7 +997,7 @@ def test_names_are_shown_as_text(plain, name):
         assert is_clean(text)
         assert line_count(text) == line_count(rendered(plain, form, 10))
     data = json.loads(rendered(verdict, "json", 10))
-    assert (data["base"], data["only_base"], data["torch"]) == (name, [name], name)
+    assert (data["base"], data["only_base"], data["frameworks"]["torch"]) == (name, [name], name)
     assert f"step {name}" in {case["case"] for case in data["cases"]}
     assert name in {key[0] for operation in data["operations"] for key in operation["members"]}
 

@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import importlib
 import itertools
 import random
 import sys
@@ -21,12 +20,8 @@ from mnistbench.measuring.calls import Call, intercept, refuse_weave
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample
 
 
-def never(name):
-    raise AssertionError(f"{name} needs torch")
-
-
-def case(function, *args, load=never, **more):
-    plain_case = PlainCase(Call(function, args, **more), threads=1, load=load)
+def case(function, *args, **more):
+    plain_case = PlainCase(Call(function, args, **more), threads=1)
     plain_case.build()
     return plain_case
 
@@ -148,20 +143,15 @@ class TestOperations:
         assert not case(lambda: 1).has_operations
 
     @pytest.mark.usefixtures("torch")
-    def test_torch_is_asked_only_once(self):
+    def test_a_call_is_profiled_once_to_find_out(self):
         import torch
 
-        loaded = []
-
-        def load(name):
-            loaded.append(name)
-            return sys.modules.setdefault(name, __import__(name, fromlist=["x"]))
-
-        plain_case = case(torch.ones, 3, load=load)
+        calls = []
+        plain_case = case(lambda: calls.append(torch.ones(3)))
         assert plain_case.has_operations
         assert plain_case.has_operations
-        assert loaded == ["mnistbench.suite.measuring.profiling"]
-        assert not case(int, load=load).has_operations
+        assert len(calls) == 1
+        assert not case(int).has_operations
 
 
 @pytest.mark.parametrize(("value", "threads"), [("", 1), ("2", 2), ("0", 1), ("2,1", 1)])
@@ -267,7 +257,7 @@ class TestFixture:
         def own(function):
             return function()
 
-        intercept(own, before=never)
+        intercept(own, before=pytest.fail)
         refuse_weave(own)
         assert own(int) == 0
 
@@ -315,9 +305,7 @@ class FakeCase(SideCase):
 class TestShortFunctions:
     @pytest.fixture
     def run(self):
-        return lambda *args: steps.SideRun(
-            Side("base", Path(), Path(), ""), case(*args, load=importlib.import_module)
-        )
+        return lambda *args: steps.SideRun(Side("base", Path(), Path(), ""), case(*args))
 
     @pytest.mark.parametrize(("ns", "more"), [(6_000_000, 3), (110_000_000, 0)])
     def test_a_long_function_is_hardly_calibrated(self, monkeypatch, ns, more):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import platform
@@ -25,7 +24,7 @@ from mnistbench.gate.sides import survey
 from mnistbench.gate.sides.fingerprint import fingerprint
 from mnistbench.gate.sides.session import TakenCase
 from mnistbench.gate.sides.side import Side
-from mnistbench.gate.sides.survey import uses_fixture
+from mnistbench.measuring.provider import Provider
 
 CONFTEST = (
     projects.CONFTEST
@@ -114,7 +113,7 @@ import torch
 import torch._dynamo  # as each optimizer does, in seconds: once for all trees
 from _pytest.config import get_config
 
-from mnistbench.gate.messages import SURVEY, Job
+from mnistbench.gate.messages import SurveyJob
 from mnistbench.gate.sides.worker import survey
 from mnistbench.gate.sides.side import Side, SideError
 from mnistbench.gate.sides.survey import selection
@@ -135,8 +134,7 @@ def in_a_process(body, *arguments):
 
 def surveyed(tree, arguments, default, only=None):
     said = {}
-    job = Job(
-        task=SURVEY,
+    job = SurveyJob(
         side="head",
         tree=str(folder / tree),
         directory=str(folder / tree),
@@ -335,7 +333,8 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
     side_case = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda", has_operations=False)
     side = Side("head", Path(), Path(), "")
     surveyed = survey._Survey(side, [], Follower(side.tree, side.case_id), lambda **_: None)
-    monkeypatch.setattr(side, "load", lambda _: SimpleNamespace(live_storages=lambda: {1: 24}))
+    monkeypatch.setattr(Provider, "allocated_bytes", lambda _: 24)
+    monkeypatch.setattr(survey, "imported_provider", Provider)
     monkeypatch.setattr(survey, "rehearse", lambda _: rehearsed.append(list(surveyed.cases)))
     monkeypatch.setattr(survey.gc, "freeze", lambda: None)
     monkeypatch.setattr(surveyed, "_call", lambda *_: None)
@@ -351,20 +350,6 @@ def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(mo
         )
     assert rehearsed == [["plain", "one"]]
     assert [case.memory for case in surveyed.cases.values()] == [None, 1_024, 1_000]
-
-
-@pytest.mark.parametrize(("loops", "is_compiled"), [(object(), True), (None, False)])
-def test_the_loops_of_the_fast_step_are_compiled_or_not_once_a_case_has_run_it(
-    monkeypatch, loops, is_compiled
-):
-    monkeypatch.setitem(
-        sys.modules, "mnistbench.suite.workloads.compiled", module := SimpleNamespace()
-    )
-    assert survey.has_compiled_loops() is None  # an old version
-    module.loops = functools.cache(lambda: loops)
-    assert survey.has_compiled_loops() is None
-    module.loops()
-    assert survey.has_compiled_loops() is is_compiled
 
 
 class _Call:
@@ -406,21 +391,3 @@ def test_a_call_that_no_launch_can_afford_is_made_once(longest_s, calls):
 @pytest.mark.parametrize(("budget_s", "longest_s"), [(None, 0.0), (math.inf, 0.0), (180.0, 22.5)])
 def test_the_first_call_of_a_case_fits_into_the_fewest_launches(budget_s, longest_s):
     assert longest_first_call_s(budget_s) == longest_s
-
-
-@pytest.mark.parametrize(
-    ("source", "uses"),
-    [
-        ("def test_step(op_benchmark): pass", True),
-        ("def test_step(*, op_benchmark): pass", True),
-        ("@pytest.mark.usefixtures('op_benchmark')\ndef test_step(): pass", True),
-        ("def test_step(request): request.getfixturevalue('op_benchmark')", True),
-        ("bad = '\\d'\ndef test_step(op_benchmark): pass", True),
-        ("# op_benchmark", False),
-        ("'''Not with op_benchmark.'''", False),
-        ("@pytest.mark.op_benchmark\ndef test_plain(benchmark): pass", False),
-        ("def test_step(op_benchmark", False),
-    ],
-)
-def test_a_file_uses_the_fixture_if_its_code_names_it(source, uses):
-    assert uses_fixture(source.encode()) is uses

@@ -18,15 +18,16 @@ from torch.torch_version import TorchVersion
 
 from mnistbench.gate.launcher import LaunchResult, Plan, launching
 from mnistbench.gate.listing import Listings
-from mnistbench.gate.messages import LAUNCH, Efforts, Job
+from mnistbench.gate.messages import Efforts, LaunchJob
 from mnistbench.gate.sides import worker
 from mnistbench.gate.sides.session import TakenCase
 from mnistbench.gate.sides.side import SideError
 from mnistbench.gate.sides.steps import Measured as MeasuredBuild
-from mnistbench.gate.sides.survey import refuse_old_torch
+from mnistbench.gate.sides.survey import refuse_old_framework
 from mnistbench.gate.surveying import survey_in_processes
-from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, OLDEST_TORCH
+from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS
 from mnistbench.measuring.calls import params_of_test
+from mnistbench.suite.provider import OLDEST_MEASURED
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -97,8 +98,7 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
 def launch_of_base(tmp_path, seed=1, say=None):
     """A launch of the base; its socket is closed."""
     own_socket, peer_socket = socket.socketpair()
-    job = Job(
-        task=LAUNCH,
+    job = LaunchJob(
         side=BASE,
         tree=str(tmp_path),
         directory=str(tmp_path),
@@ -149,7 +149,7 @@ def test_a_case_counts_with_the_fixtures_before_it(monkeypatch, tmp_path) -> Non
     monkeypatch.setattr(launch.turns, "agree", lambda node_id: None)
     for node_id in ("a", "b", "c"):
         now_s += 10.0  # those of the first case are a part of the launch's start
-        launch._take(TakenCase(node_id, node_id, params_of_test(node_id, 1), None))
+        launch._take(TakenCase(node_id, node_id, params_of_test(node_id, "cpu", 1), None))
     assert {case: spent.seconds for case, spent in launch._spent.items()} == {
         "a": 3.0,
         "b": 13.0,
@@ -290,6 +290,9 @@ def measured_with(python, folder):
     plan = planned(folder, "test_bench.py", *PLAIN, *options)
     for tree, (name, text) in itertools.product(plan.trees.values(), PLAIN.items()):
         (tree.root / name).write_text(text)
+    for tree in plan.trees.values():  # torch warns where numpy is not installed
+        with (tree.root / "pytest.ini").open("a") as stream:
+            stream.write("    ignore:Failed to initialize NumPy\n")
     plan = replace(plan, pythons={BASE: python, HEAD: sys.executable})
     plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else ()
@@ -349,7 +352,7 @@ def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(mea
 
 
 def test_a_call_of_torch_has_operations_by_phase_and_module(measured) -> None:
-    assert measured.plan.with_torch == {BASE, HEAD}
+    assert measured.plan.frameworks == ("torch",)
     builds = {
         case.removeprefix("test_torch.py::test_"): build
         for case, [build] in measured.launch.cases.items()
@@ -375,9 +378,9 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(measured) -> None:
 
 @pytest.mark.thorough
 def test_a_side_may_have_the_oldest_torch(tmp_path) -> None:
-    python = installed_environment(tmp_path / "oldest", f"torch=={OLDEST_TORCH}.0", "pytest")
+    python = installed_environment(tmp_path / "oldest", f"torch=={OLDEST_MEASURED}.0", "pytest")
     measured = measured_with(python, tmp_path)
-    assert measured.listings[BASE].torch.startswith(f"{OLDEST_TORCH}.0")
+    assert measured.listings[BASE].frameworks["torch"].startswith(f"{OLDEST_MEASURED}.0")
     for case in FORWARD:
         [build] = measured.launch.cases[case]
         base = build[BASE]
@@ -402,7 +405,7 @@ def test_a_side_may_have_the_oldest_torch(tmp_path) -> None:
 def test_a_torch_that_is_too_old_is_refused(monkeypatch, side, version, option) -> None:
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     with pytest.raises(SideError) if option else nullcontext() as refused:
-        refuse_old_torch(side)
+        refuse_old_framework(side)
     assert not option or str(refused.value) == (
         f"{side}: torch {version} of {sys.executable} is older than 2.6, the oldest that the gate "
         f"measures; install a newer one there, or name another interpreter with {option}"

@@ -12,7 +12,8 @@ from projects import CONFTEST, only_record, records
 PLAIN = "def test_forward(op_benchmark):\n    op_benchmark('forward')\n"
 MARKED = f"import pytest\n\n@pytest.mark.parametrize('bench_workload', ['lenet5'])\n{PLAIN}"
 BUILT_IN = (
-    "from mnistbench.pytest_plugin.hooks import builtin_workloads as pytest_mnistbench_workloads\n"
+    "from mnistbench.suite.op_benchmark.hooks import builtin_workloads\n"
+    "pytest_mnistbench_workloads = builtin_workloads\n"
 )
 NONE = (
     "no workload to measure: return one from pytest_mnistbench_workloads in conftest.py, "
@@ -105,9 +106,7 @@ def test_a_parameter_of_the_user_is_named_alike_in_each_process(project):
             op_benchmark("forward")
         """,
     )
-    saved_records = records(
-        project.run_saved("--no-op-profile", "--bench-tensorboard=off")[1]
-    ).values()
+    saved_records = records(project.run_saved("--no-op-profile")[1]).values()
     options = [
         "option0",
         "plain",

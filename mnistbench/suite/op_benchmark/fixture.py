@@ -24,11 +24,12 @@ from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.pytest_plugin.session import PARAMETERS, SESSION, WORKLOAD, thresholds_of, timing_of
+from mnistbench.pytest_plugin.session import SESSION, thresholds_of, timing_of
 from mnistbench.suite.measuring.case import Case, build, fork_random, on_device, thread_count
 from mnistbench.suite.measuring.device_timing import event_ns
 from mnistbench.suite.measuring.environment import resolve_devices
 from mnistbench.suite.measuring.profiling import profile, profile_first_call, views_of
+from mnistbench.suite.op_benchmark.session import CASES, PARAMETERS, WORKLOAD
 from mnistbench.suite.workloads.workload import Workload, params_of
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no
@@ -62,6 +63,7 @@ class OpBenchmark:
         self._device = device
         self._step = step
         self._session = request.config.stash[SESSION]
+        self._cases = request.config.stash[CASES]
 
     def __call__(self, phase: str, *args: object, **kwargs: object) -> None:
         """Measure a phase, and attach its record to the benchmark."""
@@ -102,10 +104,10 @@ class OpBenchmark:
             session.records.append(record)
 
     def _known_workload(self, item: pytest.Function) -> Workload:
-        session = self._session
+        cases = self._cases
         workloads = {
             workload.name: workload
-            for workload in (*session.builtin_workloads, *session.registered_workloads(item))
+            for workload in (*cases.builtin_workloads, *cases.registered_workloads(item))
         }
         if self._workload not in workloads:
             raise UsageError(
@@ -114,7 +116,7 @@ class OpBenchmark:
         return workloads[self._workload]
 
     def _params(self, phase: str, workload: Workload) -> Params:
-        options = self._session.options
+        options = self._cases.options
         # A mark may name a device that is not in --bench-device.
         device = resolve_devices([self._device])[0]
         return params_of(
@@ -136,8 +138,8 @@ class OpBenchmark:
         """
         if self._benchmark.group is None:
             self._benchmark.group = _title(case)
-        is_first_case = not self._session.case_has_run
-        self._session.case_has_run = True
+        is_first_case = not self._cases.has_run
+        self._cases.has_run = True
         timed = time_case(
             case,
             self._benchmark,
@@ -170,13 +172,15 @@ class OpBenchmark:
     def _attached(self, case: Case, record: CaseRecord, timed: Timed) -> CaseRecord:
         """Add what the hooks of the test's conftest.py files return.
 
-        If there are none, add the standard attachments.
+        If there are none, add the operation tables, and curves if a directory for them is given.
         """
         config = self._request.config
         hook = self._request.node.ihook.pytest_mnistbench_attach
         if hook.get_hookimpls():
             return _with(record, lambda: hook(config=config, case=case, record=record, timed=timed))
         record = _with(record, lambda: [operation_tables(config, case, timed)])
+        if self._cases.options.tensorboard is None:
+            return record
         return _with(record, lambda: [training_scalars(config, case, timed)])
 
 
@@ -259,7 +263,7 @@ def training_scalars(config: pytest.Config, case: Case, timed: Timed) -> dict[st
     For a case that does not train, the times of its rounds. They are written to TensorBoard too,
     unless that is off.
     """
-    tracker = config.stash[SESSION].tracker
+    tracker = config.stash[CASES].tracker
     if not case.params.trains:
         return {"training_scalars": tracker.rounds(case.params, timed.rounds_ns, case.samples)}
     scalars, notes = tracker.training(case.params, case.workload)

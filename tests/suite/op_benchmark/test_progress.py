@@ -7,7 +7,7 @@ from forks import run_on_terminal
 
 #: The 32 batches take longer than the time after which the bar is shown.
 SLOW = """
-from mnistbench.pytest_plugin import session
+from mnistbench.suite.op_benchmark import session
 
 session.SHOW_PROGRESS_AFTER = 0.1
 
@@ -17,6 +17,8 @@ def make_batch(batch_size, device, generator):
     time.sleep(0.02)
     return make_quick_batch(batch_size, device, generator)
 """
+
+OPTIONS = ("--no-op-profile", "--bench-tensorboard=runs")
 
 BAR = "| training tiny-b4-cpu on synthetic"
 
@@ -35,7 +37,7 @@ def slow_training(project):
 @pytest.mark.versions
 def test_on_a_terminal_there_is_a_bar_on_a_line_of_its_own(project):
     slow_training(project)
-    arguments = ("--benchmark-max-time=0.01", "--no-op-profile", "-p", "no:cacheprovider")
+    arguments = (*OPTIONS, "--benchmark-max-time=0.01", "-p", "no:cacheprovider")
     status, text = run_on_terminal("pytest", *arguments, columns=100, cwd=project.path)
     assert status == 0
     # The dots before it stay.
@@ -44,6 +46,6 @@ def test_on_a_terminal_there_is_a_bar_on_a_line_of_its_own(project):
 
 def test_in_a_log_file_there_is_none(project):
     slow_training(project)
-    result = project.run()
+    result = project.run(*OPTIONS)
     result.assert_outcomes(passed=1)
     assert BAR not in result.stdout.str() + result.stderr.str()

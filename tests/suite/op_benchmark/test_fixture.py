@@ -11,8 +11,8 @@ from builders import op_table
 from torch_builders import FakeCase, fake_accelerator
 
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.pytest_plugin import fixture
-from mnistbench.pytest_plugin.fixture import EVENT_CALLS, Timed, device_times, time_case
+from mnistbench.suite.op_benchmark import fixture
+from mnistbench.suite.op_benchmark.fixture import EVENT_CALLS, Timed, device_times, time_case
 
 pytestmark = pytest.mark.versions
 

@@ -27,7 +27,7 @@ def test_the_standard_functions_can_be_called_beside_the_users_own(project):
         """
 
         def pytest_mnistbench_attach(config, case, timed):
-            from mnistbench.pytest_plugin.fixture import operation_tables, training_scalars
+            from mnistbench.suite.op_benchmark.fixture import operation_tables, training_scalars
 
             tables = operation_tables(config, case, timed)
             return {**tables, **training_scalars(config, case, timed), "mine": 1}
