@@ -70,6 +70,7 @@ MAPS = {
     "gate": {
         "variables",
         "packages",
+        "frameworks",
         "memory",
         "resident",
         "exact",

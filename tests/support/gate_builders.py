@@ -221,7 +221,7 @@ def listings(
         sides[side] = Listing(
             cases,
             {name: pair[position] for name, pair in versions.items() if pair[position]},
-            torch_of[-1 if side == HEAD else 0],
+            {"torch": torch_of[-1 if side == HEAD else 0]} if torch else {},
             left_out=(left_out or {}).get(side, {}),
             unmeasurable=unmeasurable or {},
             resident=(resident or {}).get(side, 0),

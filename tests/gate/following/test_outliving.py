@@ -16,7 +16,7 @@ from mnistbench.measuring.calls import Call
 
 
 def case(function, *args, **more):
-    plain_case = PlainCase(Call(function, args, **more), threads=1, load=__import__)
+    plain_case = PlainCase(Call(function, args, **more), threads=1)
     plain_case.build()
     return plain_case
 

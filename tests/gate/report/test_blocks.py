@@ -333,7 +333,7 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
     ("changes", "line"),
     [
         (
-            {"frameworks": {"torch": "2.14.0 -> 2.15.0"}},
+            {"torch": "2.14.0 -> 2.15.0"},
             "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0",
         ),
         (
