@@ -69,7 +69,7 @@ class Settings(Criteria):
         "NAME=A,B",
     )
     top: int = options.top()
-    format: str = options.output_format(["csv"])
+    format: str = options.output_format()
     output: Path | None = options.output()
     storage: Path = options.storage()
 

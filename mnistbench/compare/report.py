@@ -1,23 +1,20 @@
-"""Judgement -> its report.
+"""Judgement -> its report: sentences and tables, which every format draws, and the JSON.
 
-Sentences and tables, which every format draws, and the data of JSON and CSV.
-
-In JSON and CSV times are nanoseconds, and shares are fractions of 1.
+In JSON times are nanoseconds, and shares are fractions of 1.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from mnistbench.compare import judge
 from mnistbench.compare.criteria import DEFAULT_SHARE, Criteria
-from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTotals
+from mnistbench.compare.diff import CaseComparison, Comparison, OpChange
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
@@ -38,7 +35,7 @@ from mnistbench.judging.verdicts import (
 from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.run import Run
 from mnistbench.showing.report import Block, Report, document
-from mnistbench.showing.table import Column, Table, text_table
+from mnistbench.showing.table import Table, text_table
 
 #: Operations in the list at the top.
 RANKED = 3
@@ -81,7 +78,6 @@ def report(judgement: judge.Judgement, top: int) -> Report:
         heading=list(verdict_lines(judgement))[-1],
         blocks=blocks(judgement, top),
         data=_data(judgement),
-        table=Table("", LEDGER, list(_all_rows(judgement))),
     )
 
 
@@ -275,85 +271,20 @@ def _numbers(finding: judge.RunFinding) -> str:
 # ---- Tables --------------------------------------------------------------------------------------
 
 
-Cell = float | str | None  # a text stands for itself; None: missing
+#: A row of a ledger: the text of each cell.
+Row = tuple[str, ...]
 
-
-@dataclass(frozen=True)
-class LedgerRow:
-    """One row of the ledger of a case: an operation, a sum of operations, or the iteration."""
-
-    case: CaseComparison
-    title: str  # as tables show it
-    base_ns: Cell  # None: the base does not have it
-    head_ns: Cell
-    change_ns: float
-    verdict: str
-    name: str = ""  # in CSV
-    phase: str | None = ""
-    module: str | None = ""
-    operation: OpChange | None = None  # of the row; None: a sum, or a time of the whole case
-    has_share: bool = True  # of the change of the case, or of all functions
-    is_function: bool = False  # or a sum of functions, with times under cProfile
-
-    @property
-    def base(self) -> OpTotals | None:
-        """The operation in the base."""
-        return self.operation.base if self.operation else None
-
-    @property
-    def head(self) -> OpTotals | None:
-        """The operation in the head."""
-        return self.operation.head if self.operation else None
-
-    @property
-    def change(self) -> Cell:
-        """Change as a share of the base."""
-        if isinstance(self.base_ns, str) or isinstance(self.head_ns, str):
-            return ""
-        if self.base_ns is None:
-            return "new"
-        if self.head_ns is None:
-            return "gone"
-        return (self.head_ns - self.base_ns) / self.base_ns if self.base_ns > 0 else None
-
-    @property
-    def share(self) -> Cell:
-        """Share of the change of the case, if that is large enough to be divided."""
-        if not self.has_share:
-            return ""
-        base_ns, head_ns = self.case.whole_ns(is_function=self.is_function)
-        whole_ns = head_ns - base_ns
-        if abs(whole_ns) < LEAST_CHANGE_TO_SHARE * base_ns or not whole_ns:
-            return None
-        return self.change_ns / whole_ns
-
-
-def _or_text(shown: Callable[[float], str]) -> Callable[[Cell], str]:
-    return lambda cell: cell if isinstance(cell, str) else shown(cell or 0.0)
-
-
-_signed_duration = functools.partial(units.duration, signed=True)
-_signed_percent = functools.partial(units.percent, signed=True)
-
-#: The columns of a ledger. In CSV there is a row per operation, the unexplained rest and the
-#: iteration, whose ``change_ns`` is the sum of the others; on an accelerator a row of its busy time
-#: is that sum, and the iteration has the elapsed time. Functions have a sum of their own.
-LEDGER = (
-    Column[LedgerRow](None, lambda row: row.case.head.label, key="case"),
-    Column[LedgerRow]("operation", lambda row: row.title),
-    Column[LedgerRow](None, lambda row: row.name, key="operation"),
-    Column[LedgerRow]("phase", lambda row: row.phase, key="phase"),
-    Column[LedgerRow]("module", lambda row: row.module, key="module"),
-    Column[LedgerRow]("base", lambda row: row.base_ns, _or_text(units.duration), "base_ns"),
-    Column[LedgerRow]("head", lambda row: row.head_ns, _or_text(units.duration), "head_ns"),
-    Column[LedgerRow]("difference", lambda row: row.change_ns, _signed_duration, "change_ns"),
-    Column[LedgerRow]("change", lambda row: row.change, _or_text(_signed_percent)),
-    Column[LedgerRow]("calls", lambda row: _calls(row.operation) if row.operation else "", str),
-    Column[LedgerRow](None, lambda row: row.base.calls if row.base else None, key="base_calls"),
-    Column[LedgerRow](None, lambda row: row.head.calls if row.head else None, key="head_calls"),
-    Column[LedgerRow]("of change", lambda row: row.share, _or_text(units.percent)),
-    Column[LedgerRow]("verdict", lambda row: row.verdict, key="verdict"),
-    Column[LedgerRow](None, lambda row: machines(row.case), key="across_machines"),
+_LEDGER = (
+    "operation",
+    "phase",
+    "module",
+    "base",
+    "head",
+    "difference",
+    "change",
+    "calls",
+    "of change",
+    "verdict",
 )
 
 
@@ -392,69 +323,48 @@ def _ledger(judged: judge.CaseJudgement, top: int, criteria: Criteria) -> Table:
         *(_sum_row(case, finding.name, finding.members, finding.text) for finding in outside),
         *_whole_rows(judged),
     ]
-    return Table(
+    return text_table(
         title=case_title(case),
-        columns=LEDGER,
-        rows=tuple(row for finding in shown for row in _rows(finding, top)),
-        sums=tuple(sums),
+        headings=_LEDGER,
+        rows=[row for finding in shown for row in _rows(finding, top)],
+        sums=sums,
         lines=(*none_alone, *_lines(case)),
+        numbers_from=3,
+        words_after=1,
     )
 
 
-def _all_rows(judgement: judge.Judgement) -> Iterable[LedgerRow]:
-    """Yield every row of every case, for CSV."""
-    for judged in judgement.cases:
-        for finding in judged.operations:
-            for change in finding.members:
-                yield _operation_row(judged.case, change, finding.text)
-        yield from _whole_rows(judged)
-
-
-def _whole_rows(judged: judge.CaseJudgement) -> Iterable[LedgerRow]:
+def _whole_rows(judged: judge.CaseJudgement) -> Iterable[Row]:
     """Yield the rest that no operation explains, busy time if it is known, and the iteration."""
     case = judged.case
     if case.functions:
-        base_ns, head_ns = case.functions_ns
-        yield LedgerRow(
-            case,
+        functions_base_ns, functions_head_ns = case.functions_ns
+        yield _row(
             "sum of the functions, with cProfile",
-            base_ns,
-            head_ns,
-            head_ns - base_ns,
+            _time_cells(functions_base_ns, functions_head_ns),
             "",
-            name="(functions)",
-            is_function=True,
+            share=_share(case, functions_head_ns - functions_base_ns, is_function=True),
         )
     if any(not finding.is_function for finding in judged.operations):
-        yield LedgerRow(
-            case,
+        yield _row(
             "not explained by operations",
+            ("", "", units.duration(case.remainder_ns, signed=True), ""),
             "",
-            "",
-            case.remainder_ns,
-            "",
-            name="(not explained by operations)",
+            share=_share(case, case.remainder_ns),
         )
     has_both = case.has_busy_time and not case.is_busy_time
     if has_both:
-        yield LedgerRow(
-            case,
+        yield _row(
             "device busy time of one iteration",
-            case.whole_base_ns,
-            case.whole_head_ns,
-            case.whole_change_ns,
+            _time_cells(case.whole_base_ns, case.whole_head_ns),
             "",
-            name="(device busy time)",
+            share=_share(case, case.whole_change_ns),
         )
-    yield LedgerRow(
-        case,
+    yield _row(
         f"{_clock(case)} time of one iteration",
-        case.base_ns,
-        case.head_ns,
-        case.change_ns,
+        _time_cells(case.base_ns, case.head_ns),
         judged.iteration.text,
-        name="(iteration)",
-        has_share=not has_both,
+        share="" if has_both else _share(case, case.change_ns),
     )
 
 
@@ -481,7 +391,7 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(finding: judge.RunFinding, top: int) -> Iterable[LedgerRow]:
+def _rows(finding: judge.RunFinding, top: int) -> Iterable[Row]:
     """Yield a row per operation.
 
     Operations that replace each other have one verdict, in the first of their rows.
@@ -499,49 +409,68 @@ def _rows(finding: judge.RunFinding, top: int) -> Iterable[LedgerRow]:
     for position, change in enumerate(shown):
         yield _operation_row(case, change, finding.text if position == 0 else _INCLUDED)
     if rest := members[len(shown) :]:
-        row = _sum_row(case, units.counted(len(rest), "more operation"), rest, _INCLUDED)
-        yield replace(row, phase=None, module=None)
+        title = units.counted(len(rest), "more operation")
+        yield _sum_row(case, title, rest, _INCLUDED, place=units.MISSING)
 
 
-def _operation_row(case: CaseComparison, change: OpChange, verdict: str) -> LedgerRow:
+def _operation_row(case: CaseComparison, change: OpChange, verdict: str) -> Row:
     title, _, _ = operation_cells(*change.key)
-    return LedgerRow(
-        case,
+    return _row(
         title,
-        change.base_ns,
-        change.head_ns,
-        change.change_ns,
+        _time_cells(change.base_ns, change.head_ns),
         verdict,
-        name=change.name,
-        phase=change.phase or None,
-        module=change.module or None,
-        operation=change,
-        is_function=change.is_function,
+        phase=change.phase or units.MISSING,
+        module=change.module or units.MISSING,
+        calls=_calls(change),
+        share=_share(case, change.change_ns, is_function=change.is_function),
     )
 
 
 def _sum_row(
-    case: CaseComparison, title: str, members: Iterable[OpChange], verdict: str
-) -> LedgerRow:
+    case: CaseComparison, title: str, members: Iterable[OpChange], verdict: str, place: str = ""
+) -> Row:
     """Sum the times of the table, so that the column adds up.
 
-    The verdict is of the sums of single runs.
+    The verdict is of the sums of single runs; ``place`` is the text of phase and module.
     """
     changes = list(members)
     base_ns = sum(change.base_ns or 0 for change in changes)
     head_ns = sum(change.head_ns or 0 for change in changes)
-    return LedgerRow(
-        case,
+    is_function = all(change.is_function for change in changes)
+    return _row(
         title,
-        base_ns,
-        head_ns,
-        head_ns - base_ns,
+        _time_cells(base_ns, head_ns),
         verdict,
-        is_function=all(change.is_function for change in changes),
+        phase=place,
+        module=place,
+        share=_share(case, head_ns - base_ns, is_function=is_function),
     )
 
 
-def _hidden_row(hidden: Sequence[judge.RunFinding]) -> LedgerRow:
+def _row(
+    title: str,
+    times: tuple[str, str, str, str],
+    verdict: str,
+    *,
+    phase: str = "",
+    module: str = "",
+    calls: str = "",
+    share: str = "",
+) -> Row:
+    """Return a row of a ledger; ``times`` are the cells from base to change."""
+    return (title, phase, module, *times, calls, share, verdict)
+
+
+def _share(case: CaseComparison, change_ns: float, *, is_function: bool = False) -> str:
+    """Return the share of the change of the case, if that is large enough to be divided."""
+    base_ns, head_ns = case.whole_ns(is_function=is_function)
+    whole_ns = head_ns - base_ns
+    if abs(whole_ns) < LEAST_CHANGE_TO_SHARE * base_ns or not whole_ns:
+        return units.MISSING
+    return units.percent(change_ns / whole_ns)
+
+
+def _hidden_row(hidden: Sequence[judge.RunFinding]) -> Row:
     worst = min(hidden, key=lambda finding: (GRAVITY.index(finding.verdict), -finding.within))
     which = "all" if all(finding.verdict == worst.verdict for finding in hidden) else "some"
     members = [change for finding in hidden for change in finding.members]
@@ -575,7 +504,7 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
             (
                 judged.case.head.label,
                 judged.case.head.tables_in or units.MISSING,
-                *_change_cells(judged.case.base_ns, judged.case.head_ns),
+                *_time_cells(judged.case.base_ns, judged.case.head_ns),
                 judged.iteration.text,
             )
             for judged in cases
@@ -590,15 +519,18 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     )
 
 
-def _change_cells(base: float | None, head: float | None) -> tuple[str, str, str, str]:
-    if base is None or head is None:
-        relative = "new" if base is None else "gone"
+def _time_cells(base_ns: float | None, head_ns: float | None) -> tuple[str, str, str, str]:
+    """Return the cells base, head, difference and change; a side may not have the operation."""
+    if base_ns is None or head_ns is None:
+        relative = "new" if base_ns is None else "gone"
+    elif base_ns > 0:
+        relative = units.percent((head_ns - base_ns) / base_ns, signed=True)
     else:
-        relative = units.percent((head - base) / base, signed=True) if base > 0 else units.MISSING
+        relative = units.MISSING
     return (
-        units.MISSING if base is None else units.duration(base),
-        units.MISSING if head is None else units.duration(head),
-        units.duration((head or 0) - (base or 0), signed=True),
+        units.MISSING if base_ns is None else units.duration(base_ns),
+        units.MISSING if head_ns is None else units.duration(head_ns),
+        units.duration((head_ns or 0) - (base_ns or 0), signed=True),
         relative,
     )
 
