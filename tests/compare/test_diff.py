@@ -7,7 +7,8 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.diff import compare, first_with_form, other_settings
+from mnistbench.compare.diff import compare
+from mnistbench.compare.pairing import first_with_form, other_settings
 from mnistbench.core.operation import IN_TORCH, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
 
