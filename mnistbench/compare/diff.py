@@ -15,11 +15,18 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mnistbench.compare.iterations import SAME, Iterations, iterations_of
-from mnistbench.compare.pairing import ABSENT, CaseOfRun, blocking, paired_cases, samples_of
+from mnistbench.compare.pairing import (
+    CaseKey,
+    CaseOfRun,
+    ChosenSamples,
+    blocking,
+    chosen_samples,
+    paired_cases,
+)
 from mnistbench.core.operation import (
     BYTES,
     CALLS,
@@ -66,7 +73,6 @@ class OpChange:
     head: OpTotals | None  # in the last run of the head that has it
     # Self time minus the profiler's overhead in every run of the head; none where it vanished.
     head_runs: tuple[float, ...] = ()
-    is_function: bool = False  # of Python, with the time that it takes under cProfile
 
     @property
     def key(self) -> OpKey:
@@ -106,6 +112,48 @@ class OpChange:
         return (self.head_ns or 0) - (self.base_ns or 0)
 
 
+#: What operations or functions are parts of, as reports name it: the time of one iteration.
+ITERATION_TIME = "iteration"
+#: The time of one iteration in which the accelerator ran kernels or copies. Elapsed time also has
+#: the gaps between kernels.
+BUSY_TIME = "device busy time"
+#: The time of one iteration under cProfile.
+FUNCTIONS_TIME = "functions"
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A time of one iteration on both sides, and the changes of the parts that it consists of."""
+
+    name: str  # ITERATION_TIME, BUSY_TIME or FUNCTIONS_TIME
+    base_ns: float
+    head_ns: float
+    parts: tuple[OpChange, ...] = ()  # by size of change, the largest first
+
+    @property
+    def change_ns(self) -> float:
+        return self.head_ns - self.base_ns
+
+    @property
+    def remainder_ns(self) -> float:
+        """The change that the parts do not explain."""
+        return self.change_ns - sum(part.change_ns for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The runs of a side that are samples of a case."""
+
+    times_ns: tuple[float, ...]  # time of one iteration without the profiler, in each of them
+    runs: tuple[Run, ...]  # oldest first; none where the case is incomparable
+    left_out: Mapping[str, int]  # the other runs of the side: reason -> how many
+
+    @functools.cached_property  # asked for in every format
+    def median_ns(self) -> float:
+        """Median over the runs."""
+        return median(self.times_ns)
+
+
 @dataclass(frozen=True)
 class CaseComparison:
     """One case that both sides have."""
@@ -115,130 +163,52 @@ class CaseComparison:
     # cpu: wall time and host self times. device: elapsed time on the accelerator's clock and times
     # of its kernels.
     clock: str
-    base_runs: tuple[float, ...]  # elapsed time of one iteration in every base run that counts
-    head_runs: tuple[float, ...]  # and in every run of the head that counts
-    operations: tuple[OpChange, ...]  # and functions; by size of change, the largest first
-    profiler_ns: int  # overhead per call; 0 for device times
+    bases: Samples
+    heads: Samples
+    operations: Breakdown  # of the busy time if both sides have one, else of the iteration
+    functions: Breakdown  # of an iteration under cProfile, which is no part of the case's time
+    profiler_ns: int  # overhead per call of an operation; 0 for device times
     # Why times cannot be compared: field -> (base, head).
     incomparable: Mapping[str, tuple[Any, Any]]
-    # The base runs that count, oldest first; none where the case is incomparable.
-    used: tuple[Run, ...] = ()
-    # The other base runs: reason -> how many.
-    left_out: Mapping[str, int] = field(default_factory=dict)
     # Compared all the same: field -> (base, head).
-    across_machines: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    # Time of one iteration in which the accelerator ran kernels or copies, in every base run that
-    # has it. Elapsed time also has the gaps between kernels. Empty and 0 where the clock is the
-    # CPU's, or one side is of a version that did not save it.
-    busy_base_runs: tuple[int, ...] = ()
-    busy_head_ns: float = 0
-    # The runs of the head that count, oldest first, and why the others are left out.
-    used_heads: tuple[Run, ...] = ()
-    left_out_heads: Mapping[str, int] = field(default_factory=dict)
+    across_machines: Mapping[str, tuple[Any, Any]]
     # Of traces without steps: what the times and calls of both sides are divided by.
-    iterations: Iterations = SAME
+    iterations: Iterations
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the times of both sides can be compared.
-
-        The same environment, and as many iterations or known numbers.
-        """
+        """Whether times can be compared: the same environment, known numbers of iterations."""
         return not self.incomparable and not self.iterations.unknown
 
-    @functools.cached_property  # a median, asked for in every format
+    @property
     def base_ns(self) -> float:
         """Time of one iteration without the profiler: median over the base runs."""
-        return median(self.base_runs)
+        return self.bases.median_ns
 
-    @functools.cached_property
+    @property
     def head_ns(self) -> float:
         """Time of one iteration without the profiler: median over the runs of the head."""
-        return median(self.head_runs)
+        return self.heads.median_ns
 
     @property
     def change_ns(self) -> float:
         return self.head_ns - self.base_ns
 
     @property
-    def has_busy_time(self) -> bool:
-        """Whether the operations are compared with busy time, because both sides have it."""
-        return bool(self.busy_base_runs)
-
-    @property
     def is_busy_time(self) -> bool:
         """Whether the time of the case is busy time itself, as of a trace, and not elapsed time."""
-        return self.has_busy_time and (self.busy_base_runs, self.busy_head_ns) == (
-            self.base_runs,
-            self.head_ns,
-        )
+        busy_ns = (self.operations.base_ns, self.operations.head_ns)
+        return self.operations.name == BUSY_TIME and busy_ns == (self.base_ns, self.head_ns)
 
     @functools.cached_property
-    def whole_base_ns(self) -> float:
-        """Time that the operations of the base are parts of.
-
-        Busy time on an accelerator, else the iteration.
-        """
-        return median(self.busy_base_runs) if self.has_busy_time else self.base_ns
-
-    @property
-    def whole_head_ns(self) -> float:
-        """Time that the operations of the new run are parts of."""
-        return self.busy_head_ns if self.has_busy_time else self.head_ns
-
-    @property
-    def whole_change_ns(self) -> float:
-        """Change of the time that the operations are parts of."""
-        return self.whole_head_ns - self.whole_base_ns
-
-    @functools.cached_property
-    def functions(self) -> tuple[OpChange, ...]:
-        """The functions among the operations."""
-        return tuple(change for change in self.operations if change.is_function)
-
-    @functools.cached_property
-    def functions_ns(self) -> tuple[float, float]:
-        """Self times of all functions under cProfile, in the base and in the head."""
-        base_ns = sum(change.base_ns or 0 for change in self.functions)
-        return (base_ns, sum(change.head_ns or 0 for change in self.functions))
-
-    def whole_ns(self, *, is_function: bool) -> tuple[float, float]:
-        """Return the times in base and head that an operation, or a function, is part of."""
-        return self.functions_ns if is_function else (self.whole_base_ns, self.whole_head_ns)
-
-    @property
-    def remainder_ns(self) -> float:
-        """Change of the time that the operations are parts of, without their own changes."""
-        return self.whole_change_ns - sum(
-            change.change_ns for change in self.operations if not change.is_function
-        )
+    def changes(self) -> tuple[OpChange, ...]:
+        """Operations and functions by size of change, the largest first."""
+        return _largest_first((*self.operations.parts, *self.functions.parts))
 
     @property
     def renamed_from(self) -> str:
         """The name of the test in the base, if a test with another name has the same Params now."""
         return self.base.node_id if self.base.test != self.head.test else ""
-
-    @functools.cached_property
-    def final_values(self) -> dict[str, tuple[float | None, float | None]]:
-        """Final losses and accuracies of both sides, by tag; none if they used other datasets."""
-        base = self.base.scalars
-        head = self.head.scalars
-        if not base or not head or not base.dataset or base.dataset != head.dataset:
-            return {}
-        return {
-            tag: (base.final[tag], value)
-            for tag, value in head.final.items()
-            if tag in base.final and not tag.startswith("timing/")
-        }
-
-    @property
-    def phases(self) -> dict[str, float]:
-        """Change of each phase, including time outside operations."""
-        changes_ns: dict[str, float] = defaultdict(float)
-        for operation in self.operations:
-            if not operation.is_function:
-                changes_ns[operation.phase] += operation.change_ns
-        return dict(changes_ns)
 
 
 @dataclass(frozen=True)
@@ -256,7 +226,9 @@ class Comparison:
     @functools.cached_property
     def newest_used(self) -> tuple[Run, ...]:
         """The newest base run of each case; the newest of all if no case has one."""
-        newest_runs = {id(case.used[-1]): case.used[-1] for case in self.cases if case.used}
+        newest_runs = {
+            id(case.bases.runs[-1]): case.bases.runs[-1] for case in self.cases if case.bases.runs
+        }
         return tuple(newest_runs.values()) or self.bases[-1:]
 
     @property
@@ -296,28 +268,23 @@ def compare(
     allowed = {"across_versions": across_versions, "across_machines": across_machines}
     compared_cases = []
     for case, base in pairs:
-        key = base.key
-        having = [
-            (run, base_case)
-            for run, cases in zip(bases, cases_by_key, strict=True)
-            if (base_case := cases.get(key))
-        ]
-        samples, left_out = samples_of(having, (head, case), allowed, pool_commits=pool_commits)
-        left_out[ABSENT] = len(bases) - len(having)
-        heads = [
-            (run, older_case)
-            for run, cases in zip(older_heads, head_cases_by_key, strict=True)
-            if (older_case := cases.get(case.key))
-        ]
-        head_samples, left_out_heads = samples_of(
-            [*heads, (head, case)], (head, case), {}, pool_commits=False
+        of_head = (head, case)
+        with_base = _runs_with(base.key, bases, cases_by_key)
+        with_head = [*_runs_with(case.key, older_heads, head_cases_by_key), of_head]
+        base_side = chosen_samples(
+            with_base,
+            of_head,
+            allowed,
+            absent=len(bases) - len(with_base),
+            pool_commits=pool_commits,
         )
-        left_out_heads[ABSENT] = len(older_heads) - len(heads)
-        incomparable = {} if samples else blocking(having[-1], (head, case), allowed)
-        compared_case = _compare_case(
-            samples or having[-1:], head_samples, by, left_out, incomparable
-        )
-        compared_cases.append(replace(compared_case, left_out_heads=_counted(left_out_heads)))
+        absent_heads = len(older_heads) + 1 - len(with_head)
+        head_side = chosen_samples(with_head, of_head, {}, absent=absent_heads)
+        incomparable: Mapping[str, tuple[Any, Any]] = {}
+        if not base_side.samples:
+            base_side = base_side._replace(samples=with_base[-1:])
+            incomparable = blocking(with_base[-1], of_head, allowed)
+        compared_cases.append(_compare_case(base_side, head_side, by, incomparable))
     paired = {id(case) for case, _ in pairs}
     return Comparison(
         bases=tuple(bases),
@@ -330,20 +297,26 @@ def compare(
     )
 
 
-def _counted(left_out: Mapping[str, int]) -> dict[str, int]:
-    return {reason: count for reason, count in left_out.items() if count}
+def _runs_with(
+    key: CaseKey, runs: Sequence[Run], cases_by_key: Sequence[Mapping[CaseKey, CaseRecord]]
+) -> list[CaseOfRun]:
+    """Return the runs that have a case, each with its record."""
+    return [
+        (run, cases[key]) for run, cases in zip(runs, cases_by_key, strict=True) if key in cases
+    ]
 
 
 # ---- One case ------------------------------------------------------------------------------------
 
 
 def _compare_case(
-    samples: Sequence[CaseOfRun],
-    head_samples: Sequence[CaseOfRun],
+    base_side: ChosenSamples,
+    head_side: ChosenSamples,
     by: str,
-    left_out: Mapping[str, int],
     incomparable: Mapping[str, tuple[Any, Any]],
 ) -> CaseComparison:
+    samples = base_side.samples
+    head_samples = head_side.samples
     last_run, last = samples[-1]
     head_run, head = head_samples[-1]
     clock = (
@@ -361,47 +334,43 @@ def _compare_case(
         last = samples[-1][1]
         head = head.divided_by(iterations.head)
         head_samples = [(head_run, head)]  # of traces, one is named
-    same_versions = not any(name in incomparable for name in VERSIONS)
     across = (
         {}
         if incomparable
         else blocking_differences(last_run.environment, head_run.environment, head.params)
     )
-    tables = [table for _, case in samples if (table := table_of(case, view))]
-    head_tables = [table for _, case in head_samples if (table := table_of(case, view))]
+    bases = _side(samples, base_side.left_out, clock, has_runs=not incomparable)
+    heads = _side(head_samples, head_side.left_out, clock, has_runs=not incomparable)
+    base_cases = [case for _, case in samples]
+    head_cases = [case for _, case in head_samples]
+    operations = Breakdown(ITERATION_TIME, bases.median_ns, heads.median_ns)
+    functions = Breakdown(FUNCTIONS_TIME, 0, 0)
+    if not any(name in incomparable for name in VERSIONS):
+        operations = _operations(base_cases, head_cases, view, by, operations)
+        functions = _functions(base_cases, head_cases, by)
     mine = table_of(head, view)
-    operations: tuple[OpChange, ...] = ()
-    if mine and table_of(last, view) and same_versions:
-        operations = _compare_operations(tables, head_tables, by)
-    busy_base_runs = (
-        tuple(filter(None, (median_ns(table.busy_ns) for table in tables)))
-        if operations and clock == "device"
-        else ()
-    )
-    busy_head_ns = (
-        median(median_ns(table.busy_ns) for table in head_tables) if busy_base_runs else 0
-    )
-    functions: tuple[OpChange, ...] = ()
-    if same_versions:
-        functions = _compare_functions(
-            [case for _, case in samples], [case for _, case in head_samples], by
-        )
     return CaseComparison(
         base=last,
         head=head,
         clock=clock,
-        base_runs=tuple(_call_ns(case, clock) for _, case in samples),
-        head_runs=tuple(_call_ns(case, clock) for _, case in head_samples),
-        operations=_largest_first((*operations, *functions)),
-        profiler_ns=mine.profiler_ns if mine and operations and clock == "cpu" else 0,
+        bases=bases,
+        heads=heads,
+        operations=operations,
+        functions=functions,
+        profiler_ns=mine.profiler_ns if mine and operations.parts and clock == "cpu" else 0,
         incomparable=incomparable,
-        used=() if incomparable else tuple(run for run, _ in samples),
-        used_heads=() if incomparable else tuple(run for run, _ in head_samples),
-        left_out=_counted(left_out),
         across_machines={name: sides for name, sides in across.items() if name in MACHINES},
-        busy_base_runs=busy_base_runs if busy_head_ns else (),
-        busy_head_ns=busy_head_ns,
         iterations=iterations,
+    )
+
+
+def _side(
+    samples: Sequence[CaseOfRun], left_out: Mapping[str, int], clock: str, *, has_runs: bool
+) -> Samples:
+    return Samples(
+        times_ns=tuple(_call_ns(case, clock) for _, case in samples),
+        runs=tuple(run for run, _ in samples) if has_runs else (),
+        left_out=left_out,
     )
 
 
@@ -445,16 +414,58 @@ def _call_ns(case: CaseRecord, clock: str) -> float:
     return median_ns(case.device_ns) if clock == "device" and case.device_ns else case.wall_ns
 
 
-def _compare_operations(
-    bases: Sequence[OpTable], heads: Sequence[OpTable], by: str
-) -> tuple[OpChange, ...]:
-    """Compare operations.
+def _operations(
+    bases: Sequence[CaseRecord],
+    heads: Sequence[CaseRecord],
+    view: str,
+    by: str,
+    iteration: Breakdown,
+) -> Breakdown:
+    """Compare the operations of a case, if the newest run of each side has a table of them.
 
-    One is 0 in a run without it, and new if most base runs are without it.
+    They are parts of the busy time where a base run and the runs of the head have one, and of the
+    iteration elsewhere.
+    """
+    if not (table_of(bases[-1], view) and table_of(heads[-1], view)):
+        return iteration
+    base_tables, head_tables = (
+        [table for case in cases if (table := table_of(case, view))] for cases in (bases, heads)
+    )
+    parts = _changes(base_tables, head_tables, by)
+    if parts and view == "device":
+        busy_base_runs = [ns for table in base_tables if (ns := median_ns(table.busy_ns))]
+        busy_head_ns = median(median_ns(table.busy_ns) for table in head_tables)
+        if busy_base_runs and busy_head_ns:
+            return Breakdown(BUSY_TIME, median(busy_base_runs), busy_head_ns, parts)
+    return replace(iteration, parts=parts)
+
+
+def _functions(bases: Sequence[CaseRecord], heads: Sequence[CaseRecord], by: str) -> Breakdown:
+    """Compare the functions of a case, if the newest run of each side has a table of them.
+
+    The time in torch's functions of C is left out, because operations divide it.
+    """
+    parts: tuple[OpChange, ...] = ()
+    if heads[-1].functions is not None and bases[-1].functions is not None:
+        base_tables, head_tables = (
+            [case.functions for case in cases if case.functions] for cases in (bases, heads)
+        )
+        parts = tuple(
+            change for change in _changes(base_tables, head_tables, by) if change.is_operation
+        )
+    base_ns = sum(change.base_ns or 0 for change in parts)
+    head_ns = sum(change.head_ns or 0 for change in parts)
+    return Breakdown(FUNCTIONS_TIME, base_ns, head_ns, parts)
+
+
+def _changes(bases: Sequence[OpTable], heads: Sequence[OpTable], by: str) -> tuple[OpChange, ...]:
+    """Compare the rows of tables, the largest change first.
+
+    The time of a row is 0 in a run without it. It is new if most base runs are without it.
     """
     base_runs, base = _times_and_totals(bases, by)
     head_runs, head = _times_and_totals(heads, by)
-    return tuple(
+    return _largest_first(
         OpChange(
             *key,
             base_runs=tuple(base_runs[key]) if key in base else (),
@@ -483,25 +494,6 @@ def _times_and_totals(
             varying = tuple(sorted({*totals[key].varying, *names}))
             totals[key] = totals[key]._replace(varying=varying)
     return runs, totals
-
-
-def _compare_functions(
-    samples: Sequence[CaseRecord], heads: Sequence[CaseRecord], by: str
-) -> tuple[OpChange, ...]:
-    """Compare the functions of a case; none if the newest run of a side has no table of them.
-
-    Without the time in torch's functions of C, which operations divide.
-    """
-    if heads[-1].functions is None or samples[-1].functions is None:
-        return ()
-    tables, head_tables = (
-        [case.functions for case in cases if case.functions] for cases in (samples, heads)
-    )
-    return tuple(
-        replace(change, is_function=True)
-        for change in _compare_operations(tables, head_tables, by)
-        if change.is_operation
-    )
 
 
 def _largest_first(changes: Iterable[OpChange]) -> tuple[OpChange, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnistbench.core.record import CaseRecord
 from mnistbench.saved_runs.compatibility import TIMER, blocking_differences, differences
@@ -94,65 +94,90 @@ def _latest(
 def _without_replaced(
     base_only: Iterable[CaseOfRun], paired: Iterable[CaseRecord], bases: Sequence[Run]
 ) -> list[CaseOfRun]:
-    """Drop cases that a paired case, or a case of a newer base run, replaces.
+    """Drop cases of older base runs that a newer case replaces.
 
     The suite may have changed between the base runs: a test was renamed, or its settings changed.
-    Cases that occur together in one run are different cases, whatever they have in common.
+    A newer case, or one that is paired, replaces an older one if both have the same name, test or
+    Params, and no base run has both. Cases that one run has are different cases, whatever they have
+    in common.
     """
-    runs_with: dict[CaseKey, set[int]] = defaultdict(set)  # key of a case -> positions
+    runs_with: dict[CaseKey, set[int]] = defaultdict(set)  # case -> positions of runs with it
     for position, run in enumerate(bases):
         for case in run.cases:
             runs_with[case.key].add(position)
-    # What cases may have in common -> the runs of each newer case that has it.
-    newer: dict[Any, set[frozenset[int]]] = defaultdict(set)
+    newer: dict[Any, set[CaseKey]] = defaultdict(set)  # name, test or Params -> newer cases
 
-    def add(case: CaseRecord) -> None:
-        for common in (*_forms(case), *filter(None, (case.params,))):
-            newer[common].add(frozenset(runs_with[case.key]))
+    def add_to_newer(case: CaseRecord) -> None:
+        for common in _in_common(case):
+            newer[common].add(case.key)
 
     for case in paired:
-        add(case)
+        add_to_newer(case)
     kept = []
     for run, case in base_only:  # the newest run first
-        commons = (*_forms(case), *filter(None, (case.params,)))
-        if all(runs & runs_with[case.key] for common in commons for runs in newer[common]):
+        similar = {key for common in _in_common(case) for key in newer[common]}
+        if all(runs_with[key] & runs_with[case.key] for key in similar):
             kept.append((run, case))
-            add(case)
+            add_to_newer(case)
     return kept
+
+
+def _in_common(case: CaseRecord) -> Iterable[Any]:
+    """Yield what a case may have in common with the case that replaces it."""
+    yield from _forms(case)
+    if case.params:
+        yield case.params
 
 
 # ---- Which base runs count -----------------------------------------------------------------------
 
 
-def samples_of(
-    having: Sequence[CaseOfRun], head: CaseOfRun, allowed: Mapping[str, bool], *, pool_commits: bool
-) -> tuple[list[CaseOfRun], Counter[str]]:
-    """Choose the samples of a case among the base runs that have it, oldest first.
+class ChosenSamples(NamedTuple):
+    """The runs of a side that are samples of a case, and why its other runs are not."""
 
-    Count why the others are left out.
+    samples: list[CaseOfRun]  # oldest first
+    left_out: dict[str, int]  # reason -> number of runs
+
+
+def chosen_samples(
+    having: Sequence[CaseOfRun],
+    head: CaseOfRun,
+    allowed: Mapping[str, bool],
+    *,
+    absent: int,
+    pool_commits: bool = False,
+) -> ChosenSamples:
+    """Choose the samples of a case among the runs of a side.
 
     Runs of one commit with a clean tree are replicates. The code of a dirty tree is not known, so
     such a run is alone. Of runs that only ``allowed`` makes comparable, those that can be compared
     with the newest of them are samples.
+
+    Args:
+        having: the runs that have the case, oldest first.
+        head: the newest run of the head, which they have to be comparable with.
+        allowed: the differences that do not matter, as keywords of ``blocking_differences``.
+        absent: number of runs of the side that do not have the case.
+        pool_commits: take runs of other commits, too.
     """
     comparable = [case_of_run for case_of_run in having if not blocking(case_of_run, head, allowed)]
+    if comparable and any(allowed.values()):
+        newest = comparable[-1]
+        comparable = [
+            case_of_run for case_of_run in comparable if not blocking(case_of_run, newest, {})
+        ]
     samples = []
     left_out = Counter[str]()
-    if comparable:
-        newest = comparable[-1][0]
-        if any(allowed.values()):
-            comparable = [
-                case_of_run
-                for case_of_run in comparable
-                if not blocking(case_of_run, comparable[-1], {})
-            ]
-        for run, case in comparable:
-            if not pool_commits and run is not newest and (reason := _not_a_replicate(run, newest)):
-                left_out[reason] += 1
-            else:
-                samples.append((run, case))
+    for run, case in comparable:
+        newest_run, _ = comparable[-1]
+        reason = "" if pool_commits or run is newest_run else _not_a_replicate(run, newest_run)
+        if reason:
+            left_out[reason] += 1
+        else:
+            samples.append((run, case))
     left_out[ELSEWHERE] = len(having) - len(comparable)
-    return samples, left_out
+    left_out[ABSENT] = absent
+    return ChosenSamples(samples, {reason: count for reason, count in left_out.items() if count})
 
 
 def blocking(

@@ -80,7 +80,7 @@ def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterab
 
 def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
     for case in cases:
-        if case.operations or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
+        if case.changes or not case.is_comparable or not (criteria.op_fail or case.head.op_fail):
             continue
         both = (("the base", case.base), ("this run", case.head))
         lost = [
@@ -112,17 +112,17 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
 
 def _unmatched(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
     """Yield thresholds that apply to nothing: a misspelt name must not pass."""
-    compared = [case for case in cases if case.operations]
+    compared = [case for case in cases if case.changes]
     for name in sorted({limit.name for limit in criteria.op_fail if limit.name}):
         if compared and not any(
-            change.is_named(name) for case in compared for change in case.operations
+            change.is_named(name) for case in compared for change in case.changes
         ):
             yield Reason(
                 MISSING, f"--op-fail {name!r} is no operation or module of any case", excused=False
             )
     for case in compared:
         for limit in map(Threshold.parse, case.head.op_fail):
-            if limit.name and not any(change.is_named(limit.name) for change in case.operations):
+            if limit.name and not any(change.is_named(limit.name) for change in case.changes):
                 text = f"opgate {limit.name!r} is no operation or module of {case.head.node_id}"
                 yield Reason(MISSING, text, excused=False)
     if criteria.op_fail and cases and not compared and all(case.is_comparable for case in cases):
