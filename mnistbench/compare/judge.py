@@ -180,10 +180,7 @@ class Judgement:
 
     @property
     def noise(self) -> tuple[Finding, ...]:
-        """What the runs vary too much to judge by its threshold.
-
-        Changes above it, and cases and large operations.
-        """
+        """What leaves the outcome open, because the runs vary too much to judge it."""
         return tuple(finding for finding in self.findings if finding.is_noise)
 
     @property
@@ -196,9 +193,9 @@ class Judgement:
 
     @property
     def open_operations(self) -> tuple[Finding, ...]:
-        """Small operations that the runs vary too much to judge, the largest first.
+        """Small operations that the runs vary too much to judge: they leave the outcome alone.
 
-        They do not change the outcome.
+        The largest comes first.
         """
         small = (finding for finding in self.findings if finding.is_open and not finding.is_noise)
         return tuple(sorted(small, key=lambda finding: -finding.measured.base_ns))
@@ -256,10 +253,7 @@ def _names_of_cases(comparison: Comparison) -> dict[str, Collection[str]]:
 
 
 def _check_thresholds(run: Run) -> None:
-    """Check the thresholds that the cases of a run have from their tests' own marks.
-
-    A saved file may be damaged.
-    """
+    """Check the thresholds from the marks of tests, because a saved file may be damaged."""
     for case in run.cases:
         thresholds = [(text, Threshold.parse) for text in case.op_fail]
         thresholds += [(case.case_fail, Threshold.of_case)] if case.case_fail else []
@@ -347,31 +341,34 @@ def decide(
 ) -> tuple[str, str]:
     """Return the verdict of a change, and what it leaves open.
 
-    ========================  ========  =================  ==========================
-    change                    clear     given threshold    verdict, leaves open
-    ========================  ========  =================  ==========================
-    above the threshold       yes       any                regressed, nothing
-    above the threshold       no        no, few runs       suspect, nothing
-    above the threshold       no        no, rule of runs   inconclusive, nothing
-    above the threshold       no        yes                inconclusive, the outcome
-    below minus threshold     yes       any                improved, nothing
-    below minus threshold     no        no, or U is less   inconclusive, nothing
-    below minus threshold     no        yes, U is more     inconclusive, see below
-    between                   any       no, or U is less   within, nothing
-    between                   any       yes, U is more     see below
-    ========================  ========  =================  ==========================
+    =====================  =====  =========  =========  ==============================
+    change                 clear  threshold  ruled out  verdict, and what it leaves open
+    =====================  =====  =========  =========  ==============================
+    above the threshold    yes    any        -          regressed
+    above the threshold    no     default    -          suspect; by runs: inconclusive
+    above the threshold    no     given      -          inconclusive, and the outcome
+    below minus threshold  yes    any        -          improved
+    below minus threshold  no     default    -          inconclusive
+    below minus threshold  no     given      yes        inconclusive
+    below minus threshold  no     given      no         inconclusive, and the outcome*
+    between                -      default    -          within
+    between                -      given      yes        within
+    between                -      given      no         inconclusive, and the outcome*
+    =====================  =====  =========  =========  ==============================
 
-    U is the uncertainty: if it is above the threshold, a slowdown of that size cannot be ruled out.
-    A quantity that is decisive is then inconclusive and leaves the outcome open. Another one keeps
-    its verdict and leaves only itself open: a case has dozens of small operations, and some always
-    vary by more than any useful threshold.
+    A slowdown of the threshold is ruled out if the uncertainty is at most the threshold.
+
+    (*) If the quantity is decisive. Another one has the verdict of the row above and leaves only
+    itself open: a case has dozens of small operations, and some always vary by more than any useful
+    threshold.
 
     Args:
         change: of the time, as a share of the base.
         threshold: the largest slowdown that passes, as a share of the base.
         noise: what the rule says of it.
         is_given: the threshold is the user's.
-        is_decisive: a pass has to rule out a slowdown of the quantity.
+        is_decisive: a pass has to rule out a slowdown of the quantity: it is a case, a large
+            operation or one that the threshold names.
     """
     if change > threshold:
         if noise.is_clear:
@@ -389,20 +386,21 @@ def decide(
 
 
 def _has_no_base(measured: Measurement, min_share: float) -> bool:
-    """Whether no time is left in the base that a small change could be a share of.
+    """Whether no time of the base is left after the profiler's overhead, and the change is small.
 
-    The profiler's overhead is subtracted from it.
+    A share of no time cannot be compared with a threshold. A large change is judged as that of a
+    new operation.
     """
     is_empty = measured.base_ns <= 0 and measured.kind != REPLACED
     return is_empty and measured.change_ns <= min_share * measured.whole.base_ns
 
 
 def _took_over(measured: Measurement, min_share: float) -> bool:
-    """Return whether calls moved to it, or away from it, and made the case change the other way.
+    """Whether calls moved to it, or away from it, and the case changed the other way.
 
-    One side hardly has it, so its own times cannot show whether it got slower. A new function of
-    which the case and the sum of its functions got faster took the place of slower ones, in
-    whatever module they are. A threshold that names it judges it all the same.
+    One side hardly has it, so its own times cannot show whether it got slower. A new function took
+    the place of slower ones, in whatever module they are, if the case and the sum of its functions
+    got faster. A threshold that names it judges it all the same.
     """
     has_name = measured.limit is not None and measured.limit.name
     if measured.kind not in (OPERATION, REPLACED, OTHER) or has_name:
@@ -423,10 +421,7 @@ def _took_over(measured: Measurement, min_share: float) -> bool:
 
 
 def _depends_on_iterations(measured: Measurement) -> bool:
-    """Whether a time is not the same part of every iteration.
-
-    A trace of one has no time between two of them.
-    """
+    """Whether a divided time includes time between iterations, which a trace of one has not."""
     if not measured.case.iterations.are_divided:
         return False
     has_time_between = measured.kind == ITERATION and measured.case.clock == "cpu"
@@ -438,10 +433,7 @@ def _depends_on_iterations(measured: Measurement) -> bool:
 
 
 def acceptance_for(judgement: Judgement, finding: Finding) -> str:
-    """Return the ``--accept`` value that accepts a regression of this size.
-
-    It accepts no other regression if the names allow that.
-    """
+    """Return the ``--accept`` value for a regression of this size, and for no other if possible."""
     share = finding.share_to_accept
     percent = math.floor(100 * share)
     if percent / 100 < share:  # rounded up, so that the limit is not below the change

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from pathlib import Path
 
 import builders
 import numpy as np
@@ -36,6 +37,7 @@ from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.saved_runs.run import Run
 
 row = builders.op_row
+COMPARING = Path(__file__).parents[2] / "docs" / "comparing.md"
 NODE = builders.case_record().node_id
 LABEL = "step convnet-b16-cpu on digits"
 MM = "aten::mm, forward fc1"
@@ -1601,6 +1603,43 @@ def test_the_table_of_verdicts(
     noise = Noise(is_clear, uncertainty, by_runs)
     decided = decide(change, 0.1, noise, is_given=is_given, is_decisive=is_decisive)
     assert decided == expected
+
+
+# What the cells of the table in docs/comparing.md stand for.
+CHANGES = {"above the threshold": 0.11, "below minus the threshold": -0.11, "between": 0.0}
+CLEAR = {"yes": [True], "no": [False], "any": [True, False]}
+IS_GIVEN = {"given": [True], "any": [True, False]}  # of the other cells: default
+BY_RUNS = {"default, fewer than 8 base runs": [False], "default, rule of runs": [True]}
+UNCERTAINTY = {"yes": [0.1], "no": [0.11], "any": [0.1, 0.11]}  # ruled out
+LEAVES_OPEN = {  # of a quantity that is decisive, and of another one
+    "nothing": [NOTHING, NOTHING],
+    "the outcome": [OUTCOME, OUTCOME],
+    "the outcome (1)": [OUTCOME, ITSELF],
+}
+
+
+def rows_of_the_documentation():
+    section = COMPARING.read_text(encoding="utf-8").partition("### How a verdict is made")[2]
+    table = section.partition("\n### ")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize("cells", rows_of_the_documentation(), ids=" ".join)
+def test_the_table_of_verdicts_in_the_documentation_is_that_of_the_code(cells):
+    change, clear, threshold, ruled_out, word, leaves_open = cells
+    for is_clear, uncertainty, by_runs, is_given in itertools.product(
+        CLEAR[clear],
+        UNCERTAINTY[ruled_out],
+        BY_RUNS.get(threshold, [True, False]),
+        IS_GIVEN.get(threshold, [False]),
+    ):
+        noise = Noise(is_clear, uncertainty, by_runs)
+        (decisive_word, *of_decisive), (_, *of_small) = (
+            decide(CHANGES[change], 0.1, noise, is_given=is_given, is_decisive=is_decisive)
+            for is_decisive in (True, False)
+        )
+        assert (decisive_word, [*of_decisive, *of_small]) == (word, LEAVES_OPEN[leaves_open])
 
 
 # ---- statistics ----------------------------------------------------------------------------------
