@@ -34,56 +34,57 @@ UNVERSIONED = "no commit"
 def paired_cases(
     bases: Sequence[Run], cases_by_key: Sequence[Mapping[CaseKey, CaseRecord]], head: Run
 ) -> tuple[list[tuple[CaseRecord, CaseRecord]], tuple[CaseOfRun, ...]]:
-    """Pair cases by test and Params, then by other names.
+    """Pair the cases of the head with those of the base runs.
 
-    Plain benchmarks are paired by name, then Params that only one test of each side has.
-    ``cases_by_key`` has the cases of each base run.
+    Cases are paired if both have, and no other case of a side has, the same
+
+    1. test and Params,
+    2. name, if one of them is a plain benchmark: cases of one name and two Params differ,
+    3. Params: the test was renamed.
+
+    Args:
+        bases: oldest first.
+        cases_by_key: the cases of each base run.
+        head: the newest run of the head.
 
     Returns:
         The pairs (head, base), and the cases that only base runs have, each with the newest of
         these runs.
     """
-    left = list(head.cases)
-    right = list(_latest(bases, cases_by_key))
     pairs: list[tuple[CaseRecord, CaseRecord]] = []
+    head_cases = list(head.cases)
+    base_cases = list(_latest(bases, cases_by_key))
 
-    def pair(rule: Callable[[CaseRecord], Any], *, plain_only: bool = False) -> None:
-        """Pair cases with the same value of the rule, if it is unique on both sides."""
+    def pair(identity: Callable[[CaseRecord], Any], *, plain_only: bool = False) -> None:
+        """Pair cases with the same identity, if it is unique on both sides."""
+        nonlocal head_cases, base_cases
         groups: dict[Any, tuple[list[CaseRecord], list[CaseRecord]]] = defaultdict(lambda: ([], []))
-        for side, cases in enumerate((left, [case for _, case in right])):
+        for side, cases in enumerate((head_cases, [case for _, case in base_cases])):
             for case in cases:
-                groups[rule(case)][side].append(case)
+                groups[identity(case)][side].append(case)
         new_pairs = [
-            (head_cases[0], base_cases[0])
-            for head_cases, base_cases in groups.values()
-            if len(head_cases) == len(base_cases) == 1
+            (of_head[0], of_base[0])
+            for of_head, of_base in groups.values()
+            if len(of_head) == len(of_base) == 1
+            and not (plain_only and of_head[0].params and of_base[0].params)
         ]
-        if plain_only:  # one name and two Params: not the same case any more
-            new_pairs = [
-                (head_case, base_case)
-                for head_case, base_case in new_pairs
-                if not (head_case.params and base_case.params)
-            ]
         pairs.extend(new_pairs)
         paired_ids = {id(case) for new_pair in new_pairs for case in new_pair}
-        left[:] = [case for case in left if id(case) not in paired_ids]
-        right[:] = [(run, case) for run, case in right if id(case) not in paired_ids]
+        head_cases = [case for case in head_cases if id(case) not in paired_ids]
+        base_cases = [(run, case) for run, case in base_cases if id(case) not in paired_ids]
 
     pair(lambda case: case.key)
     pair(lambda case: case.node_id, plain_only=True)
-    if right:  # else it would go through all base runs for nothing
-        right = _without_replaced(right, [base for _, base in pairs], bases)
+    if base_cases:  # else it would go through all base runs for nothing
+        base_cases = _without_replaced(base_cases, [base for _, base in pairs], bases)
     pair(lambda case: case.params or id(case))  # a plain benchmark has none in common with another
-    return pairs, tuple(right)
+    return pairs, tuple(base_cases)
 
 
 def _latest(
     bases: Sequence[Run], cases_by_key: Sequence[Mapping[CaseKey, CaseRecord]]
 ) -> Iterable[CaseOfRun]:
-    """Yield every case of the base runs once, from the newest run that has it.
-
-    Cases of newer runs first.
-    """
+    """Yield every case of the base runs once, from the newest run that has it, newer runs first."""
     seen: set[CaseKey] = set()
     for run, cases in zip(reversed(bases), reversed(cases_by_key), strict=True):
         new_cases = {key: case for key, case in cases.items() if key not in seen}
