@@ -81,10 +81,7 @@ class OpChange:
 
     @property
     def is_operation(self) -> bool:
-        """False for the rest of the time.
-
-        Outside operations, runtime calls, unattributed kernels.
-        """
+        """False for time outside operations, runtime calls and unattributed kernels."""
         return self.name not in NOT_OPERATIONS
 
     @property
@@ -375,10 +372,7 @@ def _side(
 
 
 def _iterations(samples: Sequence[CaseOfRun], head: CaseOfRun, view: str) -> Iterations:
-    """Return how the numbers of iterations of traces differ.
-
-    Only one without steps can have several in its times.
-    """
+    """Return how the numbers of iterations of traces differ, if one of them has no steps."""
     if not head[0].trace or all(run.has_steps for run, _ in (*samples, head)):
         return SAME
     bases = [table_of(case, view) for _, case in samples]
@@ -400,10 +394,7 @@ def _calls(table: OpTable) -> dict[OpKey, float]:
 
 
 def table_of(case: CaseRecord, view: str) -> OpTable | None:
-    """Return the table of a view, but no device table without device times.
-
-    The profiler recorded no kernel.
-    """
+    """Return the table of a view; no device table if the profiler recorded no kernel."""
     table = case.table("warm", view)
     if table and view == "device" and not any(table.times.value.self_ns):
         return None
@@ -480,9 +471,10 @@ def _changes(bases: Sequence[OpTable], heads: Sequence[OpTable], by: str) -> tup
 def _times_and_totals(
     tables: Sequence[OpTable], by: str
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, OpTotals]]:
-    """Return the times of a side's operations in all runs, and what the newest run has of them.
+    """Return the times of a side's operations in all runs, and their totals in the newest run.
 
-    That of an operation which most runs have, but not the newest, is of the last one that does.
+    The totals of an operation that most runs have, but not the newest, are those of the last run
+    that has it.
     """
     runs, newest_with = _times_of_runs(tables, by)
     totals = _sides(tables[-1], by)
@@ -508,12 +500,10 @@ def _largest_first(changes: Iterable[OpChange]) -> tuple[OpChange, ...]:
 def _times_of_runs(
     tables: Sequence[OpTable], by: str
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, tuple[int, int]]]:
-    """Return for each operation its times in all runs, 0 where a run is without it.
+    """Return the times of each operation in all runs, and how many and which last run have it.
 
-    And how many have it and the last of them.
-
-    Runs of the same code share one ``OpCounts``; their times are transposed together, which
-    takes a third of the time of a dictionary per run.
+    The time in a run without the operation is 0. Runs of the same code share one ``OpCounts``;
+    their times are transposed together, which takes a third of the time of a dictionary per run.
     """
     positions_by_counts: dict[int, list[int]] = defaultdict(list)
     for position, table in enumerate(tables):

@@ -77,10 +77,7 @@ def final_values(case: CaseComparison) -> dict[str, tuple[float | None, float | 
 
 
 def is_exact(case: CaseComparison) -> bool:
-    """Whether the same code reaches the same final loss and accuracy bit for bit.
-
-    On one thread of a CPU.
-    """
+    """Whether the case ran on one CPU thread, where final values are the same bit for bit."""
     params = case.head.params
     return params is not None and params.device == "cpu" and params.threads == 1
 

@@ -49,10 +49,7 @@ def problems(comparison: Comparison, criteria: Criteria) -> Iterable[Reason]:
 
 
 def _incomparable(cases: Sequence[CaseComparison], criteria: Criteria) -> Iterable[Reason]:
-    """Yield one problem per difference, not per case.
-
-    Another machine is a difference of all cases.
-    """
+    """Yield one problem per difference, not per case: all cases may be of another machine."""
     counts = Counter(name for case in cases for name in case.incomparable)
     fields = {name: sides for case in cases for name, sides in case.incomparable.items()}
     for name, text in zip(fields, described(fields), strict=True):

@@ -88,8 +88,8 @@ class Measurement:
     def is_decisive(self) -> bool:
         """Whether a pass has to rule out a slowdown of it.
 
-        For a case, for an operation of LARGE_SHARE of its case or more, and for one that the
-        threshold names.
+        It has to for a case, for an operation of LARGE_SHARE of its case or more, and for one that
+        the threshold names.
         """
         if self.kind == ITERATION:
             return True
@@ -184,9 +184,9 @@ def operations_of(case: CaseComparison, criteria: Criteria) -> Iterable[Measurem
 def _matter(
     changes: Sequence[OpChange], case: CaseComparison, whole: Breakdown, criteria: Criteria
 ) -> bool:
-    """Whether the sum of operations matters in either run, or a single one of several.
+    """Whether the sum of operations, or a single one of several, is large enough to be judged.
 
-    In either run, because a large increase starts from a small time.
+    It may be in either run, because a large increase starts from a small time.
     """
     if len(changes) > 1 and any(_matter([change], case, whole, criteria) for change in changes):
         return True
@@ -231,10 +231,7 @@ class _Limits:
         )
 
     def name_operation(self, change: OpChange) -> bool:
-        """Whether a threshold names the operation itself, not only its module.
-
-        Then its size does not count.
-        """
+        """Whether a threshold names the operation itself, not its module: it may then be small."""
         return any(limit.name in change.names for limit in self._all if limit.name)
 
     def of(self, changes: Sequence[OpChange]) -> Threshold | None:
@@ -247,10 +244,7 @@ class _Limits:
 def _sum(
     changes: Sequence[OpChange], whole: Breakdown, name: str, kind: str, limits: _Limits
 ) -> Measurement:
-    """Return one quantity for several operations, summed run by run.
-
-    A new operation has no base runs.
-    """
+    """Return one quantity for several operations, summed run by run; no runs if all are new."""
     base_runs, head_runs = (
         tuple(map(sum, zip(*filter(None, columns), strict=True)))
         for columns in (

@@ -49,14 +49,14 @@ from mnistbench.showing.table import Table, text_table
 RANKED = 3
 
 #: Tests with several benchmarks that are named.
-MOST_REPEATED = 5
+MAX_REPEATED = 5
 
 #: Exact differences below a table, those of the largest changes first.
-MOST_DIFFERENCES = 10
+MAX_DIFFERENCES = 10
 
 #: Below this share of the base, the change of an iteration is too small to be divided among
 #: operations.
-LEAST_CHANGE_TO_SHARE = 0.01
+MIN_CHANGE_TO_SHARE = 0.01
 
 #: Share of its case from which operations that are all too small to be judged by themselves deserve
 #: a hint, and the hint.
@@ -70,11 +70,11 @@ _NONE_ALONE = (
 _COUNTED = "operations, calls, bytes and parameters"
 
 #: Operations of a replacement that all have rows of their own.
-MOST_MEMBERS = 5
+MAX_MEMBERS = 5
 
 #: Smallest change, as a share of the case, that has a row of its own in a replacement of more
 #: operations.
-LEAST_MEMBER = 0.01
+MIN_MEMBER = 0.01
 
 #: Verdict of the rows of a replacement after its first row.
 _INCLUDED = "included above"
@@ -144,10 +144,7 @@ def _sides(comparison: Comparison) -> Iterable[str]:
 
 
 def _repeated(comparison: Comparison) -> Iterable[str]:
-    """Yield the tests that a run has several benchmarks of.
-
-    Their times are compared in the order of their files.
-    """
+    """Yield the tests that a run has several benchmarks of, which are compared in their order."""
     counts: dict[str, list[int]] = {}
     for position, run in enumerate((*comparison.bases[-1:], comparison.head)):
         for case in run.cases:
@@ -155,15 +152,15 @@ def _repeated(comparison: Comparison) -> Iterable[str]:
             sides = counts.setdefault(test, [0, 0])
             sides[position] = max(sides[position], case.repetition)
     repeated = {test: sides for test, sides in counts.items() if max(sides) > 1}
-    for test, (base, head) in itertools.islice(repeated.items(), MOST_REPEATED):
+    for test, (base, head) in itertools.islice(repeated.items(), MAX_REPEATED):
         yield (
             f"several benchmarks of one name, compared in their order: {test} ({base} in the "
             f"base, {head} in the head)"
         )
-    if len(repeated) > MOST_REPEATED:
+    if len(repeated) > MAX_REPEATED:
         yield (
             "several benchmarks of one name: "
-            f"{units.counted(len(repeated) - MOST_REPEATED, 'more test')}"
+            f"{units.counted(len(repeated) - MAX_REPEATED, 'more test')}"
         )
 
 
@@ -201,7 +198,7 @@ def _runs_used(
 ) -> Iterable[str]:
     """Yield how many runs of a side are samples and why the others are not.
 
-    One line if all cases agree.
+    There is one line if all cases agree.
     """
     cases_of_text: dict[str, list[str]] = defaultdict(list)
     for case, samples in samples_of_cases:
@@ -228,10 +225,7 @@ def _runs_used(
 
 
 def _ranked(judgement: Judgement) -> Iterable[str]:
-    """Yield the most serious verdicts first.
-
-    Of one verdict, the largest changes as shares of the iteration first.
-    """
+    """Yield the most serious verdicts first, and of one verdict the largest shares of the case."""
     serious = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
     serious_changes = [
         finding
@@ -297,9 +291,9 @@ _LEDGER = (
 
 
 def _ledger(judged: CaseJudgement, top: int, criteria: Criteria) -> Table:
-    """Return single operations by size of change.
+    """Return the table of a case: operations by size of change, then sums below the line.
 
-    Below the line the others, the unexplained rest and the iteration.
+    The sums are the other operations, the unexplained rest and the iteration.
     """
     case = judged.case
     alone = _of_kinds(judged, OPERATION, REPLACED)
@@ -371,10 +365,7 @@ def case_title(case: CaseComparison) -> str:
 
 
 def across_machines(cases: Iterable[CaseComparison]) -> str:
-    """Return ``, across machines: devices A -> B`` for cases that are compared all the same.
-
-    Empty if there is none.
-    """
+    """Return ``, across machines: devices A -> B``; empty if the machines do not differ."""
     differences = {machines(case) for case in cases if case.across_machines}
     return (
         units.printable(f", across machines: {' or '.join(sorted(differences))}")
@@ -391,18 +382,17 @@ def machines(case: CaseComparison) -> str:
 def _rows(finding: Finding, top: int) -> Iterable[Row]:
     """Yield a row per operation.
 
-    Operations that replace each other have one verdict, in the first of their rows.
-
-    Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after
-    the first ``top``.
+    Operations that replace each other have one verdict, in the first of their rows. Of more than
+    MAX_MEMBERS operations, those with small changes are one row, and so are all after the first
+    ``top``.
     """
     members = finding.measured.members
     operations = finding.measured.case.operations
     whole = finding.measured.whole
     shown = members
-    if len(members) > MOST_MEMBERS:
-        least_ns = LEAST_MEMBER * max(operations.base_ns, operations.head_ns)
-        large = sum(abs(change.change_ns) >= least_ns for change in members)  # they come first
+    if len(members) > MAX_MEMBERS:
+        min_ns = MIN_MEMBER * max(operations.base_ns, operations.head_ns)
+        large = sum(abs(change.change_ns) >= min_ns for change in members)  # they come first
         shown = members[: max(1, min(large, top - 1))]
     for position, change in enumerate(shown):
         yield _operation_row(change, whole, finding.text if position == 0 else _INCLUDED)
@@ -469,7 +459,7 @@ def _row(
 def _share(change_ns: float, whole: Breakdown) -> str:
     """Return the share of the change of the whole, if that is large enough to be divided."""
     whole_ns = whole.change_ns
-    if abs(whole_ns) < LEAST_CHANGE_TO_SHARE * whole.base_ns or not whole_ns:
+    if abs(whole_ns) < MIN_CHANGE_TO_SHARE * whole.base_ns or not whole_ns:
         return units.MISSING
     return units.percent(change_ns / whole_ns)
 
@@ -550,10 +540,7 @@ def _calls(change: OpChange) -> str:
 
 
 def _lines(case: CaseComparison) -> Iterable[str]:
-    """Yield the change of each phase, the exact differences, and the final training values.
-
-    The final values are those of both sides.
-    """
+    """Yield the change of each phase, the exact differences, and the final training values."""
     changes_of_phases: dict[str, float] = defaultdict(float)
     for change in case.operations.parts:
         changes_of_phases[change.phase] += change.change_ns
@@ -564,7 +551,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
         )
         yield f"by phase: {', '.join(shown)}"
     different = exact_differences(case, brief=True)
-    for text in units.first_lines(different, MOST_DIFFERENCES, "--format json has all"):
+    for text in units.first_lines(different, MAX_DIFFERENCES, "--format json has all"):
         yield f"exact: {text}"
     operations = case.operations.parts
     functions = case.functions.parts
@@ -615,10 +602,7 @@ def _without_functions(case: CaseComparison) -> str:
 
 
 def verdict_lines(judgement: Judgement) -> Iterable[str]:
-    """Yield the machines if they differ, the rules, problems, accepted changes and regressions.
-
-    At last the outcome.
-    """
+    """Yield other machines, the rules, problems, accepted changes, regressions and the outcome."""
     for which, count in Counter(
         machines(case.case) for case in judgement.cases if case.case.across_machines
     ).items():
@@ -660,10 +644,7 @@ def _described(finding: Finding) -> str:
 
 
 def _vanished_elsewhere(judgement: Judgement, finding: Finding) -> str:
-    """Return what vanished in other places of the case of an operation that replaces nothing.
-
-    Empty if nothing did.
-    """
+    """Return what vanished in other places, for a new operation that replaces nothing there."""
     measured = finding.measured
     if measured.kind != REPLACED or any(change.base for change in measured.members):
         return ""
@@ -698,10 +679,7 @@ def _option(judgement: Judgement, finding: Finding) -> str:
 
 
 def _way_out(finding: Finding, option: str) -> str:
-    """Return how to resolve a change that the base runs vary too much to judge.
-
-    ``option`` is the spelling of ``--inconclusive``.
-    """
+    """Return what a user can do about noise; ``option`` is the spelling of --inconclusive."""
     is_above = finding.measured.change > finding.measured.threshold
     larger = "" if is_above else " give a larger limit,"
     return (
