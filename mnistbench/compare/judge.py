@@ -57,8 +57,8 @@ class Ruling(NamedTuple):
 
     verdict: str
     # The minimum detectable change or, with too few runs for one, the spread of the runs: as a
-    # share of the base.
-    uncertainty: float
+    # share of the base. 0 if neither rule judged it.
+    uncertainty: float = 0.0
     by_runs: bool = False  # by the rule of runs
     within: float = 0.0  # the X of "within X %", as a share
     leaves_open: str = NOTHING  # or ITSELF, OUTCOME
@@ -278,11 +278,11 @@ def _finding(measured: Measurement, family: int, criteria: Criteria) -> Finding:
 
 def _ruling(measured: Measurement, family: int, min_share: float) -> Ruling:
     if not measured.case.is_comparable or _depends_on_iterations(measured):
-        return Ruling(INCOMPARABLE, measured.spread)
+        return Ruling(INCOMPARABLE)
     if _has_no_base(measured, min_share):
-        return Ruling(WITHIN, measured.spread, within=measured.threshold)
+        return Ruling(WITHIN, within=measured.threshold)
     if _took_over(measured, min_share):
-        return Ruling(WITHIN, measured.spread, within=measured.threshold, took_over=True)
+        return Ruling(WITHIN, within=measured.threshold, took_over=True)
     # 0 has no logarithm.
     has_logarithms = min(measured.base_runs, default=0) > 0 and measured.head_ns > 0
     by_runs = len(measured.base_runs) >= RUNS_NEEDED and has_logarithms

@@ -29,6 +29,7 @@ from mnistbench.compare.judge import (
 )
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
 from mnistbench.compare.quantities import Measurement
+from mnistbench.compare.report import verdict_lines
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
@@ -807,6 +808,24 @@ def test_a_new_function_is_no_regression_where_the_case_and_its_functions_are_fa
     assert gone.text == ("improved" if text == "regressed" else "no gain, case slower")
 
 
+def test_a_pass_does_not_name_the_spread_of_what_no_rule_judges():
+    base, head = (
+        of_functions(
+            wall_ns,
+            builders.function_row("is_word", slow_ns, calls=1600, module="slow"),
+            builders.function_row("is_word_fast", fast_ns, calls=calls, module="fast"),
+        )
+        for wall_ns, slow_ns, fast_ns, calls in (
+            (300_000, 600_000, 400, 2),
+            (150_000, 100_000, (200_000, 300_000, 400_000), 1600),  # a spread of 250 times its base
+        )
+    )
+    judgement = judged(base, head, limits("25%"))
+    assert named(judgement, "is_word_fast, fast").text == "no regression, case faster"
+    *_, outcome = verdict_lines(judgement)
+    assert outcome == "thresholds: passed"
+
+
 @pytest.mark.parametrize(
     ("base_calls", "option", "text"),
     [
@@ -1547,11 +1566,11 @@ def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
 @pytest.mark.parametrize(
     ("ruling", "accept_limit", "text", "fails"),
     [
-        (Ruling("within", 0.0, within=0.125), None, "within 12.5 %", False),
-        (Ruling("regressed", 0.0), None, "regressed", True),
-        (Ruling("regressed", 0.0), 0.3, "regressed, accepted", False),
-        (Ruling("regressed", 0.0), 0.2, "regressed, accepted", False),  # exactly the limit
-        (Ruling("regressed", 0.0), 0.1, "regressed", True),
+        (Ruling("within", within=0.125), None, "within 12.5 %", False),
+        (Ruling("regressed"), None, "regressed", True),
+        (Ruling("regressed"), 0.3, "regressed, accepted", False),
+        (Ruling("regressed"), 0.2, "regressed, accepted", False),  # exactly the limit
+        (Ruling("regressed"), 0.1, "regressed", True),
         (Ruling("inconclusive", 0.25), None, "inconclusive", False),
         (
             Ruling("inconclusive", 0.25, by_runs=True),
@@ -1568,7 +1587,7 @@ def test_a_verdict_in_a_table_and_whether_it_fails(ruling, accept_limit, text, f
 
 
 def test_a_regression_above_the_default_threshold_fails_nothing():
-    assert not Finding(measurement((10,), 12, limit=None), Ruling("regressed", 0.0)).fails
+    assert not Finding(measurement((10,), 12, limit=None), Ruling("regressed")).fails
 
 
 # ---- The table of verdicts -----------------------------------------------------------------------
