@@ -62,8 +62,8 @@ class Settings(Criteria):
         "--between",
         _two_values,
         None,
-        "compare the cases of BASE in which a parameter is A with those of HEAD in which it is "
-        f"B; both may be one run; parameters: {', '.join(_BETWEEN)}",
+        "compare two values of a parameter: A in the cases of BASE, B in those of HEAD; both may "
+        f"be one run; parameters: {', '.join(_BETWEEN)}",
         "NAME=A,B",
     )
     top: int = options.top()
