@@ -4,6 +4,7 @@ import dataclasses
 
 import builders
 import pytest
+import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -174,6 +175,7 @@ def table(calls):
 
 
 @given(_CALLS, st.integers(1, 40), st.integers(1, 40))
+@strategies.ANY_SPEED
 def test_repeating_an_iteration_is_always_found(calls, base, head):
     sides = [
         table({name: count * times for name, count in calls.items()}) for times in (base, head)
@@ -186,6 +188,7 @@ def test_repeating_an_iteration_is_always_found(calls, base, head):
 
 
 @given(_CALLS, _CALLS)
+@strategies.ANY_SPEED
 def test_both_directions_agree(base, head):
     forth, back = (
         iterations_of([table(first)], table(second))

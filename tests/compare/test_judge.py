@@ -1355,6 +1355,7 @@ SLOWER = st.integers(1_100_001, 90_000_000)
     st.sampled_from([LARGE, 1, 0]),
     st.sampled_from(["aten::mm", "a * [b] ?c", "a\nb", "50%:5%"]),
 )
+@strategies.ANY_SPEED
 def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, name):
     base = [run(row(name, base_ns), row("aten::conv", LARGE, module="conv2"), **WALL)]
     head = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)

@@ -5,6 +5,7 @@ Whatever the shares of its parts are.
 
 import builders
 import pytest
+import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -250,6 +251,7 @@ _ROWS = st.dictionaries(
 
 
 @given(_ROWS, _ROWS)
+@strategies.ANY_SPEED
 def test_each_one_sided_operation_is_in_one_group_whichever_side_is_the_base(base, head):
     forth, back = (
         compare([run(*first)], run(*second)).cases[0].changes
@@ -270,6 +272,7 @@ def test_each_one_sided_operation_is_in_one_group_whichever_side_is_the_base(bas
 
 
 @given(_ROWS, _ROWS)
+@strategies.ANY_SPEED
 def test_the_quantities_of_a_case_have_each_operation_once(base, head):
     judgement = judged(base, head)
     [case] = judgement.cases
