@@ -24,7 +24,7 @@ from projects import git
 
 from mnistbench import cli
 from mnistbench.compare.criteria import Criteria
-from mnistbench.compare.diff import DIRTY, ELSEWHERE, OTHER_COMMIT
+from mnistbench.compare.pairing import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
 from mnistbench.gate.budget import (

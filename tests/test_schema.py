@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from mnistbench.compare import diff, judge
+from mnistbench.compare import diff, judge, pairing
 from mnistbench.compare import report as compare_report
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
@@ -673,7 +673,7 @@ def test_the_unit_of_a_number_is_stated(name):
         (
             "compare",
             "properties/problems/items/properties/kind/enum",
-            {judge.INCOMPARABLE, judge.MISSING},
+            {verdicts.INCOMPARABLE, verdicts.MISSING},
         ),
         (
             "compare",
@@ -683,7 +683,13 @@ def test_the_unit_of_a_number_is_stated(name):
         (
             "compare",
             "properties/cases/items/properties/left_out/propertyNames/enum",
-            {diff.ABSENT, diff.ELSEWHERE, diff.OTHER_COMMIT, diff.DIRTY, diff.UNVERSIONED},
+            {
+                pairing.ABSENT,
+                pairing.ELSEWHERE,
+                pairing.OTHER_COMMIT,
+                pairing.DIRTY,
+                pairing.UNVERSIONED,
+            },
         ),
         ("compare", "$defs/params/properties/phase/enum", {*params.PHASES, params.CALL}),
         ("compare", "$defs/params/properties/dtype/enum", set(params.DTYPES)),
@@ -692,12 +698,12 @@ def test_the_unit_of_a_number_is_stated(name):
             "compare",
             "$defs/quantity/properties/verdict/enum",
             {
-                judge.REGRESSED,
-                judge.IMPROVED,
-                judge.WITHIN,
-                judge.SUSPECT,
-                judge.INCONCLUSIVE,
-                judge.INCOMPARABLE,
+                verdicts.REGRESSED,
+                verdicts.IMPROVED,
+                verdicts.WITHIN,
+                verdicts.SUSPECT,
+                verdicts.INCONCLUSIVE,
+                verdicts.INCOMPARABLE,
             },
         ),
     ],

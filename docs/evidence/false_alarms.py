@@ -88,11 +88,11 @@ def evaluate(folder):
         ]
         flags = [bool(judgement.regressions) for judgement in judged]
         seen = sorted(
-            finding.smallest
+            finding.ruling.uncertainty
             for judgement in judged
             for case in judgement.cases
             for finding in case.findings
-            if finding.smallest is not None
+            if finding.ruling.by_runs
         )
         held_in = len([finding for case in judged[0].cases for finding in case.findings])
         print(
@@ -105,10 +105,10 @@ def evaluate(folder):
 
 def median_of_calls(judged):
     seen = sorted(
-        case.call.smallest
+        case.iteration.ruling.uncertainty
         for judgement in judged
         for case in judgement.cases
-        if case.call.smallest is not None
+        if case.iteration.ruling.by_runs
     )
     return seen[len(seen) // 2]
 

@@ -1,10 +1,12 @@
 """Comparison of saved runs.
 
-``diff`` pairs cases and operations, ``judge`` applies thresholds to the differences.
-
 Question: what differs between saved runs, and does it matter? Input: runs
 (``saved_runs.run``) and a ``Criteria`` (``criteria``) of thresholds and settings. Output: a
 ``Comparison`` with the differences, and a ``Judgement`` of it, which ``report`` shows.
+
+``pairing`` finds the cases that both sides have and the runs that are samples of them, ``diff``
+compares their operations, ``judge`` applies thresholds to the differences, and ``problems`` says
+what cannot be judged.
 
 ``replacements`` finds operations that replaced others, ``iterations`` different numbers of
 iterations in traces; ``exact`` lists differences of counts. ``prediction_interval`` is the interval

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.diff import compare
@@ -37,10 +38,7 @@ _CODES = {
 
 
 def _two_values(text: str) -> tuple[str, object, object]:
-    """Read ``step=reference,fast``.
-
-    A parameter, its value in the base and its value in the head.
-    """
+    """Read ``step=reference,fast``: a parameter, its value in the base and that in the head."""
     name, _, values = text.partition("=")
     known = {str(value): value for value in _BETWEEN.get(name, ())}
     chosen = [known[value] for value in values.split(",") if value in known]
@@ -64,12 +62,12 @@ class Settings(Criteria):
         "--between",
         _two_values,
         None,
-        "compare the cases of BASE in which a parameter is A with those of HEAD in which it is "
-        f"B; both may be one run; parameters: {', '.join(_BETWEEN)}",
+        "compare two values of a parameter: A in the cases of BASE, B in those of HEAD; both may "
+        f"be one run; parameters: {', '.join(_BETWEEN)}",
         "NAME=A,B",
     )
     top: int = options.top()
-    format: str = options.output_format(["csv"])
+    format: str = options.output_format()
     output: Path | None = options.output()
     storage: Path = options.storage()
 
@@ -120,22 +118,41 @@ def run(settings: Settings) -> int:
 
 def _between(
     name: str,
-    first: object,
-    second: object,
+    base_value: object,
+    head_value: object,
     bases: Sequence[Run],
     head: Run,
     older_heads: Sequence[Run],
 ) -> tuple[list[Run], Run, list[Run]]:
-    """Return the cases of each side with that side's value of a parameter.
+    """Return the cases of each side that have its value of a parameter.
 
-    They have the value of the head in its place.
+    Cases are paired by their Params. So those of the base get the value of the head.
     """
-    kept = [run.where(name, first, second) for run in bases]
-    kept_head = head.where(name, second, second)
-    for value, side, runs in ((first, "BASE", kept), (second, "HEAD", [kept_head])):
+    base_runs = [_with_cases_of(run, name, base_value) for run in bases]
+    head_runs = [_with_cases_of(run, name, head_value) for run in (*older_heads, head)]
+    for side, runs, value in (
+        ("BASE", base_runs, base_value),
+        ("HEAD", head_runs[-1:], head_value),
+    ):
         if not any(run.cases for run in runs):
             raise UsageError(
                 f"--between: {side} has no case with {name} {value}: measure it, or name another "
                 "run"
             )
-    return kept, kept_head, [run.where(name, second, second) for run in older_heads]
+    renamed_bases = [_with_parameter(run, name, head_value) for run in base_runs]
+    return renamed_bases, head_runs[-1], head_runs[:-1]
+
+
+def _with_cases_of(run: Run, name: str, value: object) -> Run:
+    """Return a run with those of its cases in which a parameter has a value."""
+    kept = (case for case in run.cases if case.params and getattr(case.params, name) == value)
+    return replace(run, cases=tuple(kept))
+
+
+def _with_parameter(run: Run, name: str, value: object) -> Run:
+    """Return a run with a value of a parameter in all of its cases."""
+    change: dict[str, Any] = {name: value}
+    cases = (
+        replace(case, params=replace(case.params, **change)) for case in run.cases if case.params
+    )
+    return replace(run, cases=tuple(cases))

@@ -117,9 +117,9 @@ class Criteria(Excuses):
 def mark_thresholds(
     arguments: Iterable[Any], options: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], str]:
-    """Check ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``.
+    """Check a mark; return the thresholds of its operations and that of its case.
 
-    Return the thresholds of operations and of the case.
+    For example ``@pytest.mark.opgate("5%", "aten::addmm:3%", case="5%")``.
     """
     texts = tuple(map(str, arguments))
     case = str(options.get("case", ""))

@@ -28,7 +28,7 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
     """
     parameters = (case.base.parameter_count, case.head.parameter_count)
     operations = {
-        change.key: (_counts(change.base), _counts(change.head)) for change in case.operations
+        change.key: (_counts(change.base), _counts(change.head)) for change in case.changes
     }
     same_machine = not case.across_machines and not set(MACHINES).intersection(case.incomparable)
     with_kernels = same_machine or not brief
@@ -54,7 +54,7 @@ def _counts(side: OpTotals | None) -> Counts | None:
 
 
 def _training_differences(case: CaseComparison) -> Iterable[str]:
-    for tag, (before, after) in case.final_values.items():
+    for tag, (before, after) in final_values(case).items():
         if before == after:
             continue
         if before is None or after is None:
@@ -63,11 +63,21 @@ def _training_differences(case: CaseComparison) -> Iterable[str]:
             yield f"final {tag}: {arrow(before, after, functools.partial(final_value, tag))}"
 
 
-def is_exact(case: CaseComparison) -> bool:
-    """Whether the same code reaches the same final loss and accuracy bit for bit.
+def final_values(case: CaseComparison) -> dict[str, tuple[float | None, float | None]]:
+    """Return final losses and accuracies of both sides by tag; none if their datasets differ."""
+    base = case.base.scalars
+    head = case.head.scalars
+    if not base or not head or not base.dataset or base.dataset != head.dataset:
+        return {}
+    return {
+        tag: (base.final[tag], value)
+        for tag, value in head.final.items()
+        if tag in base.final and not tag.startswith("timing/")
+    }
 
-    On one thread of a CPU.
-    """
+
+def is_exact(case: CaseComparison) -> bool:
+    """Whether the case ran on one CPU thread, where final values are the same bit for bit."""
     params = case.head.params
     return params is not None and params.device == "cpu" and params.threads == 1
 

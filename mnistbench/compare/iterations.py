@@ -1,6 +1,4 @@
-"""Numbers of iterations in traces without steps.
-
-Their times and calls are those of the whole trace.
+"""Numbers of iterations in traces without steps, whose times and calls are of the whole trace.
 
 Two such traces may hold different numbers of iterations. If every operation has ten calls in one
 for each call in the other, times are compared per call. If most operations have, and others have
@@ -23,7 +21,7 @@ from mnistbench.core.operation import OpKey, operation_name
 SHARE_OF_ONE_FACTOR = 0.5
 
 #: Calls are means over steps, so their ratio is a fraction with a small denominator.
-_LARGEST_DENOMINATOR = 10**6
+_MAX_DENOMINATOR = 10**6
 
 #: Operations that a sentence names.
 _NAMED = 3
@@ -34,10 +32,7 @@ Calls = Mapping[OpKey, float]
 
 @dataclass(frozen=True)
 class Iterations:
-    """How the numbers of calls of two sides differ.
-
-    Only as far as that shows different numbers of iterations.
-    """
+    """What different numbers of calls show about the numbers of iterations of two sides."""
 
     # What times and calls of each base run are divided by; none if nothing is divided.
     bases: tuple[int, ...] = ()
@@ -58,9 +53,7 @@ SAME = Iterations()
 def iterations_of(bases: Sequence[Calls], head: Calls) -> Iterations:
     """Compare the numbers of calls of the operations of base runs with those of the head.
 
-    The newest base run is the last.
-
-    Examples of operations are the first ones of the newest base run.
+    The newest base run is the last. Examples of operations are its first ones.
     """
     ratios = [_common_ratio(base, head) for base in bases]
     if all(ratio is not None for ratio in ratios):
@@ -91,31 +84,22 @@ def _shared_calls(base: Calls, head: Calls) -> dict[OpKey, tuple[float, float]]:
 
 
 def _common_ratio(base: Calls, head: Calls) -> Fraction | None:
-    """Return calls in the base / calls in the head if all operations that both have agree.
-
-    None if they do not.
-    """
+    """Return calls in the base / calls in the head; None if the shared operations disagree."""
     ratios = {_ratio(*calls) for calls in _shared_calls(base, head).values()}
     return ratios.pop() if len(ratios) == 1 else None
 
 
 def _ratio(base: float, head: float) -> Fraction:
-    return (Fraction(base) / Fraction(head)).limit_denominator(_LARGEST_DENOMINATOR)
+    return (Fraction(base) / Fraction(head)).limit_denominator(_MAX_DENOMINATOR)
 
 
 def _are_whole_iterations(calls: Calls, divisor: int) -> bool:
-    """Whether every operation can have run equally often in each iteration.
-
-    Also one that the other side does not have.
-    """
+    """Whether every operation, also one of one side alone, divides into equal iterations."""
     return all(count % divisor == 0 for count in calls.values())
 
 
 def _examples(counts: Mapping[OpKey, tuple[float, float]]) -> str:
-    """Return calls of the first operation of each factor.
-
-    ``aten::mm 10 -> 1, aten::add 3 -> 2``.
-    """
+    """Return calls of the first operation of each factor: ``aten::mm 10 -> 1, ...``."""
     text_of_factor: dict[Fraction, str] = {}
     for key, (base, head) in counts.items():
         text = f"{operation_name(key[0], '', '')} {units.count(base)} -> {units.count(head)}"

@@ -1,6 +1,4 @@
-"""Which operations replaced which.
-
-An operation that only one side has may be another one under a new name, fused or split.
+"""Which operations replaced which: a new one may be an old one renamed, fused or split.
 
 Replacements are found by place (phase and module), whatever the share of an operation is: four
 small operations that are fused into a large one are as much a replacement as one large operation
@@ -17,11 +15,11 @@ from mnistbench.compare.diff import OpChange
 
 #: Share of the change of the operations that only one side has from which on the operations of
 #: their place that have other numbers of calls explain it: then work moved between them.
-LEAST_MOVED = 0.5
+MIN_MOVED = 0.5
 
 #: Multiple of the time that vanished up to which remaining operations of the place may have taken
 #: it over. If they gained more, they got slower by themselves.
-MOST_MOVED = 2.0
+MAX_MOVED = 2.0
 
 #: Phase and module.
 Place = tuple[str, str]
@@ -84,10 +82,10 @@ def _moved(one_sided: Sequence[OpChange], remaining: Sequence[OpChange]) -> list
     if rise_ns > 0:
         gave = [change for change in remaining if _calls_risen(change) < 0 and change.change_ns < 0]
         saved_ns = -sum(change.change_ns for change in gave)
-        return gave if saved_ns >= LEAST_MOVED * rise_ns else []
+        return gave if saved_ns >= MIN_MOVED * rise_ns else []
     took = [change for change in remaining if _calls_risen(change) > 0 and change.change_ns > 0]
     gained_ns = sum(change.change_ns for change in took)
-    return took if LEAST_MOVED * -rise_ns <= gained_ns <= MOST_MOVED * -rise_ns else []
+    return took if MIN_MOVED * -rise_ns <= gained_ns <= MAX_MOVED * -rise_ns else []
 
 
 def _calls_risen(change: OpChange) -> float:

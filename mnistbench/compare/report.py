@@ -1,25 +1,30 @@
-"""Judgement -> its report.
+"""Judgement -> its report: sentences and tables, which every format draws, and the JSON.
 
-Sentences and tables, which every format draws, and the data of JSON and CSV.
-
-In JSON and CSV times are nanoseconds, and shares are fractions of 1.
+In JSON times are nanoseconds, and shares are fractions of 1.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from mnistbench.compare import judge
 from mnistbench.compare.criteria import DEFAULT_SHARE, Criteria
-from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTotals
-from mnistbench.compare.exact import exact_differences, final_value, is_exact
+from mnistbench.compare.diff import (
+    BUSY_TIME,
+    Breakdown,
+    CaseComparison,
+    Comparison,
+    OpChange,
+    Samples,
+)
+from mnistbench.compare.exact import exact_differences, final_value, final_values, is_exact
+from mnistbench.compare.judge import CaseJudgement, Finding, Judgement, Ruling, acceptance_for
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
+from mnistbench.compare.quantities import Measurement
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells, operation_name, uneven
 from mnistbench.core.record import finite
@@ -38,20 +43,20 @@ from mnistbench.judging.verdicts import (
 from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.run import Run
 from mnistbench.showing.report import Block, Report, document
-from mnistbench.showing.table import Column, Table, text_table
+from mnistbench.showing.table import Table, text_table
 
 #: Operations in the list at the top.
 RANKED = 3
 
 #: Tests with several benchmarks that are named.
-MOST_REPEATED = 5
+MAX_REPEATED = 5
 
 #: Exact differences below a table, those of the largest changes first.
-MOST_DIFFERENCES = 10
+MAX_DIFFERENCES = 10
 
 #: Below this share of the base, the change of an iteration is too small to be divided among
 #: operations.
-LEAST_CHANGE_TO_SHARE = 0.01
+MIN_CHANGE_TO_SHARE = 0.01
 
 #: Share of its case from which operations that are all too small to be judged by themselves deserve
 #: a hint, and the hint.
@@ -65,27 +70,26 @@ _NONE_ALONE = (
 _COUNTED = "operations, calls, bytes and parameters"
 
 #: Operations of a replacement that all have rows of their own.
-MOST_MEMBERS = 5
+MAX_MEMBERS = 5
 
 #: Smallest change, as a share of the case, that has a row of its own in a replacement of more
 #: operations.
-LEAST_MEMBER = 0.01
+MIN_MEMBER = 0.01
 
 #: Verdict of the rows of a replacement after its first row.
 _INCLUDED = "included above"
 
 
-def report(judgement: judge.Judgement, top: int) -> Report:
+def report(judgement: Judgement, top: int) -> Report:
     """Return the report; a case shows ``top`` operations, and all that fail."""
     return Report(
         heading=list(verdict_lines(judgement))[-1],
         blocks=blocks(judgement, top),
         data=_data(judgement),
-        table=Table("", LEDGER, list(_all_rows(judgement))),
     )
 
 
-def blocks(judgement: judge.Judgement, top: int) -> list[Block]:
+def blocks(judgement: Judgement, top: int) -> list[Block]:
     """Return the sentences and tables, the most important blocks first."""
     tables = [_ledger(case, top, judgement.criteria) for case in judgement.cases if case.operations]
     if whole_cases := [case for case in judgement.cases if not case.operations]:
@@ -108,14 +112,14 @@ def _sides(comparison: Comparison) -> Iterable[str]:
         yield f"base: {bases[-1].label}{_older(bases[:-1])}"
         if len(bases) > 1:
             yield from _runs_used(
-                "base", len(bases), [(case, case.used, case.left_out) for case in comparison.cases]
+                "base", len(bases), [(case, case.bases) for case in comparison.cases]
             )
     yield f"head: {comparison.head.label}{_older(comparison.older_heads)}"
     if comparison.older_heads and bases:
         yield from _runs_used(
             "head",
             len(comparison.older_heads) + 1,
-            [(case, case.used_heads, case.left_out_heads) for case in comparison.cases],
+            [(case, case.heads) for case in comparison.cases],
         )
     if comparison.head.trace:
         yield (
@@ -140,10 +144,7 @@ def _sides(comparison: Comparison) -> Iterable[str]:
 
 
 def _repeated(comparison: Comparison) -> Iterable[str]:
-    """Yield the tests that a run has several benchmarks of.
-
-    Their times are compared in the order of their files.
-    """
+    """Yield the tests that a run has several benchmarks of, which are compared in their order."""
     counts: dict[str, list[int]] = {}
     for position, run in enumerate((*comparison.bases[-1:], comparison.head)):
         for case in run.cases:
@@ -151,15 +152,15 @@ def _repeated(comparison: Comparison) -> Iterable[str]:
             sides = counts.setdefault(test, [0, 0])
             sides[position] = max(sides[position], case.repetition)
     repeated = {test: sides for test, sides in counts.items() if max(sides) > 1}
-    for test, (base, head) in itertools.islice(repeated.items(), MOST_REPEATED):
+    for test, (base, head) in itertools.islice(repeated.items(), MAX_REPEATED):
         yield (
             f"several benchmarks of one name, compared in their order: {test} ({base} in the "
             f"base, {head} in the head)"
         )
-    if len(repeated) > MOST_REPEATED:
+    if len(repeated) > MAX_REPEATED:
         yield (
             "several benchmarks of one name: "
-            f"{units.counted(len(repeated) - MOST_REPEATED, 'more test')}"
+            f"{units.counted(len(repeated) - MAX_REPEATED, 'more test')}"
         )
 
 
@@ -193,25 +194,24 @@ def _older(runs: Sequence[Run]) -> str:
 
 
 def _runs_used(
-    side: str,
-    n_runs: int,
-    used_by_case: Iterable[tuple[CaseComparison, Sequence[Run], Mapping[str, int]]],
+    side: str, n_runs: int, samples_of_cases: Iterable[tuple[CaseComparison, Samples]]
 ) -> Iterable[str]:
-    """Yield the number of runs of a side that are samples and why the others are left out.
+    """Yield how many runs of a side are samples and why the others are not.
 
-    One line if all cases agree. Each case has the runs that are, and how many are not, by reason.
+    There is one line if all cases agree.
     """
     cases_of_text: dict[str, list[str]] = defaultdict(list)
-    for case, used, left_out_runs in used_by_case:
-        commits = {run.commit: run.short_commit for run in used}
-        of = f", commit {used[-1].short_commit}" if any(commits) else ""
+    for case, samples in samples_of_cases:
+        runs = samples.runs
+        commits = {run.commit: run.short_commit for run in runs}
+        of = f", commit {runs[-1].short_commit}" if any(commits) else ""
         if len(commits) > 1:
             of = f", {len(commits)} commits"
         reasons = ", ".join(
-            f"{count} ({reason})" for reason, count in sorted(left_out_runs.items())
+            f"{count} ({reason})" for reason, count in sorted(samples.left_out.items())
         )
         left_out = f"; left out: {reasons}" if reasons else ""
-        cases_of_text[f"{len(used)} of {n_runs}{of}{left_out}"].append(case.head.label)
+        cases_of_text[f"{len(runs)} of {n_runs}{of}{left_out}"].append(case.head.label)
     for text, cases in cases_of_text.items():
         which = (
             f" for {cases[0] if len(cases) == 1 else f'{len(cases)} cases'}"
@@ -224,11 +224,8 @@ def _runs_used(
 # ---- Which operations to look at first -----------------------------------------------------------
 
 
-def _ranked(judgement: judge.Judgement) -> Iterable[str]:
-    """Yield the most serious verdicts first.
-
-    Of one verdict, the largest changes as shares of the iteration first.
-    """
+def _ranked(judgement: Judgement) -> Iterable[str]:
+    """Yield the most serious verdicts first, and of one verdict the largest shares of the case."""
     serious = (REGRESSED, SUSPECT, INCONCLUSIVE, IMPROVED)
     serious_changes = [
         finding
@@ -239,33 +236,34 @@ def _ranked(judgement: judge.Judgement) -> Iterable[str]:
     pooled = (OUTSIDE_KIND, OTHER)  # last, because they name no operation
     serious_changes.sort(
         key=lambda finding: (
-            finding.kind in pooled,
+            finding.measured.kind in pooled,
             GRAVITY.index(finding.verdict),
-            -abs(_share_of_iteration(finding)),
+            -abs(_share_of_whole(finding.measured)),
         )
     )
     for position, finding in enumerate(serious_changes[:RANKED], 1):
         yield (
-            f"{position}. {finding.name} ({finding.case.head.label}): {finding.text}: "
-            f"{_numbers(finding)}"
+            f"{position}. {_name_and_case(finding)}: {finding.text}: {_numbers(finding.measured)}"
         )
 
 
-def _share_of_iteration(finding: judge.RunFinding) -> float:
-    return finding.change_ns / finding.whole_base_ns if finding.whole_base_ns else 0.0
+def _share_of_whole(measured: Measurement) -> float:
+    whole_ns = measured.whole.base_ns
+    return measured.change_ns / whole_ns if whole_ns else 0.0
 
 
-def _numbers(finding: judge.RunFinding) -> str:
-    whole = "device busy time" if finding.case.has_busy_time else "iteration"
-    if finding.is_function:
-        whole = "functions"
+def _name_and_case(finding: Finding) -> str:
+    return f"{finding.measured.name} ({finding.measured.case.head.label})"
+
+
+def _numbers(measured: Measurement) -> str:
     reasons = [
-        f"{units.duration(finding.base_ns)} -> {units.duration(finding.head_ns)}"
-        + (f", {units.percent(finding.change, signed=True)}" if finding.base_ns > 0 else ""),
-        f"{units.percent(_share_of_iteration(finding), signed=True)} of the {whole}",
+        f"{units.duration(measured.base_ns)} -> {units.duration(measured.head_ns)}"
+        + (f", {units.percent(measured.change, signed=True)}" if measured.base_ns > 0 else ""),
+        f"{units.percent(_share_of_whole(measured), signed=True)} of the {measured.whole.name}",
     ]
-    if len(finding.members) == 1:
-        [change] = finding.members
+    if len(measured.members) == 1:
+        [change] = measured.members
         calls = _calls(change)
         if change.base and change.head and "->" in calls:
             reasons.append(f"{calls} calls")
@@ -275,186 +273,89 @@ def _numbers(finding: judge.RunFinding) -> str:
 # ---- Tables --------------------------------------------------------------------------------------
 
 
-Cell = float | str | None  # a text stands for itself; None: missing
+#: A row of a ledger: the text of each cell.
+Row = tuple[str, ...]
 
-
-@dataclass(frozen=True)
-class LedgerRow:
-    """One row of the ledger of a case: an operation, a sum of operations, or the iteration."""
-
-    case: CaseComparison
-    title: str  # as tables show it
-    base_ns: Cell  # None: the base does not have it
-    head_ns: Cell
-    change_ns: float
-    verdict: str
-    name: str = ""  # in CSV
-    phase: str | None = ""
-    module: str | None = ""
-    operation: OpChange | None = None  # of the row; None: a sum, or a time of the whole case
-    has_share: bool = True  # of the change of the case, or of all functions
-    is_function: bool = False  # or a sum of functions, with times under cProfile
-
-    @property
-    def base(self) -> OpTotals | None:
-        """The operation in the base."""
-        return self.operation.base if self.operation else None
-
-    @property
-    def head(self) -> OpTotals | None:
-        """The operation in the head."""
-        return self.operation.head if self.operation else None
-
-    @property
-    def change(self) -> Cell:
-        """Change as a share of the base."""
-        if isinstance(self.base_ns, str) or isinstance(self.head_ns, str):
-            return ""
-        if self.base_ns is None:
-            return "new"
-        if self.head_ns is None:
-            return "gone"
-        return (self.head_ns - self.base_ns) / self.base_ns if self.base_ns > 0 else None
-
-    @property
-    def share(self) -> Cell:
-        """Share of the change of the case, if that is large enough to be divided."""
-        if not self.has_share:
-            return ""
-        base_ns, head_ns = self.case.whole_ns(is_function=self.is_function)
-        whole_ns = head_ns - base_ns
-        if abs(whole_ns) < LEAST_CHANGE_TO_SHARE * base_ns or not whole_ns:
-            return None
-        return self.change_ns / whole_ns
-
-
-def _or_text(shown: Callable[[float], str]) -> Callable[[Cell], str]:
-    return lambda cell: cell if isinstance(cell, str) else shown(cell or 0.0)
-
-
-_signed_duration = functools.partial(units.duration, signed=True)
-_signed_percent = functools.partial(units.percent, signed=True)
-
-#: The columns of a ledger. In CSV there is a row per operation, the unexplained rest and the
-#: iteration, whose ``change_ns`` is the sum of the others; on an accelerator a row of its busy time
-#: is that sum, and the iteration has the elapsed time. Functions have a sum of their own.
-LEDGER = (
-    Column[LedgerRow](None, lambda row: row.case.head.label, key="case"),
-    Column[LedgerRow]("operation", lambda row: row.title),
-    Column[LedgerRow](None, lambda row: row.name, key="operation"),
-    Column[LedgerRow]("phase", lambda row: row.phase, key="phase"),
-    Column[LedgerRow]("module", lambda row: row.module, key="module"),
-    Column[LedgerRow]("base", lambda row: row.base_ns, _or_text(units.duration), "base_ns"),
-    Column[LedgerRow]("head", lambda row: row.head_ns, _or_text(units.duration), "head_ns"),
-    Column[LedgerRow]("difference", lambda row: row.change_ns, _signed_duration, "change_ns"),
-    Column[LedgerRow]("change", lambda row: row.change, _or_text(_signed_percent)),
-    Column[LedgerRow]("calls", lambda row: _calls(row.operation) if row.operation else "", str),
-    Column[LedgerRow](None, lambda row: row.base.calls if row.base else None, key="base_calls"),
-    Column[LedgerRow](None, lambda row: row.head.calls if row.head else None, key="head_calls"),
-    Column[LedgerRow]("of change", lambda row: row.share, _or_text(units.percent)),
-    Column[LedgerRow]("verdict", lambda row: row.verdict, key="verdict"),
-    Column[LedgerRow](None, lambda row: machines(row.case), key="across_machines"),
+_LEDGER = (
+    "operation",
+    "phase",
+    "module",
+    "base",
+    "head",
+    "difference",
+    "change",
+    "calls",
+    "of change",
+    "verdict",
 )
 
 
-def _ledger(judged: judge.CaseJudgement, top: int, criteria: Criteria) -> Table:
-    """Return single operations by size of change.
+def _ledger(judged: CaseJudgement, top: int, criteria: Criteria) -> Table:
+    """Return the table of a case: operations by size of change, then sums below the line.
 
-    Below the line the others, the unexplained rest and the iteration.
+    The sums are the other operations, the unexplained rest and the iteration.
     """
     case = judged.case
-    alone = [finding for finding in judged.operations if finding.kind in (OPERATION, REPLACED)]
+    alone = _of_kinds(judged, OPERATION, REPLACED)
+    pooled = _of_kinds(judged, OTHER)
+    outside = _of_kinds(judged, OUTSIDE_KIND)
     shown = alone[:top]
-    hidden = list[judge.RunFinding]()
+    hidden = list[Finding]()
     for finding in alone[top:]:
-        (shown if finding.verdict in (REGRESSED, SUSPECT) or finding.is_noise else hidden).append(
-            finding
-        )
-    pooled = [finding for finding in judged.operations if finding.kind == OTHER]
-    outside = [finding for finding in judged.operations if finding.kind == OUTSIDE_KIND]
+        has_row = finding.verdict in (REGRESSED, SUSPECT) or finding.is_noise
+        (shown if has_row else hidden).append(finding)
+    hidden_operations = [finding for finding in hidden if not finding.measured.is_function]
+    hidden_functions = [finding for finding in hidden if finding.measured.is_function]
     are_large = any(
-        finding.head_ns >= SHARE_OF_SMALL * case.whole_ns(is_function=finding.is_function)[1]
+        finding.measured.head_ns >= SHARE_OF_SMALL * finding.measured.whole.head_ns
         for finding in pooled
     )
     none_alone = [_NONE_ALONE.format(by=criteria.flag("--by"))] if not alone and are_large else []
     sums = [
+        *(_hidden_row(findings) for findings in (hidden_operations, hidden_functions) if findings),
         *(
-            _hidden_row(findings)
-            for is_function in (False, True)
-            if (findings := [finding for finding in hidden if finding.is_function is is_function])
-        ),
-        *(
-            _sum_row(
-                case, f"{finding.name} ({_counted(finding.members)})", finding.members, finding.text
-            )
+            _finding_row(finding, f"{finding.measured.name} ({_counted(finding.measured)})")
             for finding in pooled
         ),
-        *(_sum_row(case, finding.name, finding.members, finding.text) for finding in outside),
+        *(_finding_row(finding, finding.measured.name) for finding in outside),
         *_whole_rows(judged),
     ]
-    return Table(
+    return text_table(
         title=case_title(case),
-        columns=LEDGER,
-        rows=tuple(row for finding in shown for row in _rows(finding, top)),
-        sums=tuple(sums),
+        headings=_LEDGER,
+        rows=[row for finding in shown for row in _rows(finding, top)],
+        sums=sums,
         lines=(*none_alone, *_lines(case)),
+        numbers_from=3,
+        words_after=1,
     )
 
 
-def _all_rows(judgement: judge.Judgement) -> Iterable[LedgerRow]:
-    """Yield every row of every case, for CSV."""
-    for judged in judgement.cases:
-        for finding in judged.operations:
-            for change in finding.members:
-                yield _operation_row(judged.case, change, finding.text)
-        yield from _whole_rows(judged)
+def _of_kinds(judged: CaseJudgement, *kinds: str) -> list[Finding]:
+    return [finding for finding in judged.operations if finding.measured.kind in kinds]
 
 
-def _whole_rows(judged: judge.CaseJudgement) -> Iterable[LedgerRow]:
+def _whole_rows(judged: CaseJudgement) -> Iterable[Row]:
     """Yield the rest that no operation explains, busy time if it is known, and the iteration."""
     case = judged.case
-    if case.functions:
-        base_ns, head_ns = case.functions_ns
-        yield LedgerRow(
-            case,
-            "sum of the functions, with cProfile",
-            base_ns,
-            head_ns,
-            head_ns - base_ns,
-            "",
-            name="(functions)",
-            is_function=True,
-        )
-    if any(not finding.is_function for finding in judged.operations):
-        yield LedgerRow(
-            case,
+    operations = case.operations
+    if case.functions.parts:
+        yield _whole_row("sum of the functions, with cProfile", case.functions)
+    if any(not finding.measured.is_function for finding in judged.operations):
+        yield _row(
             "not explained by operations",
+            ("", "", units.duration(operations.remainder_ns, signed=True), ""),
             "",
-            "",
-            case.remainder_ns,
-            "",
-            name="(not explained by operations)",
+            share=_share(operations.remainder_ns, operations),
         )
-    has_both = case.has_busy_time and not case.is_busy_time
+    has_both = operations.name == BUSY_TIME and not case.is_busy_time
     if has_both:
-        yield LedgerRow(
-            case,
-            "device busy time of one iteration",
-            case.whole_base_ns,
-            case.whole_head_ns,
-            case.whole_change_ns,
-            "",
-            name="(device busy time)",
-        )
-    yield LedgerRow(
-        case,
+        yield _whole_row("device busy time of one iteration", operations)
+    yield _row(
         f"{_clock(case)} time of one iteration",
-        case.base_ns,
-        case.head_ns,
-        case.change_ns,
+        _time_cells(case.base_ns, case.head_ns),
         judged.iteration.text,
-        name="(iteration)",
-        has_share=not has_both,
+        share="" if has_both else _share(case.change_ns, operations),
     )
 
 
@@ -464,10 +365,7 @@ def case_title(case: CaseComparison) -> str:
 
 
 def across_machines(cases: Iterable[CaseComparison]) -> str:
-    """Return ``, across machines: devices A -> B`` for cases that are compared all the same.
-
-    Empty if there is none.
-    """
+    """Return ``, across machines: devices A -> B``; empty if the machines do not differ."""
     differences = {machines(case) for case in cases if case.across_machines}
     return (
         units.printable(f", across machines: {' or '.join(sorted(differences))}")
@@ -481,78 +379,105 @@ def machines(case: CaseComparison) -> str:
     return "; ".join(described(case.across_machines))
 
 
-def _rows(finding: judge.RunFinding, top: int) -> Iterable[LedgerRow]:
+def _rows(finding: Finding, top: int) -> Iterable[Row]:
     """Yield a row per operation.
 
-    Operations that replace each other have one verdict, in the first of their rows.
-
-    Of more than MOST_MEMBERS operations, those with small changes are one row, and so are all after
-    the first ``top``.
+    Operations that replace each other have one verdict, in the first of their rows. Of more than
+    MAX_MEMBERS operations, those with small changes are one row, and so are all after the first
+    ``top``.
     """
-    case = finding.case
-    members = finding.members
+    members = finding.measured.members
+    operations = finding.measured.case.operations
+    whole = finding.measured.whole
     shown = members
-    if len(members) > MOST_MEMBERS:
-        least_ns = LEAST_MEMBER * max(case.whole_base_ns, case.whole_head_ns)
-        large = sum(abs(change.change_ns) >= least_ns for change in members)  # they come first
+    if len(members) > MAX_MEMBERS:
+        min_ns = MIN_MEMBER * max(operations.base_ns, operations.head_ns)
+        large = sum(abs(change.change_ns) >= min_ns for change in members)  # they come first
         shown = members[: max(1, min(large, top - 1))]
     for position, change in enumerate(shown):
-        yield _operation_row(case, change, finding.text if position == 0 else _INCLUDED)
+        yield _operation_row(change, whole, finding.text if position == 0 else _INCLUDED)
     if rest := members[len(shown) :]:
-        row = _sum_row(case, units.counted(len(rest), "more operation"), rest, _INCLUDED)
-        yield replace(row, phase=None, module=None)
+        title = units.counted(len(rest), "more operation")
+        yield _sum_row(title, rest, whole, _INCLUDED, place=units.MISSING)
 
 
-def _operation_row(case: CaseComparison, change: OpChange, verdict: str) -> LedgerRow:
+def _operation_row(change: OpChange, whole: Breakdown, verdict: str) -> Row:
     title, _, _ = operation_cells(*change.key)
-    return LedgerRow(
-        case,
+    return _row(
         title,
-        change.base_ns,
-        change.head_ns,
-        change.change_ns,
+        _time_cells(change.base_ns, change.head_ns),
         verdict,
-        name=change.name,
-        phase=change.phase or None,
-        module=change.module or None,
-        operation=change,
-        is_function=change.is_function,
+        phase=change.phase or units.MISSING,
+        module=change.module or units.MISSING,
+        calls=_calls(change),
+        share=_share(change.change_ns, whole),
     )
 
 
 def _sum_row(
-    case: CaseComparison, title: str, members: Iterable[OpChange], verdict: str
-) -> LedgerRow:
+    title: str, members: Sequence[OpChange], whole: Breakdown, verdict: str, place: str = ""
+) -> Row:
     """Sum the times of the table, so that the column adds up.
 
-    The verdict is of the sums of single runs.
+    The verdict is of the sums of single runs; ``place`` is the text of phase and module.
     """
-    changes = list(members)
-    base_ns = sum(change.base_ns or 0 for change in changes)
-    head_ns = sum(change.head_ns or 0 for change in changes)
-    return LedgerRow(
-        case,
+    base_ns = sum(change.base_ns or 0 for change in members)
+    head_ns = sum(change.head_ns or 0 for change in members)
+    return _row(
         title,
-        base_ns,
-        head_ns,
-        head_ns - base_ns,
+        _time_cells(base_ns, head_ns),
         verdict,
-        is_function=all(change.is_function for change in changes),
+        phase=place,
+        module=place,
+        share=_share(head_ns - base_ns, whole),
     )
 
 
-def _hidden_row(hidden: Sequence[judge.RunFinding]) -> LedgerRow:
-    worst = min(hidden, key=lambda finding: (GRAVITY.index(finding.verdict), -finding.within))
+def _finding_row(finding: Finding, title: str) -> Row:
+    return _sum_row(title, finding.measured.members, finding.measured.whole, finding.text)
+
+
+def _whole_row(title: str, whole: Breakdown) -> Row:
+    times = _time_cells(whole.base_ns, whole.head_ns)
+    return _row(title, times, "", share=_share(whole.change_ns, whole))
+
+
+def _row(
+    title: str,
+    times: tuple[str, str, str, str],
+    verdict: str,
+    *,
+    phase: str = "",
+    module: str = "",
+    calls: str = "",
+    share: str = "",
+) -> Row:
+    """Return a row of a ledger; ``times`` are the cells from base to change."""
+    return (title, phase, module, *times, calls, share, verdict)
+
+
+def _share(change_ns: float, whole: Breakdown) -> str:
+    """Return the share of the change of the whole, if that is large enough to be divided."""
+    whole_ns = whole.change_ns
+    if abs(whole_ns) < MIN_CHANGE_TO_SHARE * whole.base_ns or not whole_ns:
+        return units.MISSING
+    return units.percent(change_ns / whole_ns)
+
+
+def _hidden_row(hidden: Sequence[Finding]) -> Row:
+    worst = min(
+        hidden, key=lambda finding: (GRAVITY.index(finding.verdict), -finding.ruling.within)
+    )
     which = "all" if all(finding.verdict == worst.verdict for finding in hidden) else "some"
-    members = [change for finding in hidden for change in finding.members]
-    title = f"not shown ({_counted(members)})"
-    return _sum_row(worst.case, title, members, f"{which} {worst.text}")
+    members = [change for finding in hidden for change in finding.measured.members]
+    title = f"not shown ({_counted(worst.measured, len(members))})"
+    return _sum_row(title, members, worst.measured.whole, f"{which} {worst.text}")
 
 
-def _counted(operations: Sequence[OpChange]) -> str:
-    functions = sum(change.is_function for change in operations)
-    counts = {"operation": len(operations) - functions, "function": functions}
-    return ", ".join(units.counted(count, name) for name, count in counts.items() if count)
+def _counted(measured: Measurement, number: int | None = None) -> str:
+    """Return the number of the members of a quantity, or another one, of the same kind."""
+    name = "function" if measured.is_function else "operation"
+    return units.counted(len(measured.members) if number is None else number, name)
 
 
 def _clock(case: CaseComparison) -> str:
@@ -563,7 +488,7 @@ def _clock(case: CaseComparison) -> str:
     return case.head.timing.clock if case.head.timing else "wall"
 
 
-def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
+def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
     clocks = " or ".join(sorted({_clock(judged.case) for judged in cases}))
     return text_table(
         title=(
@@ -575,7 +500,7 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
             (
                 judged.case.head.label,
                 judged.case.head.tables_in or units.MISSING,
-                *_change_cells(judged.case.base_ns, judged.case.head_ns),
+                *_time_cells(judged.case.base_ns, judged.case.head_ns),
                 judged.iteration.text,
             )
             for judged in cases
@@ -590,15 +515,18 @@ def _whole_cases(cases: Sequence[judge.CaseJudgement]) -> Table:
     )
 
 
-def _change_cells(base: float | None, head: float | None) -> tuple[str, str, str, str]:
-    if base is None or head is None:
-        relative = "new" if base is None else "gone"
+def _time_cells(base_ns: float | None, head_ns: float | None) -> tuple[str, str, str, str]:
+    """Return the cells base, head, difference and change; a side may not have the operation."""
+    if base_ns is None or head_ns is None:
+        relative = "new" if base_ns is None else "gone"
+    elif base_ns > 0:
+        relative = units.percent((head_ns - base_ns) / base_ns, signed=True)
     else:
-        relative = units.percent((head - base) / base, signed=True) if base > 0 else units.MISSING
+        relative = units.MISSING
     return (
-        units.MISSING if base is None else units.duration(base),
-        units.MISSING if head is None else units.duration(head),
-        units.duration((head or 0) - (base or 0), signed=True),
+        units.MISSING if base_ns is None else units.duration(base_ns),
+        units.MISSING if head_ns is None else units.duration(head_ns),
+        units.duration((head_ns or 0) - (base_ns or 0), signed=True),
         relative,
     )
 
@@ -612,37 +540,39 @@ def _calls(change: OpChange) -> str:
 
 
 def _lines(case: CaseComparison) -> Iterable[str]:
-    """Yield the change of each phase, the exact differences, and the final training values.
-
-    The final values are those of both sides.
-    """
-    if any(case.phases):
+    """Yield the change of each phase, the exact differences, and the final training values."""
+    changes_of_phases: dict[str, float] = defaultdict(float)
+    for change in case.operations.parts:
+        changes_of_phases[change.phase] += change.change_ns
+    if any(changes_of_phases):
         shown = (
             f"{name or 'between phases'} {units.duration(ns, signed=True)}"
-            for name, ns in case.phases.items()
+            for name, ns in changes_of_phases.items()
         )
         yield f"by phase: {', '.join(shown)}"
     different = exact_differences(case, brief=True)
-    for text in units.first_lines(different, MOST_DIFFERENCES, "--format json has all"):
+    for text in units.first_lines(different, MAX_DIFFERENCES, "--format json has all"):
         yield f"exact: {text}"
-    averages = [change for change in case.operations if change.is_operation and _varies(change)]
+    operations = case.operations.parts
+    functions = case.functions.parts
+    average_operations = sum(change.is_operation and _varies(change) for change in operations)
+    average_functions = sum(map(_varies, functions))
     if not different:
-        only_functions = 0 < len(case.functions) == len(case.operations)
-        counted = "functions and calls" if only_functions else _COUNTED
-        yield f"exact: the same {counted}{', apart from averages' if averages else ''}"
-    operations = sum(not change.is_function for change in averages)
-    if operations:
+        counted = "functions and calls" if functions and not operations else _COUNTED
+        are_averages = average_operations or average_functions
+        yield f"exact: the same {counted}{', apart from averages' if are_averages else ''}"
+    if average_operations:
         yield (
-            f"calls or bytes of {units.counted(operations, 'operation')} are averages, because "
-            "they differ from iteration to iteration"
+            f"calls or bytes of {units.counted(average_operations, 'operation')} are averages, "
+            "because they differ from iteration to iteration"
         )
-    if case.functions:
-        yield uneven(len(averages) - operations)
+    if functions:
+        yield uneven(average_functions)
     elif lacking := _without_functions(case):
         yield lacking
     finals = [
         f"{tag} {final_value(tag, value)}"
-        for tag, (_, value) in case.final_values.items()
+        for tag, (_, value) in final_values(case).items()
         if not any(f"final {tag}:" in text for text in different)
     ]
     if finals and case.head.scalars:
@@ -671,11 +601,8 @@ def _without_functions(case: CaseComparison) -> str:
 # ---- Verdict -------------------------------------------------------------------------------------
 
 
-def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
-    """Yield the machines if they differ, the rules, problems, accepted changes and regressions.
-
-    At last the outcome.
-    """
+def verdict_lines(judgement: Judgement) -> Iterable[str]:
+    """Yield other machines, the rules, problems, accepted changes, regressions and the outcome."""
     for which, count in Counter(
         machines(case.case) for case in judgement.cases if case.case.across_machines
     ).items():
@@ -703,28 +630,26 @@ def verdict_lines(judgement: judge.Judgement) -> Iterable[str]:
         excuse = f" (passed over: {option} ok)" if criteria.inconclusive == "ok" else ""
         yield (
             f"inconclusive: {_described(finding)}; "
-            f"the limit is {units.percent(finding.threshold)}, "
-            f"the {_uncertainty(finding)}{excuse or _way_out(finding, option)}"
+            f"the limit is {units.percent(finding.measured.threshold)}, "
+            f"the {_uncertainty(finding.ruling)}{excuse or _way_out(finding, option)}"
         )
     for finding in judgement.regressions:
-        limit = f"the limit is {units.percent(finding.threshold)}{_exceeded(finding)}"
+        limit = f"the limit is {units.percent(finding.measured.threshold)}{_exceeded(finding)}"
         yield f"regressed: {_described(finding)}; {limit}{_vanished_elsewhere(judgement, finding)}"
     yield f"thresholds: {_outcome(judgement)}"
 
 
-def _described(finding: judge.RunFinding) -> str:
-    return f"{finding.name} ({finding.case.head.label}), {_numbers(finding)}"
+def _described(finding: Finding) -> str:
+    return f"{_name_and_case(finding)}, {_numbers(finding.measured)}"
 
 
-def _vanished_elsewhere(judgement: judge.Judgement, finding: judge.RunFinding) -> str:
-    """Return what vanished in other places of the case of an operation that replaces nothing.
-
-    Empty if nothing did.
-    """
-    if finding.kind != REPLACED or any(change.base for change in finding.members):
+def _vanished_elsewhere(judgement: Judgement, finding: Finding) -> str:
+    """Return what vanished in other places, for a new operation that replaces nothing there."""
+    measured = finding.measured
+    if measured.kind != REPLACED or any(change.base for change in measured.members):
         return ""
     vanished = [
-        change for change in finding.case.operations if change.is_operation and change.head is None
+        change for change in measured.case.changes if change.is_operation and change.head is None
     ]
     if not vanished:
         return ""
@@ -738,34 +663,32 @@ def _vanished_elsewhere(judgement: judge.Judgement, finding: judge.RunFinding) -
     )
 
 
-def _uncertainty(finding: judge.RunFinding, how: str = "") -> str:
-    measure = "minimum detectable change" if finding.by_runs else "spread of the runs"
-    return f"{measure}{how} {units.growth(finding.uncertainty)}"
+def _uncertainty(ruling: Ruling, how: str = "") -> str:
+    measure = "minimum detectable change" if ruling.by_runs else "spread of the runs"
+    return f"{measure}{how} {units.growth(ruling.uncertainty)}"
 
 
-def _exceeded(finding: judge.RunFinding) -> str:
+def _exceeded(finding: Finding) -> str:
     limit = finding.exceeded_limit
     return "" if limit is None else f"; it exceeds the accepted limit of {units.percent(limit)}"
 
 
-def _option(judgement: judge.Judgement, finding: judge.RunFinding) -> str:
-    value = shlex.quote(judge.acceptance_for(judgement, finding))
+def _option(judgement: Judgement, finding: Finding) -> str:
+    value = shlex.quote(acceptance_for(judgement, finding))
     return f"{judgement.criteria.flag('--accept')} {value}"
 
 
-def _way_out(finding: judge.RunFinding, option: str) -> str:
-    """Return how to resolve a change that the base runs vary too much to judge.
-
-    ``option`` is the spelling of ``--inconclusive``.
-    """
-    larger = "" if finding.is_above_given else " give a larger limit,"
+def _way_out(finding: Finding, option: str) -> str:
+    """Return what a user can do about noise; ``option`` is the spelling of --inconclusive."""
+    is_above = finding.measured.change > finding.measured.threshold
+    larger = "" if is_above else " give a larger limit,"
     return (
         f"{_exceeded(finding)}; save more base runs or measure on a quieter machine,{larger} or "
         f"add {option} ok"
     )
 
 
-def _outcome(judgement: judge.Judgement) -> str:
+def _outcome(judgement: Judgement) -> str:
     """Return the outcome with the numbers behind it."""
     undecided = f"inconclusive: {judgement.open_questions}"
     if judgement.outcome == NONE:
@@ -779,45 +702,44 @@ def _outcome(judgement: judge.Judgement) -> str:
         return undecided
     passed = f"passed, {len(judgement.noise)} inconclusive" if judgement.noise else "passed"
     known = [
-        finding
+        finding.ruling
         for finding in judgement.findings
-        if finding.has_limit and not finding.is_open and finding.uncertainty > 0
+        if finding.measured.has_limit and not finding.is_open and finding.ruling.uncertainty > 0
     ]
-    up_to = (
-        f" ({_uncertainty(max(known, key=lambda finding: finding.uncertainty), ' up to')})"
-        if known
-        else ""
-    )
+    largest_known = max(known, key=lambda ruling: ruling.uncertainty, default=None)
+    up_to = f" ({_uncertainty(largest_known, ' up to')})" if largest_known else ""
     open_operations = judgement.open_operations
     if not open_operations:
         return f"{passed}{up_to}"
     largest = open_operations[0]
-    limits = {units.percent(finding.threshold) for finding in open_operations}
+    limits = {units.percent(finding.measured.threshold) for finding in open_operations}
     count = units.counted(len(open_operations), "small operation")
     at = f"at {limits.pop()}" if len(limits) == 1 else "at their limits"
-    which = f"the largest being {largest.name} ({largest.case.head.label})"
-    return f"{passed}{up_to}; {count} cannot be judged {at}, {which}: {_uncertainty(largest)}"
+    return (
+        f"{passed}{up_to}; {count} cannot be judged {at}, the largest being "
+        f"{_name_and_case(largest)}: {_uncertainty(largest.ruling)}"
+    )
 
 
-def _advised_threshold(judgement: judge.Judgement) -> str:
+def _advised_threshold(judgement: Judgement) -> str:
     """Return a threshold that the compared cases can have."""
-    if any(case.case.operations for case in judgement.cases):
+    if any(case.case.changes for case in judgement.cases):
         return "for operations with --op-fail 10%"
     return f"with {judgement.criteria.flag('--case-fail')} 10%"
 
 
-def _rules(judgement: judge.Judgement) -> Iterable[str]:
-    comparable = [quantity for quantity in judgement.findings if quantity.case.is_comparable]
-    judged_by_runs = [quantity for quantity in comparable if quantity.by_runs]
+def _rules(judgement: Judgement) -> Iterable[str]:
+    comparable = [finding for finding in judgement.findings if finding.measured.case.is_comparable]
+    judged_by_runs = [finding for finding in comparable if finding.ruling.by_runs]
     if judged_by_runs:
-        runs = sorted({len(quantity.base_runs) for quantity in judged_by_runs})
+        runs = sorted({len(finding.measured.base_runs) for finding in judged_by_runs})
         shown = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
-        largest = max(judged_by_runs, key=lambda quantity: quantity.smallest or 0.0)
+        largest = max(judged_by_runs, key=lambda finding: finding.ruling.uncertainty)
         yield (
             f"judged by runs: {units.counted(len(judged_by_runs), 'verdict')}, by the prediction "
             f"interval of {shown} base runs with false alarms in {units.percent(FALSE_ALARM)} of "
-            f"reports; largest minimum detectable change {units.growth(largest.smallest or 0)}: "
-            f"{largest.name} ({largest.case.head.label})"
+            "reports; largest minimum detectable change "
+            f"{units.growth(largest.ruling.uncertainty)}: {_name_and_case(largest)}"
         )
     if len(comparable) > len(judged_by_runs):
         limit = (
@@ -841,7 +763,7 @@ def _rules(judgement: judge.Judgement) -> Iterable[str]:
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
-def _data(judgement: judge.Judgement) -> dict[str, Any]:
+def _data(judgement: Judgement) -> dict[str, Any]:
     """Return the whole judgement, as docs/schema/comparison.json describes it."""
     comparison = judgement.comparison
     return document(
@@ -855,7 +777,7 @@ def _data(judgement: judge.Judgement) -> dict[str, Any]:
         problems=[problem._asdict() for problem in judgement.problems],
         new=[case.node_id for case in comparison.only_head],
         accepted=[
-            {"case": finding.case.head.label, "name": finding.name}
+            {"case": finding.measured.case.head.label, "name": finding.measured.name}
             for finding in judgement.accepted
         ],
         reason=judgement.criteria.reason,
@@ -875,28 +797,20 @@ def _run(run: Run) -> dict[str, Any]:
     return _fields(run, "saved_at", "commit", "dirty", "branch", "trace")
 
 
-def _case(judged: judge.CaseJudgement) -> dict[str, Any]:
+def _case(judged: CaseJudgement) -> dict[str, Any]:
     case = judged.case
-    busy = {
-        "base_ns": case.whole_base_ns,
-        "head_ns": case.whole_head_ns,
-        "change_ns": case.whole_change_ns,
-    }
+    operations = case.operations
     return {
         "case": case.head.label,
         "node_id": case.head.node_id,
         "params": asdict(case.head.params) if case.head.params else None,
-        "busy": busy if case.has_busy_time else None,
-        **_fields(
-            case,
-            "renamed_from",
-            "clock",
-            "remainder_ns",
-            "profiler_ns",
-            "incomparable",
-            "across_machines",
-            "left_out",
-        ),
+        "busy": _fields(operations, "base_ns", "head_ns", "change_ns")
+        if operations.name == BUSY_TIME
+        else None,
+        **_fields(case, "renamed_from", "clock"),
+        **_fields(operations, "remainder_ns"),
+        **_fields(case, "profiler_ns", "incomparable", "across_machines"),
+        **_fields(case.bases, "left_out"),
         "exact": list(exact_differences(case)),
         "iterations": {"base": case.iterations.bases[-1], "head": case.iterations.head}
         if case.iterations.are_divided
@@ -906,32 +820,29 @@ def _case(judged: judge.CaseJudgement) -> dict[str, Any]:
     }
 
 
-def _finding_data(finding: judge.RunFinding) -> dict[str, Any]:
+def _finding_data(finding: Finding) -> dict[str, Any]:
+    measured = finding.measured
+    ruling = finding.ruling
+    is_within = ruling.verdict == WITHIN
     return {
-        **_fields(
-            finding,
-            "name",
-            "kind",
-            "base_ns",
-            "head_ns",
-            "change_ns",
-            "change",
-            "verdict",
-            "within",
-            "threshold",
-        ),
-        **({} if finding.verdict == WITHIN else {"within": None}),
-        "given": finding.has_limit,
-        **_fields(finding, "fails", "accepted", "accept_limit", "smallest"),
+        **_fields(measured, "name", "kind", "base_ns", "head_ns", "change_ns", "change"),
+        "verdict": ruling.verdict,
+        "within": finite(ruling.within) if is_within else None,
+        **_fields(measured, "threshold"),
+        "given": measured.has_limit,
+        **_fields(finding, "fails", "accepted", "accept_limit"),
+        "smallest": finite(ruling.uncertainty) if ruling.by_runs else None,
         "noise": finding.is_noise,
-        "base_runs": len(finding.base_runs),
-        "head_runs": len(finding.head_runs),
-        "rule": "runs" if finding.by_runs else "threshold",
-        "members": list(map(_member, finding.members)),
+        "base_runs": len(measured.base_runs),
+        "head_runs": len(measured.head_runs),
+        "rule": "runs" if ruling.by_runs else "threshold",
+        "members": [
+            _member(change, is_function=measured.is_function) for change in measured.members
+        ],
     }
 
 
-def _member(change: OpChange) -> dict[str, Any]:
+def _member(change: OpChange, *, is_function: bool) -> dict[str, Any]:
     sides = {
         name: None if side is None else {"ns": ns, **_fields(side, "calls", "memory_bytes")}
         for name, side, ns in (
@@ -942,7 +853,9 @@ def _member(change: OpChange) -> dict[str, Any]:
     newest = change.head or change.base
     return {
         "operation": change.name,
-        **_fields(change, "phase", "module", "is_function", "change_ns"),
+        **_fields(change, "phase", "module"),
+        "is_function": is_function,
+        **_fields(change, "change_ns"),
         **sides,
         "sources": list(newest.sources) if newest else [],
     }

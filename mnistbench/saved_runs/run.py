@@ -80,24 +80,6 @@ class Run:
         """The first seven digits of the commit, with ``+`` if the tree had changes."""
         return self.commit[:7] + ("+" if self.commit and self.dirty else "")
 
-    def where(self, name: str, value: object, shown_as: object) -> Run:
-        """Return the cases in which a field of ``Params`` has a value.
-
-        They have another value in its place.
-
-        Cases of two values can be compared this way, although their parameters differ.
-        """
-        cases = [
-            (case, case.params)
-            for case in self.cases
-            if case.params and getattr(case.params, name) == value
-        ]
-        changes: dict[str, Any] = {name: shown_as}
-        return replace(
-            self,
-            cases=tuple(replace(case, params=replace(params, **changes)) for case, params in cases),
-        )
-
     @classmethod
     def of_session(
         cls,

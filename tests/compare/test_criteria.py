@@ -1,4 +1,5 @@
 import pytest
+import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +130,7 @@ def test_a_mark_that_cannot_be_used_is_shown_in_the_error(arguments, options, me
     st.lists(NEARLY | st.integers() | st.none(), max_size=3),
     st.dictionaries(st.sampled_from(["case", "x"]), NEARLY),
 )
+@strategies.ANY_SPEED
 def test_any_mark_is_read_or_refused_in_one_line(arguments, options):
     thresholds, refusal = result_of(mark_thresholds, arguments, options)
     if thresholds is None:

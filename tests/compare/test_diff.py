@@ -7,7 +7,8 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.compare.diff import compare, first_with_form, other_settings
+from mnistbench.compare.diff import BUSY_TIME, ITERATION_TIME, compare
+from mnistbench.compare.pairing import first_with_form, other_settings
 from mnistbench.core.operation import IN_TORCH, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
 
@@ -36,14 +37,14 @@ def test_changes_of_operations_and_the_remainder_add_up_to_that_of_the_call():
         timing=builders.timing(median_ns=1_250_000),
     )
     case = only_case(base, head)
-    assert [(change.name, change.change_ns) for change in case.operations] == [
+    assert [(change.name, change.change_ns) for change in case.changes] == [
         ("aten::mm", 240_000),
         ("aten::add", -50_000),
         ("aten::mul", 5_000),
     ]
-    assert case.whole_change_ns - case.remainder_ns == 195_000
+    assert case.operations.change_ns - case.operations.remainder_ns == 195_000
     assert case.change_ns == 250_000
-    assert case.remainder_ns == 55_000
+    assert case.operations.remainder_ns == 55_000
 
 
 @given(strategies.case_records(), strategies.case_records(), st.sampled_from(GROUPINGS))
@@ -59,13 +60,13 @@ def test_changes_always_add_up(base, head, by):
         [builders.summary(base)], builders.summary(dataclasses.replace(head, **same_case)), by=by
     )
     for case in comparison.cases:
-        explained_ns = sum(change.change_ns for change in case.operations if not change.is_function)
-        assert sum(case.phases.values()) == explained_ns
+        explained_ns = sum(change.change_ns for change in case.operations.parts)
         # The time of the iteration has fractions of a nanosecond.
-        assert explained_ns + case.remainder_ns == pytest.approx(
-            case.whole_change_ns, rel=1e-9, abs=1e-3
+        assert explained_ns + case.operations.remainder_ns == pytest.approx(
+            case.operations.change_ns, rel=1e-9, abs=1e-3
         )
-        assert case.has_busy_time or case.whole_change_ns == case.change_ns
+        is_busy = case.operations.name == BUSY_TIME
+        assert is_busy or case.operations.change_ns == case.change_ns
 
 
 def test_new_and_vanished_operations_have_one_side_only():
@@ -73,7 +74,7 @@ def test_new_and_vanished_operations_have_one_side_only():
     head = builders.case_record(
         tables=(builders.op_table(builders.op_row("aten::mul", 9, calls=2)),)
     )
-    mul, add = only_case(base, head).operations
+    mul, add = only_case(base, head).changes
     assert (mul.base_ns, mul.head_ns, mul.base, mul.head.calls) == (None, 9, None, 2)
     assert (add.base_ns, add.head_ns, add.base.calls, add.head) == (7, None, 1, None)
 
@@ -91,7 +92,7 @@ def test_one_name_in_two_modules_is_two_operations():
         builders.case_record(tables=(builders.op_table(*rows),)),
         builders.case_record(tables=(builders.op_table(*slower),)),
     )
-    assert [(change.module, change.change_ns) for change in case.operations] == [
+    assert [(change.module, change.change_ns) for change in case.changes] == [
         ("fc2", 5),
         ("fc1", 0),
     ]
@@ -169,7 +170,7 @@ def test_the_overhead_of_the_profiler_is_subtracted_per_call():
         )
         for ns, calls in ((10_000, 2), (13_000, 12))
     ]
-    [change] = only_case(*watched).operations
+    [change] = only_case(*watched).changes
     assert (change.base_ns, change.head_ns, change.change_ns) == (9_400, 9_400, 0)
 
 
@@ -196,16 +197,16 @@ def test_operations_are_summed_as_the_option_asks(by, expected):
     ]
     record = builders.case_record(tables=(builders.op_table(*rows),))
     [case] = compare([builders.summary(record)], builders.summary(record), by=by).cases
-    assert {(change.name, change.phase, change.module) for change in case.operations} == expected
-    assert sum(change.head_ns for change in case.operations) == 70
+    assert {(change.name, change.phase, change.module) for change in case.changes} == expected
+    assert sum(change.head_ns for change in case.changes) == 70
 
 
 def test_several_base_runs_count_by_their_median():
     bases = builders.base_runs(3, 100, 400, 200)
     [case] = compare(bases, builders.base_runs(1, 250)[0]).cases
-    assert case.operations[0].base_runs == (100, 400, 200)
-    assert case.operations[0].change_ns == 50
-    assert case.base_runs == (7_500_000,) * 3
+    assert case.changes[0].base_runs == (100, 400, 200)
+    assert case.changes[0].change_ns == 50
+    assert case.bases.times_ns == (7_500_000,) * 3
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_an_operation_is_new_if_most_base_runs_are_without_it(with_it, base_runs
     ]
     head = builders.summary(builders.case_record(tables=(builders.op_table(mm, relu),)))
     [case] = compare(bases, head).cases
-    [change] = [change for change in case.operations if change.name == "aten::relu"]
+    [change] = [change for change in case.changes if change.name == "aten::relu"]
     assert (change.base_runs, change.base is None) == (base_runs, not base_runs)
 
 
@@ -232,7 +233,7 @@ def test_without_a_comparable_base_run_the_newest_is_used_with_the_reason():
     ]
     [case] = compare(bases, builders.summary()).cases
     assert case.incomparable == {"cpu_count": (4, 2)}
-    assert case.operations
+    assert case.changes
 
 
 def test_runs_of_other_machines_or_versions_are_compared_only_when_asked():
@@ -246,9 +247,9 @@ def test_runs_of_other_machines_or_versions_are_compared_only_when_asked():
     assert (case.incomparable, case.across_machines) == ({}, cpus)
     older = builders.summary(environment=builders.environment(torch="2.13.0"))
     [case] = compare([older], builders.summary()).cases
-    assert (case.incomparable, case.operations) == ({"torch": ("2.13.0", "2.15.0")}, ())
+    assert (case.incomparable, case.changes) == ({"torch": ("2.13.0", "2.15.0")}, ())
     [case] = compare([older], builders.summary(), across_versions=True).cases
-    assert (case.incomparable, case.across_machines, bool(case.operations)) == ({}, {}, True)
+    assert (case.incomparable, case.across_machines, bool(case.changes)) == ({}, {}, True)
     [same] = compare([builders.summary()], builders.summary(), across_machines=True).cases
     assert same.across_machines == {}
 
@@ -267,7 +268,10 @@ def test_runs_of_a_commit_on_two_machines_or_versions_are_no_common_base(name):
         saved(4, environment=other_environment),
     ]
     [case] = compare(bases, builders.summary(), **{name: True}).cases
-    assert (minutes(case.used), case.left_out) == ([1, 3, 4], {"another machine or software": 1})
+    assert (minutes(case.bases.runs), case.bases.left_out) == (
+        [1, 3, 4],
+        {"another machine or software": 1},
+    )
 
 
 STEP = builders.case_record()
@@ -291,8 +295,11 @@ def missing(comparison):
 def test_each_case_is_compared_with_the_newest_base_run_that_has_it():
     bases = [*(saved(minute, STEP, SMALL) for minute in range(8)), saved(8, STEP)]
     step, small = compare(bases, builders.summary(STEP, SMALL)).cases
-    assert (minutes(step.used), step.left_out) == ([*range(9)], {})
-    assert (minutes(small.used), small.left_out) == ([*range(8)], {"without the case": 1})
+    assert (minutes(step.bases.runs), step.bases.left_out) == ([*range(9)], {})
+    assert (minutes(small.bases.runs), small.bases.left_out) == (
+        [*range(8)],
+        {"without the case": 1},
+    )
 
 
 def test_missing_cases_are_those_of_any_base_run_with_the_run_that_had_them_last():
@@ -310,7 +317,7 @@ def test_an_earlier_name_of_a_case_is_not_missing():
         test="bench/test_step.py::test_old", node_id="bench/test_step.py::test_old[x]"
     )
     comparison = compare([saved(1, renamed), saved(2, STEP)], builders.summary(STEP))
-    assert (missing(comparison), minutes(comparison.cases[0].used)) == ([], [2])
+    assert (missing(comparison), minutes(comparison.cases[0].bases.runs)) == ([], [2])
     # Two tests that ran in one session are two cases.
     comparison = compare([saved(1, renamed, STEP), saved(2, STEP)], builders.summary(STEP))
     assert missing(comparison) == [(renamed.node_id, 1)]
@@ -334,7 +341,7 @@ def test_a_case_is_compared_by_its_name_before_its_params():
     )
     comparison = compare([saved(1, STEP), saved(2, other_case)], builders.summary(STEP))
     [case] = comparison.cases
-    assert (case.renamed_from, minutes(case.used)) == ("", [1])
+    assert (case.renamed_from, minutes(case.bases.runs)) == ("", [1])
 
 
 def test_a_case_that_older_runs_measured_in_another_way_is_not_missing():
@@ -384,8 +391,8 @@ ELSEWHERE = builders.environment(cpu_model="other")
 def test_the_samples_of_a_case_are_the_runs_of_one_commit_with_a_clean_tree(runs, used, left_out):
     bases = [saved(number, STEP, **changes) for number, changes in enumerate(runs)]
     [case] = compare(bases, builders.summary(STEP)).cases
-    assert (minutes(case.used), case.left_out) == (used, left_out)
-    assert len(case.base_runs) == max(1, len(used))
+    assert (minutes(case.bases.runs), case.bases.left_out) == (used, left_out)
+    assert len(case.bases.times_ns) == max(1, len(used))
     assert bool(case.incomparable) is not bool(used)
 
 
@@ -399,7 +406,10 @@ def test_runs_of_several_commits_are_samples_of_one_base_where_that_is_asked_for
     ]
     bases = [saved(number, STEP, **change) for number, change in enumerate(changes)]
     [case] = compare(bases, builders.summary(STEP), pool_commits=True).cases
-    assert (minutes(case.used), case.left_out) == ([0, 1, 2, 4], {"another machine or software": 1})
+    assert (minutes(case.bases.runs), case.bases.left_out) == (
+        [0, 1, 2, 4],
+        {"another machine or software": 1},
+    )
 
 
 def test_differences_of_the_environment_are_those_of_the_runs_that_count():
@@ -412,7 +422,7 @@ def test_plain_benchmarks_are_compared_by_name_and_call():
     [case] = compare(
         [builders.plain_summary("test_x", 0.5)], builders.plain_summary("test_x", 0.75)
     ).cases
-    assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 750_000_000, ())
+    assert (case.base_ns, case.head_ns, case.changes) == (500_000_000, 750_000_000, ())
     assert compare([builders.plain_summary("test_x")], builders.plain_summary("test_y")).cases == ()
 
 
@@ -420,7 +430,7 @@ def test_a_plain_benchmark_of_the_same_name_is_compared_with_ours_by_call():
     [case] = compare(
         [builders.plain_summary(builders.case_record().node_id, 0.5)], builders.summary()
     ).cases
-    assert (case.base_ns, case.head_ns, case.operations) == (500_000_000, 7_500_000, ())
+    assert (case.base_ns, case.head_ns, case.changes) == (500_000_000, 7_500_000, ())
 
 
 # ---- Functions of Python -------------------------------------------------------------------------
@@ -440,7 +450,7 @@ def test_functions_are_compared_as_operations_are():
         builders.function_row("read", 15, calls=41),
         builders.function_row("peek", 7, sources=["package/parse.py:3"]),
     )
-    peek, read = only_case(base, head).operations
+    peek, read = only_case(base, head).changes
     assert (peek.base, peek.head_ns, peek.head.sources) == (None, 7, ("package/parse.py:3",))
     assert (read.base.calls, read.head.calls, read.change_ns) == (20, 41, 5)
 
@@ -453,10 +463,10 @@ def test_functions_are_no_parts_of_the_time_that_operations_explain():
         functions_case(builders.function_row("read", 200), in_torch, operations=operations),
         functions_case(builders.function_row("read", 900), in_torch, operations=slower),
     )
-    assert [change.name for change in case.operations] == ["read", OUTSIDE, "aten::mm"]
-    assert case.remainder_ns == case.change_ns - 20 - 50
-    assert case.phases == {"forward": 20, "": 50}
-    assert case.functions_ns == (200, 900)
+    assert [change.name for change in case.changes] == ["read", OUTSIDE, "aten::mm"]
+    assert case.operations.remainder_ns == case.change_ns - 20 - 50
+    assert (case.functions.base_ns, case.functions.head_ns) == (200, 900)
+    assert [change.name for change in case.functions.parts] == ["read"]
 
 
 @pytest.mark.parametrize("is_in_base", [True, False])
@@ -467,7 +477,7 @@ def test_functions_that_one_side_has_are_not_compared(is_in_base):
         builders.case_record(tables=(builders.op_table(*operations),)),
     ]
     base, head = sides if is_in_base else reversed(sides)
-    assert [change.name for change in only_case(base, head).operations] == ["aten::mm"]
+    assert [change.name for change in only_case(base, head).changes] == ["aten::mm"]
 
 
 @pytest.mark.parametrize(
@@ -484,7 +494,7 @@ def test_functions_are_summed_as_operations_are(by, expected):
         builders.function_row("len", 1, module="builtins", sources=[]),
     )
     comparison = compare([builders.summary(case)], builders.summary(case), by=by)
-    assert {change.key: change.head_ns for change in comparison.cases[0].operations} == expected
+    assert {change.key: change.head_ns for change in comparison.cases[0].changes} == expected
 
 
 # ---- Accelerators --------------------------------------------------------------------------------
@@ -525,8 +535,12 @@ def test_operations_of_an_accelerator_are_parts_of_its_busy_time():
         1_501_000,
         1_000,
     )
-    assert (case.whole_base_ns, case.whole_head_ns, case.whole_change_ns) == (30_000, 39_000, 9_000)
-    assert (case.whole_change_ns, case.remainder_ns) == (9_000, 0)
+    assert (case.operations.base_ns, case.operations.head_ns, case.operations.change_ns) == (
+        30_000,
+        39_000,
+        9_000,
+    )
+    assert (case.operations.change_ns, case.operations.remainder_ns) == (9_000, 0)
 
 
 @pytest.mark.parametrize(("before", "after"), [((), 39_000), (30_000, ()), ((), ())])
@@ -536,8 +550,8 @@ def test_without_busy_time_of_a_side_operations_are_parts_of_elapsed_time(before
         for busy in (before, after)
     )
     case = only_case(base, head)
-    assert not case.has_busy_time
-    assert (case.whole_base_ns, case.whole_head_ns) == (1_500_000, 1_500_000)
+    assert case.operations.name == ITERATION_TIME
+    assert (case.operations.base_ns, case.operations.head_ns) == (1_500_000, 1_500_000)
 
 
 def test_of_several_base_runs_those_with_busy_time_count():
@@ -546,13 +560,13 @@ def test_of_several_base_runs_those_with_busy_time_count():
         for busy in ((), 30, 50)
     ]
     [case] = compare(runs, runs[-1]).cases
-    assert (case.busy_base_runs, case.whole_base_ns, len(case.base_runs)) == ((30, 50), 40, 3)
+    assert (case.operations.base_ns, len(case.bases.times_ns)) == (40, 3)
 
 
 @pytest.mark.parametrize("kernels", [(0, 600), (600, 0)], ids=str)
 def test_a_device_table_without_any_device_time_is_none(kernels):
     case = only_case(*(device_case(1_000, ns) for ns in kernels))
-    assert (case.clock, case.operations) == ("device", ())
+    assert (case.clock, case.changes) == ("device", ())
 
 
 def test_where_one_side_lacks_device_times_both_are_compared_by_host_views():
@@ -562,7 +576,7 @@ def test_where_one_side_lacks_device_times_both_are_compared_by_host_views():
     )
     case = only_case(base, head)
     assert case.clock == "cpu"
-    assert case.operations[0].change_ns == 20
+    assert case.changes[0].change_ns == 20
 
 
 def test_a_case_without_a_table_on_one_side_is_compared_by_its_wall_time_alone():
@@ -570,8 +584,8 @@ def test_a_case_without_a_table_on_one_side_is_compared_by_its_wall_time_alone()
         builders.case_record(tables=()),
         builders.case_record(timing=builders.timing(median_ns=8_000_000)),
     )
-    assert case.operations == ()
-    assert case.remainder_ns == case.change_ns == 500_000
+    assert case.changes == ()
+    assert case.operations.remainder_ns == case.change_ns == 500_000
 
 
 def test_rows_that_are_no_operations_stay_apart_when_operations_are_summed_by_module():
@@ -580,7 +594,7 @@ def test_rows_that_are_no_operations_stay_apart_when_operations_are_summed_by_mo
         tables=(builders.op_table(*(builders.op_row(name, phase="", module="") for name in names)),)
     )
     [case] = compare([builders.summary(record)], builders.summary(record), by="module").cases
-    assert {change.name: change.is_operation for change in case.operations} == {
+    assert {change.name: change.is_operation for change in case.changes} == {
         "": True,
         OUTSIDE: False,
         RUNTIME: False,
@@ -592,7 +606,7 @@ def test_the_operations_of_several_runs_of_the_head_count_by_their_median():
     [base] = builders.base_runs(1, 1_000_000)
     heads = builders.base_runs(3, 1_200_000, 1_500_000, 1_300_000)
     case = compare([base], heads[-1], heads[:-1]).cases[0]
-    assert len(case.head_runs) == 3
-    [change] = [change for change in case.operations if change.name == "aten::mm"]
+    assert len(case.heads.times_ns) == 3
+    [change] = [change for change in case.changes if change.name == "aten::mm"]
     assert change.head_runs == (1_200_000, 1_500_000, 1_300_000)
     assert (change.head_ns, change.change_ns) == (1_300_000, 300_000)

@@ -156,9 +156,7 @@ def test_a_count_that_differs_between_base_runs_is_no_exact_one():
     *bases, head = runs
     [case] = compare(bases, head).cases
     assert exact_differences(case) == ()
-    assert [change.base.varying for change in case.operations if change.name == "step"] == [
-        ("calls",)
-    ]
+    assert [change.base.varying for change in case.changes if change.name == "step"] == [("calls",)]
 
 
 @pytest.mark.parametrize("name", sorted(NOT_OPERATIONS))

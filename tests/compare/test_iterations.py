@@ -4,6 +4,7 @@ import dataclasses
 
 import builders
 import pytest
+import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,12 +71,13 @@ def test_traces_of_different_numbers_of_iterations_are_compared_per_call(base, h
     judgement = compared(trace(rows(base), wall_ns=100_000 * base), slower)
     [case] = judgement.cases
     assert case.case.iterations == divided
-    assert [(finding.name, round(finding.change, 3)) for finding in judgement.regressions] == [
-        ("aten::mm, forward fc1", 0.25)
-    ]
-    assert case.iteration.change == pytest.approx(0.0)
+    assert [
+        (finding.measured.name, round(finding.measured.change, 3))
+        for finding in judgement.regressions
+    ] == [("aten::mm, forward fc1", 0.25)]
+    assert case.iteration.measured.change == pytest.approx(0.0)
     assert bool(lines_about_calls(judgement)) is (divided != SAME)
-    [mm] = [change for change in case.case.operations if change.name == "aten::mm"]
+    [mm] = [change for change in case.case.changes if change.name == "aten::mm"]
     assert mm.base.calls == mm.head.calls
     assert mm.base.memory_bytes == mm.head.memory_bytes
 
@@ -112,7 +114,7 @@ def test_calls_of_steps_and_of_saved_runs_are_never_divided(has_trace):
         base, head = (dataclasses.replace(run, trace="", has_steps=True) for run in (base, head))
     [case] = compared(base, head).cases
     assert case.case.iterations == SAME
-    assert case.case.operations[0].base.calls == 10
+    assert case.case.changes[0].base.calls == 10
 
 
 def test_operations_of_one_side_are_divided_if_each_iteration_may_run_them():
@@ -120,8 +122,8 @@ def test_operations_of_one_side_are_divided_if_each_iteration_may_run_them():
     head = [*rows(1), row("my::new", 10_000, iterations=1, calls=3)]
     judgement = compared(trace(base), trace(head))
     assert judgement.outcome == "passed"
-    [replaced] = [finding for finding in judgement.findings if finding.kind == "replaced"]
-    assert (replaced.base_ns, replaced.head_ns) == (10_000, 10_000)
+    [replaced] = [finding for finding in judgement.findings if finding.measured.kind == "replaced"]
+    assert (replaced.measured.base_ns, replaced.measured.head_ns) == (10_000, 10_000)
 
 
 def test_what_ran_once_beside_iterations_cannot_be_compared():
@@ -138,7 +140,9 @@ def test_what_ran_once_beside_iterations_cannot_be_compared():
 
 def test_other_numbers_of_calls_by_several_factors_are_compared_as_they_are_and_said():
     judgement = compared(trace(rows(4)), trace(rows(4, {"aten::add": 6, "aten::relu": 2})))
-    assert [finding.name for finding in judgement.regressions] == ["aten::add, forward fc1"]
+    assert [finding.measured.name for finding in judgement.regressions] == [
+        "aten::add, forward fc1"
+    ]
     [line] = lines_about_calls(judgement)
     assert "aten::mm 4 -> 4" in line
     assert "aten::add 4 -> 6" in line
@@ -154,7 +158,9 @@ def test_time_outside_operations_has_no_verdict_if_numbers_of_iterations_differ(
     judgement = compared(trace(base), trace(head))
     assert judgement.outcome == "passed"
     assert {
-        finding.name: finding.verdict for finding in judgement.findings if finding.kind == "outside"
+        finding.measured.name: finding.verdict
+        for finding in judgement.findings
+        if finding.measured.kind == "outside"
     } == {
         "outside operations": "incomparable",
         "runtime calls": "incomparable",
@@ -169,6 +175,7 @@ def table(calls):
 
 
 @given(_CALLS, st.integers(1, 40), st.integers(1, 40))
+@strategies.ANY_SPEED
 def test_repeating_an_iteration_is_always_found(calls, base, head):
     sides = [
         table({name: count * times for name, count in calls.items()}) for times in (base, head)
@@ -181,6 +188,7 @@ def test_repeating_an_iteration_is_always_found(calls, base, head):
 
 
 @given(_CALLS, _CALLS)
+@strategies.ANY_SPEED
 def test_both_directions_agree(base, head):
     forth, back = (
         iterations_of([table(first)], table(second))

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from pathlib import Path
 
 import builders
 import numpy as np
@@ -14,8 +15,21 @@ from hypothesis import strategies as st
 
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
-from mnistbench.compare.judge import RunFinding, acceptance_for, judge, rule_of_runs
+from mnistbench.compare.judge import (
+    ITSELF,
+    NOTHING,
+    OUTCOME,
+    Finding,
+    Noise,
+    Ruling,
+    acceptance_for,
+    decide,
+    judge,
+    rule_of_runs,
+)
 from mnistbench.compare.prediction_interval import FALSE_ALARM, prediction_interval
+from mnistbench.compare.quantities import Measurement
+from mnistbench.compare.report import verdict_lines
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.operation import OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.options import GROUPINGS
@@ -24,6 +38,7 @@ from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.saved_runs.run import Run
 
 row = builders.op_row
+COMPARING = Path(__file__).parents[2] / "docs" / "comparing.md"
 NODE = builders.case_record().node_id
 LABEL = "step convnet-b16-cpu on digits"
 MM = "aten::mm, forward fc1"
@@ -63,7 +78,7 @@ def judged(bases, head, criteria=None, **changes):
 def verdicts(judgement):
     """What every table row would say, by the name it has."""
     return {
-        finding.name: finding.text
+        finding.measured.name: finding.text
         for case_judgement in judgement.cases
         for finding in case_judgement.findings
     }
@@ -74,7 +89,7 @@ def named(judgement, name):
         finding
         for case_judgement in judgement.cases
         for finding in case_judgement.findings
-        if finding.name == name
+        if finding.measured.name == name
     ]
     return finding
 
@@ -107,8 +122,8 @@ def test_a_function_is_judged_by_its_share_however_short_its_calls_are():
     judgement = judged(base, functions(read=480_000, small=15_000, tiny=900), limits("10%"))
     assert verdicts(judgement)["read, a"] == "regressed"
     assert verdicts(judgement)["small, a"].startswith("within")
-    [pooled] = [finding for finding in judgement.findings if finding.kind == "other"]
-    assert (pooled.name, [change.name for change in pooled.members]) == (
+    [pooled] = [finding for finding in judgement.findings if finding.measured.kind == "other"]
+    assert (pooled.measured.name, [change.name for change in pooled.measured.members]) == (
         "other functions",
         ["tiny"],
     )
@@ -121,7 +136,7 @@ def test_a_threshold_names_a_function_or_its_module(name):
         functions(read=480_000, other=480_000),
         limits(f"{name}:10%"),
     )
-    assert [finding.name for finding in judgement.regressions] == ["read, a"]
+    assert [finding.measured.name for finding in judgement.regressions] == ["read, a"]
 
 
 def test_a_function_that_took_over_in_its_module_is_judged_as_a_replacement():
@@ -178,7 +193,7 @@ def test_with_few_base_runs_a_change_is_judged_against_the_threshold(
 ):
     finding = named(judged(base, head, criteria), MM)
     assert (finding.text, finding.fails) == expected
-    assert (finding.by_runs, finding.smallest) == (False, None)
+    assert not finding.ruling.by_runs
 
 
 @pytest.mark.parametrize(
@@ -210,8 +225,8 @@ def test_a_spread_of_exactly_the_excess_leaves_it_suspect():
 def test_the_range_over_base_runs_counts_as_spread_and_adds_as_independent_errors_do():
     bases = [mm(ns, 40_000) for ns in (LARGE - 40_000, LARGE, LARGE + 40_000)]
     finding = named(judged(bases, mm(1_050_000, 80_000)), MM)
-    assert finding.base_runs == (960_000, 1_000_000, 1_040_000)
-    assert finding.spread_ns == pytest.approx(math.hypot(40_000, 80_000, 80_000))
+    assert finding.measured.base_runs == (960_000, 1_000_000, 1_040_000)
+    assert finding.measured.spread_ns == pytest.approx(math.hypot(40_000, 80_000, 80_000))
     assert finding.text == "within 12.0 %"
 
 
@@ -240,7 +255,7 @@ def test_the_iteration_is_judged_by_its_own_threshold_and_the_spread_of_its_roun
     ]
     judgement = judged(*sides, criteria)
     assert verdicts(judgement)["iteration"] == verdict
-    assert [finding.name for finding in judgement.regressions] == (
+    assert [finding.measured.name for finding in judgement.regressions] == (
         ["iteration"] if criteria.case_fail else []
     )
 
@@ -292,8 +307,8 @@ def test_with_eight_base_runs_a_change_is_judged_against_what_runs_differ_by(
 ):
     finding = named(judged(eight(*times), builders.base_runs(1, head)[0], criteria), MM)
     assert (finding.text, finding.fails) == expected
-    assert finding.by_runs
-    assert len(finding.base_runs) == 8
+    assert finding.ruling.by_runs
+    assert len(finding.measured.base_runs) == 8
 
 
 NOISY = builders.base_runs(1, 1_400_000)[0]
@@ -302,7 +317,12 @@ NOISY = builders.base_runs(1, 1_400_000)[0]
 def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
     judgement = judged(eight(*UNSTEADY), NOISY, limits("10%"))
     [finding] = judgement.noise
-    assert (finding.name, judgement.outcome, judgement.open_questions, judgement.regressions) == (
+    assert (
+        finding.measured.name,
+        judgement.outcome,
+        judgement.open_questions,
+        judgement.regressions,
+    ) == (
         MM,
         "inconclusive",
         1,
@@ -367,9 +387,9 @@ def test_an_operation_that_cannot_be_judged_prevents_a_pass_if_large_or_named(
         *(round(factor / 1e6 * share * 7_500_000) for factor in (1e6, 1.5e6, 0.8e6, 1e6))
     )
     judgement = judged(bases, bases[0], criteria)
-    assert [finding.name for finding in judgement.open_operations] == open_
+    assert [finding.measured.name for finding in judgement.open_operations] == open_
     assert judgement.outcome == outcome
-    assert [finding.name for finding in judgement.noise] == (
+    assert [finding.measured.name for finding in judgement.noise] == (
         [CONV] if "inconclusive" in outcome or criteria.inconclusive == "ok" else []
     )
     assert judgement.open_questions == (outcome == "inconclusive")
@@ -379,12 +399,12 @@ def test_an_operation_that_cannot_be_judged_prevents_a_pass_if_large_or_named(
 def test_a_limit_below_the_uncertainty_is_no_pass_however_many_runs_there_are(count):
     bases = [mm(ns, 150_000) for ns in UNSTEADY * 5][:count]
     finding = named(judged(bases, mm(LARGE, 150_000), limits("10%")), MM)
-    assert (finding.verdict, finding.is_noise, finding.by_runs) == (
+    assert (finding.verdict, finding.is_noise, finding.ruling.by_runs) == (
         "inconclusive",
         True,
         count >= 8,
     )
-    assert finding.uncertainty > 0.2
+    assert finding.ruling.uncertainty > 0.2
     quiet = judged([mm(LARGE, 10_000)] * count, mm(LARGE, 10_000), limits("10%"))
     assert (named(quiet, MM).text, quiet.outcome) == ("within 10.0 %", "passed")
 
@@ -402,7 +422,7 @@ def test_a_case_that_the_runs_cannot_judge_is_no_pass(iqr_ns, criteria, outcome)
     side = mm(LARGE, timing=builders.timing(median_ns=7_500_000, iqr_ns=iqr_ns))
     judgement = judged(side, side, criteria)
     assert judgement.outcome == outcome
-    assert [finding.name for finding in judgement.noise] == (
+    assert [finding.measured.name for finding in judgement.noise] == (
         ["iteration"] if outcome == "inconclusive" else []
     )
 
@@ -447,7 +467,12 @@ def test_base_runs_of_another_machine_do_not_count_towards_eight():
     finding = named(
         judged([*elsewhere, *builders.base_runs(7, *STEADY)], builders.base_runs(1, LARGE)[0]), MM
     )
-    assert (len(finding.base_runs), finding.by_runs) == (7, False)
+    assert (len(finding.measured.base_runs), finding.ruling.by_runs) == (7, False)
+
+
+def upper_limit(finding, times, risk):
+    """The upper limit of the prediction interval as a share of the base."""
+    return prediction_interval(times, risk)[1] / finding.measured.base_ns - 1
 
 
 def test_the_risk_is_shared_among_all_that_is_judged_by_runs():
@@ -456,12 +481,10 @@ def test_the_risk_is_shared_among_all_that_is_judged_by_runs():
     rows = [[row(f"aten::op{name}", ns) for name in range(3)] for ns in times * 2]
     finding = named(judged([run(*base) for base in rows], run(*rows[0])), "aten::op0, forward fc1")
     # three operations and the iteration
-    assert (
-        finding.smallest == prediction_interval(times * 2, FALSE_ALARM / 4)[1] / finding.base_ns - 1
-    )
+    assert finding.ruling.uncertainty == upper_limit(finding, times * 2, FALSE_ALARM / 4)
     alone = named(judged(eight(*times), builders.base_runs(1, LARGE)[0]), MM)
-    assert alone.smallest == prediction_interval(times * 2, FALSE_ALARM / 2)[1] / alone.base_ns - 1
-    assert alone.smallest < finding.smallest
+    assert alone.ruling.uncertainty == upper_limit(alone, times * 2, FALSE_ALARM / 2)
+    assert alone.ruling.uncertainty < finding.ruling.uncertainty
 
 
 def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
@@ -484,15 +507,20 @@ def test_cases_that_cannot_be_compared_take_no_share_of_the_risk():
         "within",
         "incomparable",
     ]
-    assert named(judgement, MM).smallest == named(runs(with_incomparable=False), MM).smallest
+    alone = named(runs(with_incomparable=False), MM)
+    assert named(judgement, MM).ruling.uncertainty == alone.ruling.uncertainty
 
 
 def test_a_new_operation_is_judged_by_threshold_beside_others_by_runs():
     head = run(row("aten::mm", LARGE), row("aten::clone", LARGE, module="fc2"))
     judgement = judged(eight(LARGE), head, limits("10%"))
     finding = named(judgement, "nothing -> aten::clone, forward fc2")
-    assert (finding.by_runs, finding.verdict, finding.base_runs) == (False, "regressed", ())
-    assert named(judgement, MM).by_runs
+    assert (finding.ruling.by_runs, finding.verdict, finding.measured.base_runs) == (
+        False,
+        "regressed",
+        (),
+    )
+    assert named(judgement, MM).ruling.by_runs
 
 
 # ---- what is judged ------------------------------------------------------------------------------
@@ -510,7 +538,7 @@ def names_of(base_ns, head_ns, *, profiler_ns=0, calls=1, criteria=None):
         run(row(self_cpu_ns=ns + cost, calls=calls), profiler_ns=profiler_ns, **WALL)
         for ns in (base_ns, head_ns)
     )
-    return [finding.name for finding in judged(base, head, criteria).cases[0].operations]
+    return [finding.measured.name for finding in judged(base, head, criteria).cases[0].operations]
 
 
 @pytest.mark.parametrize(
@@ -555,7 +583,7 @@ def test_on_the_devices_clock_there_is_no_overhead():
     )
     judgement = judged(builders.summary(record), builders.summary(record))
     assert list(verdicts(judgement)) == ["iteration", MM]
-    assert judgement.cases[0].iteration.head_ns == 1_000
+    assert judgement.cases[0].iteration.measured.head_ns == 1_000
 
 
 def launch_bound(kernel_ns, *more_rows):
@@ -570,7 +598,11 @@ def launch_bound(kernel_ns, *more_rows):
 def test_a_kernel_that_grows_in_a_launch_bound_iteration_has_a_verdict_of_its_own():
     judgement = judged(launch_bound(20_000), launch_bound(29_000), limits("10%"))
     finding = named(judgement, MM)
-    assert (finding.kind, finding.verdict, finding.change) == ("operation", "regressed", 0.45)
+    assert (finding.measured.kind, finding.verdict, finding.measured.change) == (
+        "operation",
+        "regressed",
+        0.45,
+    )
     assert judgement.outcome == "regressed"
 
 
@@ -584,15 +616,15 @@ def test_time_outside_operations_has_its_own_names_on_each_clock():
         launch_bound(20_000, *other_rows), launch_bound(20_000, *other_rows)
     ).cases
     assert [
-        (finding.name, finding.head_ns)
+        (finding.measured.name, finding.measured.head_ns)
         for finding in device_case.operations
-        if finding.kind == "outside"
+        if finding.measured.kind == "outside"
     ] == [("unattributed kernels", 40_000)]
     [host_case] = judged(run(*other_rows[:2]), run(*other_rows[:2])).cases
     assert [
-        (finding.name, finding.head_ns)
+        (finding.measured.name, finding.measured.head_ns)
         for finding in host_case.operations
-        if finding.kind == "outside"
+        if finding.measured.kind == "outside"
     ] == [
         ("outside operations", 500),
         ("runtime calls", 700),
@@ -611,7 +643,7 @@ def test_small_operations_are_pooled_and_named_modules_have_pools_of_their_own()
     ]
     judgement = judged(run(*rows), run(*rows), limits("10%", "conv2:20%"))
     assert [
-        (finding.name, finding.kind, finding.head_ns, finding.text)
+        (finding.measured.name, finding.measured.kind, finding.measured.head_ns, finding.text)
         for finding in judgement.cases[0].operations
     ] == [
         (MM, "operation", LARGE, "within 10.0 %"),
@@ -632,8 +664,8 @@ def test_changes_of_the_quantities_add_up_to_the_change_of_the_operations():
     head = run(row("aten::mm", 2 * LARGE), row("aten::relu", 300), row(OUTSIDE, 50, calls=0))
     [case_judgement] = judged(base, head, limits("10%", "aten::t:1%")).cases
     assert (
-        sum(finding.change_ns for finding in case_judgement.operations)
-        == case_judgement.case.whole_change_ns - case_judgement.case.remainder_ns
+        sum(finding.measured.change_ns for finding in case_judgement.operations)
+        == case_judgement.case.operations.change_ns - case_judgement.case.operations.remainder_ns
         == 180
     )
 
@@ -644,7 +676,7 @@ def test_operations_are_sorted_by_size_of_change_and_then_by_name():
         run(*(row(name, LARGE + change[side]) for name, change in rows.items())) for side in (0, 1)
     )
     judgement = judged(base, head)
-    assert [finding.name[:7] for finding in judgement.cases[0].operations] == [
+    assert [finding.measured.name[:7] for finding in judgement.cases[0].operations] == [
         "aten::c",
         "aten::b",
         "aten::a",
@@ -658,7 +690,9 @@ def test_an_operation_that_a_threshold_names_is_judged_however_small_it_is(name)
         run(row("aten::mm", LARGE), row("aten::t", ns), profiler_ns=1) for ns in (100, 150)
     )
     judgement = judged(base, head, limits(f"{name}:20%"))
-    assert [(finding.name, finding.fails) for finding in judgement.cases[0].operations] == [
+    assert [
+        (finding.measured.name, finding.fails) for finding in judgement.cases[0].operations
+    ] == [
         ("aten::t, forward fc1", True),
         (MM, False),
     ]
@@ -671,7 +705,12 @@ def test_pooled_operations_regress_together():
     )
     judgement = judged(base, head, limits("10%"))
     [finding] = judgement.regressions
-    assert (finding.name, finding.base_ns, finding.head_ns, len(finding.members)) == (
+    assert (
+        finding.measured.name,
+        finding.measured.base_ns,
+        finding.measured.head_ns,
+        len(finding.measured.members),
+    ) == (
         "other",
         900,
         1_080,
@@ -687,7 +726,7 @@ def test_pools_are_summed_run_by_run_so_that_their_spread_is_that_of_the_sum():
         for swing in (50, -50) * 4
     ]
     finding = named(judged(bases, bases[0]), "other")
-    assert finding.base_runs == (200,) * 8
+    assert finding.measured.base_runs == (200,) * 8
     assert finding.text == "within 10.0 %"
 
 
@@ -696,7 +735,8 @@ def test_time_outside_operations_is_judged_by_the_general_threshold_only():
         run(row("aten::mm", LARGE), row(OUTSIDE, ns, calls=0)) for ns in (500_000, 700_000)
     )
     assert [
-        finding.name for finding in judged(base, head, limits("10%", "fc1:90%")).regressions
+        finding.measured.name
+        for finding in judged(base, head, limits("10%", "fc1:90%")).regressions
     ] == ["outside operations"]
     assert judged(base, head, limits("fc1:1%")).outcome == "passed"
 
@@ -721,7 +761,7 @@ def test_operations_that_replace_others_of_their_module_are_judged_with_them(hea
         limits("10%"),
     )
     [finding] = judgement.cases[0].operations
-    assert (finding.name, finding.kind) == (
+    assert (finding.measured.name, finding.measured.kind) == (
         f"aten::old -> {' + '.join(sorted(head, key=head.get, reverse=True))}, forward fc1",
         "replaced",
     )
@@ -768,6 +808,24 @@ def test_a_new_function_is_no_regression_where_the_case_and_its_functions_are_fa
     assert gone.text == ("improved" if text == "regressed" else "no gain, case slower")
 
 
+def test_a_pass_does_not_name_the_spread_of_what_no_rule_judges():
+    base, head = (
+        of_functions(
+            wall_ns,
+            builders.function_row("is_word", slow_ns, calls=1600, module="slow"),
+            builders.function_row("is_word_fast", fast_ns, calls=calls, module="fast"),
+        )
+        for wall_ns, slow_ns, fast_ns, calls in (
+            (300_000, 600_000, 400, 2),
+            (150_000, 100_000, (200_000, 300_000, 400_000), 1600),  # a spread of 250 times its base
+        )
+    )
+    judgement = judged(base, head, limits("25%"))
+    assert named(judgement, "is_word_fast, fast").text == "no regression, case faster"
+    *_, outcome = verdict_lines(judgement)
+    assert outcome == "thresholds: passed"
+
+
 @pytest.mark.parametrize(
     ("base_calls", "option", "text"),
     [
@@ -798,7 +856,7 @@ def test_a_new_operation_regresses_whatever_the_threshold():
     finding = named(
         judged(run(row("aten::mm", LARGE)), head, limits("900%")), "nothing -> aten::copy_, forward"
     )
-    assert (finding.verdict, finding.fails, finding.change, finding.base_ns) == (
+    assert (finding.verdict, finding.fails, finding.measured.change, finding.measured.base_ns) == (
         "regressed",
         True,
         math.inf,
@@ -836,7 +894,7 @@ def limit_of(name, *options, mark=(), case_mark="", iteration=""):
     finding = named(
         judged(run(*rows), builders.summary(record), limits(*options, iteration=iteration)), name
     )
-    return finding.threshold if finding.has_limit else None
+    return finding.measured.threshold if finding.measured.has_limit else None
 
 
 @pytest.mark.parametrize(
@@ -882,13 +940,13 @@ def test_a_threshold_names_a_module_where_modules_are_summed():
         for ns in (LARGE, 1_500_000)
     )
     judgement = judged(base, head, limits("conv2:20%", by="module"))
-    assert [(finding.name, finding.threshold) for finding in judgement.regressions] == [
-        ("conv2 forward", 0.2)
-    ]
+    assert [
+        (finding.measured.name, finding.measured.threshold) for finding in judgement.regressions
+    ] == [("conv2 forward", 0.2)]
     judgement = judged(base, head, limits("aten::conv:20%", by="op"))
-    assert [(finding.name, finding.threshold) for finding in judgement.regressions] == [
-        ("aten::conv", 0.2)
-    ]
+    assert [
+        (finding.measured.name, finding.measured.threshold) for finding in judgement.regressions
+    ] == [("aten::conv", 0.2)]
 
 
 # ---- never silently green ------------------------------------------------------------------------
@@ -1170,7 +1228,11 @@ def accepting(*patterns, base=None, head=None, limit=10.0, **changes):
 def test_an_intended_regression_is_accepted_by_case_and_operation_or_module(pattern):
     judgement = accepting(pattern)
     [finding] = judgement.accepted
-    assert (finding.name, finding.text, finding.fails) == (MM, "regressed, accepted", False)
+    assert (finding.measured.name, finding.text, finding.fails) == (
+        MM,
+        "regressed, accepted",
+        False,
+    )
     assert (judgement.outcome, judgement.unused, judgement.regressions) == ("passed", (), ())
 
 
@@ -1213,7 +1275,7 @@ def test_the_iteration_sums_and_replacements_can_be_accepted():
 
     def accepted(*patterns):
         return sorted(
-            finding.name for finding in accepting(*patterns, base=base, head=head).accepted
+            finding.measured.name for finding in accepting(*patterns, base=base, head=head).accepted
         )
 
     assert accepted("*:iteration") == ["iteration"]
@@ -1293,15 +1355,16 @@ SLOWER = st.integers(1_100_001, 90_000_000)
     st.sampled_from([LARGE, 1, 0]),
     st.sampled_from(["aten::mm", "a * [b] ?c", "a\nb", "50%:5%"]),
 )
+@strategies.ANY_SPEED
 def test_the_suggested_option_accepts_that_regression_and_no_other(ns, base_ns, name):
     base = [run(row(name, base_ns), row("aten::conv", LARGE, module="conv2"), **WALL)]
     head = run(row(name, ns), row("aten::conv", 2 * LARGE, module="conv2"), **WALL)
     judgement = judged(base, head, limits("10%"))
-    [regression] = [finding for finding in judgement.regressions if finding.name != CONV]
+    [regression] = [finding for finding in judgement.regressions if finding.measured.name != CONV]
     suggested = acceptance_for(judgement, regression)
     after = judged(base, head, limits("10%", accept=(suggested,), reason="x"))
-    assert [finding.name for finding in after.accepted] == [regression.name]
-    assert [finding.name for finding in after.regressions] == [CONV]
+    assert [finding.measured.name for finding in after.accepted] == [regression.measured.name]
+    assert [finding.measured.name for finding in after.regressions] == [CONV]
 
 
 def two_files(*patterns):
@@ -1397,7 +1460,7 @@ def test_a_mark_applies_to_its_own_test_only():
     head = builders.summary(case(*rows[1], op_fail=("10%",)), case(*rows[1], batch_size=1))
     judgement = judged(base, head)
     assert (
-        [finding.case.head.params.batch_size for finding in judgement.regressions],
+        [finding.measured.case.head.params.batch_size for finding in judgement.regressions],
         judgement.outcome,
     ) == ([16], "regressed")
     assert judged(mm(LARGE), mm(2 * LARGE, case_fail="90%")).outcome == "passed"
@@ -1430,7 +1493,7 @@ def test_a_plain_benchmark_beside_cases_with_operations_has_no_table_to_miss():
 def test_times_of_a_few_nanoseconds_are_compared_with_their_fractions(base, head, change, verdict):
     quick, slow = (builders.plain_summary("test_x", seconds) for seconds in (base, head))
     [finding] = judged(quick, slow, limits(iteration="4%")).findings
-    assert finding.change == pytest.approx(change, abs=5e-4)
+    assert finding.measured.change == pytest.approx(change, abs=5e-4)
     assert finding.text == verdict
 
 
@@ -1438,11 +1501,11 @@ def test_the_median_of_base_runs_is_not_rounded():
     bases = [builders.plain_summary("test_x", seconds) for seconds in (0.40e-9, 0.46e-9)]
     comparison = compare(bases, builders.plain_summary("test_x", 0.49e-9), pool_commits=True)
     [finding] = judge(comparison, limits(iteration="20%")).findings
-    assert (finding.base_ns, finding.change) == (
+    assert (finding.measured.base_ns, finding.measured.change) == (
         pytest.approx(0.43),
         pytest.approx(0.1395, abs=1e-4),
     )
-    assert finding.uncertainty == pytest.approx(0.06 / 0.43)
+    assert finding.ruling.uncertainty == pytest.approx(0.06 / 0.43)
 
 
 def test_runs_of_a_call_below_a_nanosecond_are_replicates():
@@ -1453,7 +1516,7 @@ def test_runs_of_a_call_below_a_nanosecond_are_replicates():
     for seconds, text in ((0.401e-9, "within 4.0 %"), (0.42e-9, "regressed")):
         comparison = compare(bases, builders.plain_summary("test_x", seconds), pool_commits=True)
         [finding] = judge(comparison, limits(iteration="4%")).findings
-        assert (finding.by_runs, finding.text) == (True, text)
+        assert (finding.ruling.by_runs, finding.text) == (True, text)
 
 
 def test_the_acceptance_that_is_advised_for_a_short_call_accepts_it():
@@ -1471,16 +1534,18 @@ def test_the_acceptance_that_is_advised_for_a_short_call_accepts_it():
 # ---- One quantity --------------------------------------------------------------------------------
 
 
-def run_finding(base_runs, head_ns, **changes):
-    ordinary = {
-        "case": None,
-        "name": "x",
-        "kind": "operation",
-        "members": (),
-        "spread_ns": 0.0,
-        "limit": Threshold("", 0.1),
-    }
-    return RunFinding(base_runs=tuple(base_runs), head_runs=(head_ns,), **{**ordinary, **changes})
+def measurement(base_runs, head_ns, limit=Threshold("", 0.1)):  # noqa: B008 (it is frozen)
+    return Measurement(
+        case=None,
+        whole=None,
+        name="x",
+        kind="operation",
+        members=(),
+        base_runs=tuple(base_runs),
+        head_runs=(head_ns,),
+        spread_ns=0.0,
+        limit=limit,
+    )
 
 
 @pytest.mark.parametrize(
@@ -1495,37 +1560,120 @@ def run_finding(base_runs, head_ns, **changes):
     ],
 )
 def test_a_change_is_a_share_of_the_median_base_run(base_runs, head, expected):
-    finding = run_finding(base_runs, head)
-    assert (finding.base_ns, finding.change_ns, finding.change) == expected
+    measured = measurement(base_runs, head)
+    assert (measured.base_ns, measured.change_ns, measured.change) == expected
 
 
 @pytest.mark.parametrize(
-    ("changes", "text", "fails"),
+    ("ruling", "accept_limit", "text", "fails"),
     [
-        ({"verdict": "within", "within": 0.125}, "within 12.5 %", False),
-        ({"verdict": "regressed"}, "regressed", True),
-        ({"verdict": "regressed", "limit": None}, "regressed", False),
-        ({"verdict": "inconclusive"}, "inconclusive", False),
+        (Ruling("within", within=0.125), None, "within 12.5 %", False),
+        (Ruling("regressed"), None, "regressed", True),
+        (Ruling("regressed"), 0.3, "regressed, accepted", False),
+        (Ruling("regressed"), 0.2, "regressed, accepted", False),  # exactly the limit
+        (Ruling("regressed"), 0.1, "regressed", True),
+        (Ruling("inconclusive", 0.25), None, "inconclusive", False),
         (
-            {"verdict": "inconclusive", "smallest": 0.25, "accepted": True},
+            Ruling("inconclusive", 0.25, by_runs=True),
+            0.3,
             "inconclusive (minimum detectable change 25.0 %), accepted",
             False,
         ),
-        ({"verdict": "suspect", "smallest": 0.25}, "suspect", False),
+        (Ruling("suspect", 0.25, by_runs=True), None, "suspect", False),
     ],
 )
-def test_a_verdict_in_a_table_and_whether_it_fails(changes, text, fails):
-    finding = run_finding((1,), 1, **changes)
+def test_a_verdict_in_a_table_and_whether_it_fails(ruling, accept_limit, text, fails):
+    finding = Finding(measurement((10,), 12), ruling, accept_limit)
     assert (finding.text, finding.fails) == (text, fails)
+
+
+def test_a_regression_above_the_default_threshold_fails_nothing():
+    assert not Finding(measurement((10,), 12, limit=None), Ruling("regressed")).fails
+
+
+# ---- The table of verdicts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "is_clear", "uncertainty", "by_runs", "is_given", "is_decisive", "expected"),
+    [
+        # Above the threshold of 10 %.
+        (0.11, True, 0.0, False, False, False, ("regressed", NOTHING)),
+        (0.11, True, 0.5, True, True, True, ("regressed", NOTHING)),
+        (0.11, False, 0.5, False, False, True, ("suspect", NOTHING)),
+        (0.11, False, 0.5, True, False, True, ("inconclusive", NOTHING)),
+        (0.11, False, 0.5, True, True, True, ("inconclusive", OUTCOME)),
+        (0.11, False, 0.5, True, True, False, ("inconclusive", OUTCOME)),
+        # Below minus 10 %.
+        (-0.11, True, 0.5, True, True, True, ("improved", NOTHING)),
+        (-0.11, False, 0.5, False, False, True, ("inconclusive", NOTHING)),
+        (-0.11, False, 0.1, True, True, True, ("inconclusive", NOTHING)),
+        (-0.11, False, 0.5, False, True, True, ("inconclusive", OUTCOME)),
+        (-0.11, False, 0.5, False, True, False, ("inconclusive", ITSELF)),
+        # Between, the thresholds themselves included.
+        (0.1, True, 0.5, True, False, True, ("within", NOTHING)),
+        (-0.1, True, 0.1, True, True, True, ("within", NOTHING)),
+        (0.0, False, 0.11, True, True, True, ("inconclusive", OUTCOME)),
+        (0.0, False, 0.11, False, True, False, ("within", ITSELF)),
+    ],
+)
+def test_the_table_of_verdicts(
+    change, is_clear, uncertainty, by_runs, is_given, is_decisive, expected
+):
+    noise = Noise(is_clear, uncertainty, by_runs)
+    decided = decide(change, 0.1, noise, is_given=is_given, is_decisive=is_decisive)
+    assert decided == expected
+
+
+# What the cells of the table in docs/comparing.md stand for.
+CHANGES = {"above the threshold": 0.11, "below minus the threshold": -0.11, "between": 0.0}
+CLEAR = {"yes": [True], "no": [False], "any": [True, False]}
+IS_GIVEN = {"given": [True], "any": [True, False]}  # of the other cells: default
+BY_RUNS = {"default, fewer than 8 base runs": [False], "default, rule of runs": [True]}
+UNCERTAINTY = {"yes": [0.1], "no": [0.11], "any": [0.1, 0.11]}  # ruled out
+LEAVES_OPEN = {  # of a quantity that is decisive, and of another one
+    "nothing": [NOTHING, NOTHING],
+    "the outcome": [OUTCOME, OUTCOME],
+    "the outcome (1)": [OUTCOME, ITSELF],
+}
+
+
+def rows_of_the_documentation():
+    section = COMPARING.read_text(encoding="utf-8").partition("### How a verdict is made")[2]
+    table = section.partition("\n### ")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize("cells", rows_of_the_documentation(), ids=" ".join)
+def test_the_table_of_verdicts_in_the_documentation_is_that_of_the_code(cells):
+    change, clear, threshold, ruled_out, word, leaves_open = cells
+    for is_clear, uncertainty, by_runs, is_given in itertools.product(
+        CLEAR[clear],
+        UNCERTAINTY[ruled_out],
+        BY_RUNS.get(threshold, [True, False]),
+        IS_GIVEN.get(threshold, [False]),
+    ):
+        noise = Noise(is_clear, uncertainty, by_runs)
+        (decisive_word, *of_decisive), (_, *of_small) = (
+            decide(CHANGES[change], 0.1, noise, is_given=is_given, is_decisive=is_decisive)
+            for is_decisive in (True, False)
+        )
+        assert (decisive_word, [*of_decisive, *of_small]) == (word, LEAVES_OPEN[leaves_open])
 
 
 # ---- statistics ----------------------------------------------------------------------------------
 
 
-def test_a_quantity_whose_limit_is_infinite_is_inconclusive():
-    finding = rule_of_runs(run_finding([1, 2**62] * 4, 2**63), FALSE_ALARM / 10**6)
-    assert finding.verdict == "inconclusive"
-    assert finding.smallest > 1e6
+def test_an_interval_that_is_too_wide_for_a_number_explains_every_change():
+    noise = rule_of_runs(measurement([1, 2**62] * 4, 2**63), FALSE_ALARM / 10**6)
+    assert not noise.is_clear
+    assert noise.uncertainty > 1e6
+
+
+def is_alarm(measured, risk):
+    """Whether it is a regression without a threshold: only the runs' differences prevent it."""
+    return measured.change > 0 and rule_of_runs(measured, risk).is_clear
 
 
 @pytest.mark.parametrize("runs", [8, pytest.param(15, marks=pytest.mark.thorough)])
@@ -1536,14 +1684,7 @@ def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
         mean=14, sigma=0.06, size=(reports, quantities, runs + 1)
     )
     alarms = sum(
-        any(
-            # As good as no threshold: only the runs' differences stand against an alarm.
-            rule_of_runs(
-                run_finding(base, head, limit=Threshold("", 1e-9)), FALSE_ALARM / quantities
-            ).verdict
-            == "regressed"
-            for *base, head in report
-        )
+        any(is_alarm(measurement(base, head), FALSE_ALARM / quantities) for *base, head in report)
         for report in times.round().astype(int).tolist()
     )
     expected = 1 - (1 - FALSE_ALARM / quantities) ** quantities
@@ -1555,7 +1696,7 @@ def test_false_alarms_of_a_report_are_as_rare_as_promised(runs):
 def test_the_minimum_detectable_change_is_the_smallest_that_regresses():
     bases = eight(*STEADY)
     finding = named(judged(bases, bases[0], limits("1%")), MM)
-    least = math.ceil(finding.base_ns * (1 + finding.smallest))
+    least = math.ceil(finding.measured.base_ns * (1 + finding.ruling.uncertainty))
     for head, text in ((least + 1, "regressed"), (least - 2, "inconclusive")):
         assert (
             named(judged(bases, builders.base_runs(1, head)[0], limits("1%")), MM).verdict == text
@@ -1618,11 +1759,13 @@ def test_no_change_above_a_given_threshold_passes(bases, head, percent):
     finding = named(judgement, MM)
     limit = percent / 100
     if judgement.outcome == "passed":
-        assert finding.change <= limit
-        is_large = finding.base_ns >= LARGE_SHARE * finding.case.whole_base_ns
-        assert finding.verdict == "improved" or not is_large or finding.uncertainty <= limit
+        assert finding.measured.change <= limit
+        is_large = (
+            finding.measured.base_ns >= LARGE_SHARE * finding.measured.case.operations.base_ns
+        )
+        assert finding.verdict == "improved" or not is_large or finding.ruling.uncertainty <= limit
     else:
-        assert max(finding.change, finding.uncertainty) > limit
+        assert max(finding.measured.change, finding.ruling.uncertainty) > limit
 
 
 @strategies.ANY_SPEED
@@ -1699,7 +1842,7 @@ def test_what_replaces_a_named_operation_is_judged_by_its_threshold():
         ("aten::_scaled_mm:5%", "aten::addmm:9%"),
     ):
         [finding] = judged(base, head, limits(*texts_of_limits)).regressions
-        assert (finding.name, finding.threshold) == (
+        assert (finding.measured.name, finding.measured.threshold) == (
             "aten::addmm -> aten::_scaled_mm, forward fc1",
             0.05,
         )
@@ -1711,7 +1854,7 @@ def test_accepting_one_operation_does_not_excuse_those_pooled_with_it():
         for ns in (100, 5_000)
     )
     judgement = accepting("*:aten::t", "*:fc1", base=base, head=head)
-    assert [finding.name for finding in judgement.regressions] == ["other"]
+    assert [finding.measured.name for finding in judgement.regressions] == ["other"]
     assert judgement.unused == ("*:aten::t:1000%", "*:fc1:1000%")
 
 
@@ -1771,4 +1914,4 @@ def test_the_spread_of_elapsed_time_on_a_device_is_that_of_its_own_clock():
         for ns in (1_000, 1_000)
     )
     # Not the 300 us of the rounds.
-    assert judged(base, head).cases[0].iteration.spread_ns == pytest.approx(40 * 2**0.5)
+    assert judged(base, head).cases[0].iteration.measured.spread_ns == pytest.approx(40 * 2**0.5)

@@ -5,6 +5,7 @@ Whatever the shares of its parts are.
 
 import builders
 import pytest
+import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,15 +39,13 @@ def judged(base, head, *texts, **changes):
 
 def verdicts(judgement):
     """The verdict of each operation, by its name in the table."""
-    return {finding.name: finding.text for finding in judgement.cases[0].operations}
+    return {finding.measured.name: finding.text for finding in judgement.cases[0].operations}
 
 
 def grouped(base, head, **changes):
     """The names of the operations of each group."""
     case = compare([run(*base)], run(*head), **changes).cases[0]
-    return sorted(
-        sorted(change.name for change in group) for group in replacements(case.operations)
-    )
+    return sorted(sorted(change.name for change in group) for group in replacements(case.changes))
 
 
 # ---- fused and split -----------------------------------------------------------------------------
@@ -66,14 +65,15 @@ def test_an_operation_that_is_split_into_small_ones_is_compared_with_them():
     name = "my::fused -> my::part0 + my::part1 + 2 others, forward fc1"
     assert (judgement.outcome, verdicts(judgement)[name]) == ("passed", "within 10.0 %")
     slower = judged([MATMUL, row("my::fused", 3 * SMALL)], [MATMUL, *PARTS])
-    assert [finding.name for finding in slower.regressions] == [name]
+    assert [finding.measured.name for finding in slower.regressions] == [name]
 
 
 def test_small_replacements_are_judged_together_if_their_sum_is_large():
     replacing = [row(f"my::other{number}", 2 * SMALL - 60_000) for number in range(4)]
     judgement = judged([MATMUL, *PARTS], [MATMUL, *replacing])
     [slower] = judgement.regressions
-    assert (slower.kind, slower.base_ns, slower.head_ns) == ("replaced", 4 * SMALL, 560_000)
+    measured = slower.measured
+    assert (measured.kind, measured.base_ns, measured.head_ns) == ("replaced", 4 * SMALL, 560_000)
 
 
 def test_a_small_operation_that_replaces_nothing_stays_with_the_other_small_ones():
@@ -96,7 +96,7 @@ def test_a_replacement_of_many_is_accepted_by_the_name_that_the_report_shows():
     base = [MATMUL, *PARTS]
     head = [MATMUL, row("my::fused", LARGE)]
     [slower] = judged(base, head).regressions
-    for name in (slower.name, "my::part3", "my::fused"):
+    for name in (slower.measured.name, "my::part3", "my::fused"):
         accept = Acceptance.parse(f"*:{name}:200%")
         assert judged(base, head, accept=(accept,), reason="x").outcome == "passed"
 
@@ -185,7 +185,8 @@ def test_a_renamed_module_is_compared_with_itself_in_each_phase():
         "head backward -> classifier backward",
     }
     assert {
-        finding.name for finding in judged(network("head"), network("classifier", 1.2)).regressions
+        finding.measured.name
+        for finding in judged(network("head"), network("classifier", 1.2)).regressions
     } == {
         "head forward -> classifier forward",
         "head backward -> classifier backward",
@@ -250,9 +251,10 @@ _ROWS = st.dictionaries(
 
 
 @given(_ROWS, _ROWS)
+@strategies.ANY_SPEED
 def test_each_one_sided_operation_is_in_one_group_whichever_side_is_the_base(base, head):
     forth, back = (
-        compare([run(*first)], run(*second)).cases[0].operations
+        compare([run(*first)], run(*second)).cases[0].changes
         for first, second in ((base, head), (head, base))
     )
     groups = [
@@ -270,11 +272,12 @@ def test_each_one_sided_operation_is_in_one_group_whichever_side_is_the_base(bas
 
 
 @given(_ROWS, _ROWS)
+@strategies.ANY_SPEED
 def test_the_quantities_of_a_case_have_each_operation_once(base, head):
     judgement = judged(base, head)
     [case] = judgement.cases
-    members = [change.key for finding in case.operations for change in finding.members]
-    assert sorted(members) == sorted(change.key for change in case.case.operations)
+    members = [change.key for finding in case.operations for change in finding.measured.members]
+    assert sorted(members) == sorted(change.key for change in case.case.changes)
 
 
 def test_small_new_operations_beside_others_leave_nothing_open():

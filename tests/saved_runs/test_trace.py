@@ -96,13 +96,11 @@ def test_cases_of_two_traces_are_the_same_whatever_the_files_are_called(tmp_path
     device = cases_by_id["device"]
     assert (device.base_ns, device.head_ns, device.clock) == (150_000, 300_000, "device")
     assert device.is_busy_time
-    assert {
-        change.key: change.change_ns for change in device.operations if change.is_operation
-    } == {
+    assert {change.key: change.change_ns for change in device.changes if change.is_operation} == {
         GEMM: 100_000,
         RELU: 50_000,
     }
-    assert device.remainder_ns == 0
+    assert device.operations.remainder_ns == 0
     assert not cases_by_id["host"].is_busy_time
 
 
@@ -117,7 +115,7 @@ def test_thresholds_alone_judge_a_trace(tmp_path):
     )
     judged = judge(compare([base.run], head.run), Criteria())
     verdicts = {
-        (case.case.head.node_id, finding.name): finding.verdict
+        (case.case.head.node_id, finding.measured.name): finding.verdict
         for case in judged.cases
         for finding in case.findings
     }
@@ -283,7 +281,7 @@ def test_the_ledger_of_two_real_machines_adds_up(base, head, monkeypatch):
     assert set(cases_by_id) == {"host", "device"}
     for case in cases_by_id.values():
         assert (
-            sum(change.change_ns for change in case.operations) + case.remainder_ns
+            sum(change.change_ns for change in case.operations.parts) + case.operations.remainder_ns
             == case.change_ns
         )
         assert case.across_machines

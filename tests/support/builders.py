@@ -29,7 +29,7 @@ from mnistbench.showing.output import render
 ITERATIONS = 3
 
 #: Formats of the report of a comparison.
-FORMATS = ("terminal", "markdown", "json", "csv")
+FORMATS = ("terminal", "markdown", "json")
 
 _PARAMS = Params(
     workload="convnet",

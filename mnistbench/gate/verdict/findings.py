@@ -27,7 +27,7 @@ from mnistbench.gate.verdict.estimates import (
 )
 from mnistbench.gate.words import BUSY, CPU, WALL
 from mnistbench.judging.acceptance import Acceptance
-from mnistbench.judging.findings import Finding, with_acceptance
+from mnistbench.judging.findings import accept_limit
 from mnistbench.judging.kinds import ITERATION, OTHER
 from mnistbench.judging.verdicts import (
     CONTRADICTED,
@@ -116,7 +116,7 @@ LIMIT_OF_NEW = 10.0
 
 
 @dataclass(frozen=True)
-class LaunchFinding(Finding):
+class LaunchFinding:
     """A quantity that the first stage flagged, with the verdict of the rule of launches.
 
     The verdict is REGRESSED: the lower bound of all launches reaches the threshold; SLOWER:
@@ -131,6 +131,8 @@ class LaunchFinding(Finding):
     # The slowdown that the confirming test shows: lower bound of the fresh launches at its level.
     least: float = 0.0
     case_names: Collection[str] = ()
+    verdict: str = INCONCLUSIVE  # one of judging.verdicts
+    accept_limit: float | None = None  # largest limit of an --accept that applies, as a share
 
     @property
     def quantity(self) -> Quantity:
@@ -149,8 +151,23 @@ class LaunchFinding(Finding):
 
     @property
     def may_be_accepted(self) -> bool:
-        """Whether an ``--accept`` applies."""
+        """Whether there is something to accept."""
         return self.is_slower
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the change is within the limit of an ``--accept``."""
+        return self.accept_limit is not None and self.share_to_accept <= self.accept_limit
+
+    @property
+    def exceeded_limit(self) -> float | None:
+        """The limit of ``--accept`` that the change is larger than, as a share; None if none."""
+        return None if self.accepted else self.accept_limit
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is a regression that nobody accepts."""
+        return self.verdict == REGRESSED and not self.accepted
 
     @property
     def could_be_confirmed(self) -> bool:
@@ -229,16 +246,15 @@ def findings_of(
     for estimate in screened:
         key = estimate.quantity.key
         verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
-        findings.append(
-            LaunchFinding(
-                estimate,
-                confirmed.get(key),
-                least.get(key, 0.0),
-                case_names.get(estimate.quantity.case, ()),
-                verdict=verdict,
-            )
+        finding = LaunchFinding(
+            estimate,
+            confirmed.get(key),
+            least.get(key, 0.0),
+            case_names.get(estimate.quantity.case, ()),
+            verdict=verdict,
         )
-    return sorted((with_acceptance(finding, accept) for finding in findings), key=by_size)
+        findings.append(replace(finding, accept_limit=accept_limit(finding, accept)))
+    return sorted(findings, key=by_size)
 
 
 def by_size(finding: LaunchFinding) -> float:

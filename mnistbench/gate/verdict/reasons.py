@@ -16,6 +16,7 @@ from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.verdict.findings import LEAST_FRESH, SCREENING, LaunchFinding
 from mnistbench.gate.words import HEAD
 from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.findings import is_named_by
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, ITERATION, OPERATION, REPLACED
 from mnistbench.judging.ratios import change_of
@@ -224,7 +225,7 @@ def finding_reasons(
         is_new = shown.change == math.inf
         differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
         is_allowed = any(
-            finding.is_named_by(acceptance) and finding.share_to_accept <= acceptance.limit
+            is_named_by(finding, acceptance) and finding.share_to_accept <= acceptance.limit
             for acceptance in accept
         )
         is_cut = finding.quantity.key in broken_off and not is_allowed
