@@ -425,14 +425,6 @@ def test_numbered_files_hide_the_copies_beside_them():
     assert [saved.name for saved in Storage(Path(".benchmarks")).all()] == ["0001"]
 
 
-def test_files_without_numbers_are_never_removed(refused):
-    write("results/before.json", run_file())
-    assert refused("prune", "--keep", "1", "--storage", "results").startswith(
-        "results: no file has a number (0001_*.json)"
-    )
-    assert Path("results/before.json").exists()
-
-
 # ---- names and folders ---------------------------------------------------------------------------
 
 
