@@ -131,7 +131,11 @@ def test_every_command_that_is_shown_is_of_a_kind_that_a_test_runs():
         "torchrun",
         "pip",
     }
-    assert {words[1:3] for words in ALL if words[0] == "python"} == {("-m", "tox"), ("-m", "pip")}
+    assert {words[1:3] for words in ALL if words[0] == "python"} == {
+        ("-m", "tox"),
+        ("-m", "pip"),
+        ("docs/make_class.py", "demo"),
+    }
     assert {words[1:3] for words in ALL if words[0] == "git"} == {
         ("bisect", "start"),
         ("bisect", "run"),
@@ -243,20 +247,13 @@ def write_shards(words, _):
         path = Path(words[1].replace("shard-*-of-8_*", f"{shard.prefix}20261124_103105"))
         launches = gate_builders.series({case: gate_builders.Measured()}, count=10)
         gate_builders.write(path, launches, labels={case: case}, shard=shard)
-    return ["judge", *map(str, Path().glob(words[1]))]
-
-
-def write_samples(words, _):
-    if words[1:] and words[1].endswith(raw_samples.ENDING):
-        gate_builders.write(Path(words[1]), gate_builders.series())
-    return words
+    return ["judge", *map(str, Path().glob(words[1])), *words[2:]]
 
 
 #: Command -> what prepares the files that it names, and returns its words.
 PREPARATIONS = {
     "bisect": list_two_releases,
     "judge": write_shards,
-    "report": write_samples,
     "reproduce": write_reproducer,
     "train": name_small_dataset,
 }

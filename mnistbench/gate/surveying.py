@@ -16,6 +16,7 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import cpu_model, own_cores, usable_cpus
+from mnistbench.core.options import options_of
 from mnistbench.gate import trees
 from mnistbench.gate.launcher import (
     MIN_SILENCE_S,
@@ -41,7 +42,7 @@ from mnistbench.gate.listing import (
     without_counterpart,
 )
 from mnistbench.gate.messages import COLLECT, SURVEY, Efforts, Selected, Surveyed, Surveys
-from mnistbench.gate.options import GateOptions
+from mnistbench.gate.options import GateOptions, Thresholds
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.dependencies import differing_dependencies
 from mnistbench.gate.reach.narrowing import Narrowing
@@ -468,6 +469,7 @@ def _header(
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,
         reach=reached,
+        thresholds={name: getattr(options, name) for name in options_of(Thresholds)},
     )
 
 
