@@ -25,7 +25,10 @@ class Settings(JudgeOptions):
     files: tuple[Path, ...] = argument(
         "FILE",
         path,
-        "raw samples that mnistbench gate has written, with its thresholds; all shards of a gate",
+        (
+            "raw samples that mnistbench gate has written, of all its shards; thresholds that are "
+            "not given are those of the gate"
+        ),
         many=True,
     )
     format: str = output_format(["html"])
