@@ -65,9 +65,9 @@ def run(settings: Settings) -> int:
         chosen = [saved for saved in everything if saved.run.cases][-2:] or everything[-2:]
     # As for mnistbench compare, of which the project's file may have thresholds.
     criteria = read(Criteria, {}, *tool_table(Criteria))
-    runs, passed_over = shown_runs(chosen, bases, criteria)
-    for line in passed_over:
-        print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
+    runs, skipped = shown_runs(chosen, bases, criteria)
+    for line in skipped:
+        print(f"mnistbench: skipped: {printable(line)}", file=sys.stderr)
     deliver_text(runs_page(runs), settings.output)
     kind = "trace" if runs[-1].saved.run.trace else "saved run"
     print(f"{units.counted(len(runs), kind)}: {printable(str(settings.output))}")
@@ -91,7 +91,7 @@ def shown_runs(
         key=lambda saved: ("", "") if saved.run.trace else (saved.run.saved_at, saved.path.name),
     )
     shown: list[PageRun] = []
-    passed_over = []
+    skipped = []
     for saved in ordered:
         try:
             run = saved.whole()  # its samples and curves may be invalid on their own
@@ -111,7 +111,7 @@ def shown_runs(
                 else None
             )
         except RecordError as error:
-            passed_over.append(str(error))
+            skipped.append(str(error))
             continue
         shown.append(PageRun(saved, run, judgement))
     if not shown:
@@ -120,5 +120,5 @@ def shown_runs(
             if len(ordered) > 1
             else ""
         )
-        raise UsageError(f"{several}{passed_over[0]}")
-    return shown, passed_over
+        raise UsageError(f"{several}{skipped[0]}")
+    return shown, skipped

@@ -50,7 +50,7 @@ def save_plain(number):
 
 
 def shown(references, bases=()):
-    """Return the numbers of the runs that are shown, their bases, and what is passed over.
+    """Return the numbers of the runs that are shown, their bases, and what is skipped.
 
     A base is a run that it is compared with.
     """
@@ -58,7 +58,7 @@ def shown(references, bases=()):
     shown_saved, base_saved = (
         [saved for name in names for saved in storage.find(name)] for names in (references, bases)
     )
-    runs, passed_over = shown_runs(shown_saved, base_saved, Criteria())
+    runs, skipped = shown_runs(shown_saved, base_saved, Criteria())
     compared = {
         run.saved.number[-1]: run.judgement.comparison.bases if run.judgement else []
         for run in runs
@@ -66,7 +66,7 @@ def shown(references, bases=()):
     return {
         number: [base.minute[-1] for base in bases_of_run]
         for number, bases_of_run in compared.items()
-    }, passed_over
+    }, skipped
 
 
 def page():
@@ -145,9 +145,9 @@ def test_files_without_content_are_passed_over_by_name(report):
     code, out, err = report("*")
     assert (code, out) == (WRITTEN, "2 saved runs: report.html\n")
     torn, spoiled = sorted(err.splitlines(), key=lambda line: "torn" not in line)
-    assert torn.startswith(f"mnistbench: passed over: {FOLDER}/0004_torn.json: is not JSON")
+    assert torn.startswith(f"mnistbench: skipped: {FOLDER}/0004_torn.json: is not JSON")
     start = (
-        f"mnistbench: passed over: {FOLDER}/0002_x.json: "
+        f"mnistbench: skipped: {FOLDER}/0002_x.json: "
         "benchmarks[1].extra_info.mnistbench.curves: is not JSON"
     )
     assert spoiled.startswith(start)

@@ -319,7 +319,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(run, arg
     assert code == EXIT_PASSED
     assert out != ""
     [line] = err.splitlines()
-    assert line.startswith(f"mnistbench: passed over: {torn}: is not JSON (Expecting value")
+    assert line.startswith(f"mnistbench: skipped: {torn}: is not JSON (Expecting value")
     assert torn.exists()
 
 
@@ -338,7 +338,7 @@ def test_a_damaged_operation_table_concerns_only_commands_that_show_operations(r
         _, out, err = run(*arguments)
         assert "10:02" in out
         assert "10:03" not in out
-        assert err.startswith(f"mnistbench: passed over: {spoiled}: benchmarks[0].extra_info.")
+        assert err.startswith(f"mnistbench: skipped: {spoiled}: benchmarks[0].extra_info.")
 
 
 @pytest.mark.parametrize("command", ["list", "report"])
@@ -350,12 +350,11 @@ def test_where_nothing_can_be_read_every_file_is_reported_with_what_to_do(run, c
     assert (code, out) == (EXIT_UNJUDGED, "")
     empty, number, nothing = err.splitlines()
     assert empty == (
-        f"mnistbench: passed over: {paths[0]}: is empty; the run that should have written it was "
+        f"mnistbench: skipped: {paths[0]}: is empty; the run that should have written it was "
         "cut off"
     )
     assert number.startswith(
-        f"mnistbench: passed over: {paths[1]}: file: needs an object, found 5; save the run again "
-        "or"
+        f"mnistbench: skipped: {paths[1]}: file: needs an object, found 5; save the run again or"
     )
     assert nothing == (
         "mnistbench: no saved run in .benchmarks can be read; save one with: pytest bench "
@@ -371,14 +370,14 @@ def test_the_file_that_was_asked_for_is_reported_before_the_refusal(run):
     assert code == EXIT_UNJUDGED
     passed_over, refusal = err.splitlines()
     assert passed_over.startswith(
-        f"mnistbench: passed over: {path}: has no benchmarks and no traceEvents; it is neither"
+        f"mnistbench: skipped: {path}: has no benchmarks and no traceEvents; it is neither"
     )
     assert refusal == f"mnistbench: '1' is {path}: nothing there can be read"
 
 
 def test_a_file_name_with_an_escape_is_spelt_out(run):
     save(4, name="\x1b[32m").write_text("")
-    assert "passed over: .benchmarks/machine/0004_\\x1b[32m.json: is empty" in run("list")[2]
+    assert "skipped: .benchmarks/machine/0004_\\x1b[32m.json: is empty" in run("list")[2]
 
 
 # ---- list, history, export, report ---------------------------------------------------------------

@@ -295,7 +295,7 @@ def test_commands_about_saved_runs_name_a_trace(refused, run):
     Path(".benchmarks").mkdir()
     trace(".benchmarks/0001_a.json")
     _, _, err = run("list")
-    assert "passed over: .benchmarks/0001_a.json: is a trace, no saved run" in err
+    assert "skipped: .benchmarks/0001_a.json: is a trace, no saved run" in err
 
 
 # ---- traces of real machines ---------------------------------------------------------------------
