@@ -2,10 +2,10 @@
 
     python docs/make_pictures.py REPORT.html CHANGES.html GATE.html LAB.html CLASS.html PROFILE.txt
 
-REPORT.html: ``mnistbench report`` of a run of the suite; CHANGES.html: of two runs; GATE.html: of a
-gate with operations that got slower, and functions of a case without operations; LAB.html:
-``mnistbench lab``; CLASS.html: ``mnistbench class merge``; PROFILE.txt: the output of ``mnistbench
-profile``.
+REPORT.html: ``mnistbench report`` of a run of the suite; CHANGES.html: of two runs; GATE.html:
+``mnistbench judge --format html`` of a gate with operations that got slower, and functions of a
+case without operations; LAB.html: ``mnistbench lab``; CLASS.html: ``mnistbench class merge``;
+PROFILE.txt: the output of ``mnistbench profile``.
 """
 
 import html

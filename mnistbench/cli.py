@@ -83,10 +83,6 @@ COMMANDS = {
         "saved_runs.command:Export",
         "write the cases and operations of one saved run or trace as CSV",
     ),
-    "prune": Command(
-        "saved_runs.command:Prune",
-        "list the oldest saved runs with their TensorBoard files; remove them with --yes",
-    ),
     "gate": Command(
         "gate.commands.gate",
         (
@@ -97,7 +93,10 @@ COMMANDS = {
     ),
     "judge": Command(
         "gate.commands.judge",
-        "judge raw samples of a gate again; exit code 0 passed, 1 regressed, 2 inconclusive",
+        (
+            "judge raw samples of a gate again, or write its page; exit code 0 passed, 1 "
+            "regressed, 2 inconclusive"
+        ),
     ),
     "bisect": Command(
         "gate.commands.bisect",
@@ -134,7 +133,7 @@ COMMANDS = {
     ),
     "study": Command(
         "",
-        "measure what an operator becomes on this machine: convolution, locality, memory, graph",
+        "study one operator on this machine: convolution, loop order, memory, compilation",
         needs=("torch",),
     ),
     "study convolution": Command(
@@ -148,10 +147,7 @@ COMMANDS = {
     ),
     "study locality": Command(
         "course.studies.locality.study",
-        (
-            "run loops in several orders: misses of simulated caches, measured times, and where"
-            " they disagree"
-        ),
+        "compare loop orders: simulated cache misses and measured times",
         needs=("torch",),
         measures=True,
     ),
@@ -167,8 +163,8 @@ COMMANDS = {
     "study graph": Command(
         "course.studies.graph.study",
         (
-            "follow a program to its schedule: graphs, generated code and fusions, eager and "
-            "compiled times, loading"
+            "show what torch.compile makes of a program: graphs, generated code and fusions, and "
+            "the times of both"
         ),
         needs=("torch",),
         measures=True,
@@ -204,7 +200,7 @@ COMMANDS = {
     ),
     "class": Command(
         "",
-        "work with the submissions of a class: merge, rerun, demo",
+        "work with the submissions of a class: merge, rerun",
         needs=("torch", "matplotlib"),
     ),
     "class merge": Command(
@@ -221,16 +217,9 @@ COMMANDS = {
         needs=("torch",),
         measures=True,
     ),
-    "class demo": Command(
-        "course.classroom.teacher.demo_command",
-        "generate the submissions of a class from one lab, to try the commands on",
-    ),
     "report": Command(
         "page.command",
-        (
-            "write saved runs, traces or a gate as one HTML page: cases, operations, curves, "
-            "comparisons"
-        ),
+        ("write saved runs or traces as one HTML page: cases, operations, curves, comparisons"),
     ),
     "train": Command(
         "suite.train.command",

@@ -40,7 +40,7 @@ PYTHON = r"""#!/usr/bin/env bash
 if [ "$1 $2 $3" = "-P -c import mnistbench" ]; then exit "$FAKE_MISSING"; fi
 if [ "$1 $2 $3" = "-P -m pip" ]; then printf '%s\n' "$@" > "$FAKE/pip"; exit 0; fi
 if [ "$1 $2 $3" != "-P -m mnistbench" ]; then exec "$FAKE_PYTHON" "$@"; fi
-if [ "$4" = "report" ]; then
+if [ "$4" = "judge" ] && [ -z "$GITHUB_STEP_SUMMARY" ]; then
   printf '%s\0' "${@:4}" > "$FAKE/page"
   if [ "$FAKE_PAGE" = 0 ]; then echo "mnistbench: no page" >&2; exit 2; fi
   for word in "$@"; do case $word in --output=*) echo page > "${word#--output=}" ;; esac; done
@@ -271,7 +271,12 @@ def test_a_gate_that_passes(job, tmp_path):
         f"{report}.comment",
     ]
     assert ran.body == REPORT + LINK
-    assert ran.page == ["report", f"{folder}/gate/1.jsonl.gz", f"--output={folder}/gate.html"]
+    assert ran.page == [
+        "judge",
+        f"{folder}/gate/1.jsonl.gz",
+        "--format=html",
+        f"--output={folder}/gate.html",
+    ]
     assert (tmp_path / "seen" / "gh_environment").read_text() == "owner/project a token\n"
     assert ran.upload == {
         "name": ran.outputs["artifact"],
@@ -453,7 +458,12 @@ def test_the_samples_of_all_shards_are_judged_as_one_gate(job, tmp_path, code, e
         "--format=markdown",
         f"--output={ran.outputs['report']}",
     ]
-    assert ran.page == ["report", *map(str, files), f"--output={ran.outputs['folder']}/gate.html"]
+    assert ran.page == [
+        "judge",
+        *map(str, files),
+        "--format=html",
+        f"--output={ran.outputs['folder']}/gate.html",
+    ]
     assert ran.body == (REPORT + LINK if event == "pull_request" else None)
 
 

@@ -281,7 +281,7 @@ def test_commands_that_show_and_the_gate_of_plain_tests_do_not_import_torch(alon
 
 @pytest.mark.parametrize(
     ("group", "names"),
-    [("study", "convolution, locality, memory or graph"), ("class", "merge, rerun or demo")],
+    [("study", "convolution, locality, memory or graph"), ("class", "merge or rerun")],
 )
 def test_a_group_without_a_command_lists_its_commands(capsys, group, names):
     assert cli.main([group]) == EXIT_UNJUDGED

@@ -131,7 +131,11 @@ def test_every_command_that_is_shown_is_of_a_kind_that_a_test_runs():
         "torchrun",
         "pip",
     }
-    assert {words[1:3] for words in ALL if words[0] == "python"} == {("-m", "tox"), ("-m", "pip")}
+    assert {words[1:3] for words in ALL if words[0] == "python"} == {
+        ("-m", "tox"),
+        ("-m", "pip"),
+        ("docs/make_class.py", "demo"),
+    }
     assert {words[1:3] for words in ALL if words[0] == "git"} == {
         ("bisect", "start"),
         ("bisect", "run"),
@@ -236,27 +240,24 @@ def write_reproducer(words, _):
 
 
 def write_shards(words, _):
-    """Write the files of eight shards; name them as a shell does."""
+    """Write the files of eight shards and name them as a shell does, or the file of one gate."""
+    if "*" not in words[1]:
+        Path(words[1]).parent.mkdir(parents=True, exist_ok=True)
+        gate_builders.write(Path(words[1]), gate_builders.series())
+        return words
     tests = tuple(f"t.py::test_{number}" for number in range(8))
     for shard in (raw_samples.Shard(number, 8, tests) for number in range(1, 9)):
         [case] = shard.own()
         path = Path(words[1].replace("shard-*-of-8_*", f"{shard.prefix}20261124_103105"))
         launches = gate_builders.series({case: gate_builders.Measured()}, count=10)
         gate_builders.write(path, launches, labels={case: case}, shard=shard)
-    return ["judge", *map(str, Path().glob(words[1]))]
-
-
-def write_samples(words, _):
-    if words[1:] and words[1].endswith(raw_samples.ENDING):
-        gate_builders.write(Path(words[1]), gate_builders.series())
-    return words
+    return ["judge", *map(str, Path().glob(words[1])), *words[2:]]
 
 
 #: Command -> what prepares the files that it names, and returns its words.
 PREPARATIONS = {
     "bisect": list_two_releases,
     "judge": write_shards,
-    "report": write_samples,
     "reproduce": write_reproducer,
     "train": name_small_dataset,
 }
@@ -313,7 +314,7 @@ def test_a_shown_command_is_accepted_until_it_would_measure(run_shown, words):
 def test_a_shown_command_that_measures_nothing_runs(run_shown, words):
     code, shown = run_shown(words)
     assert code in (EXIT_PASSED, EXIT_REGRESSED), shown.err
-    assert shown.out or "--output" in words
+    assert shown.out or {"--output", "-o"} & {*words}
     assert shown.err == ""
 
 

@@ -1,7 +1,7 @@
 """The options of a comparison: thresholds, and what is compared.
 
-``pytest``, ``mnistbench compare`` and ``mnistbench report`` have these options, so all of them
-judge by the same rules. Every pytest session imports this module.
+``pytest`` and ``mnistbench compare`` have these options, and ``mnistbench report`` their defaults,
+so all of them judge by the same rules. Every pytest session imports this module.
 """
 
 from __future__ import annotations

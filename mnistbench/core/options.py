@@ -94,8 +94,8 @@ class Option(Generic[_T]):
 
     @property
     def shown(self) -> str:
-        """The help with the default."""
-        if self.default:
+        """The help with the default, which the help may name itself."""
+        if self.default and "(default: " not in self.help:
             return f"{self.help} (default: {self.default})"
         if self.many and self.flags:
             return f"{self.help}; repeatable"
@@ -128,7 +128,7 @@ class Option(Generic[_T]):
     def _value(self, text: str, name: str) -> _T:
         try:
             if not text.strip():  # an unset variable of a script must not disable a threshold
-                raise ValueError("is no value; give one, or leave the option out")  # noqa: TRY301
+                raise ValueError("is empty; give a value, or leave it out")  # noqa: TRY301
             return self.kind(text)
         except ValueError as error:
             raise UsageError(f"{name}: {text!r} {error}") from None
@@ -344,7 +344,7 @@ def tool_table(settings: type) -> tuple[dict[str, Any], Path | None]:
             )
         texts = value if known[key].many and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
-            needed = "a text or a list of texts" if known[key].many else "a text"
+            needed = "a string or a list of strings" if known[key].many else "a string"
             raise UsageError(
                 f'{key} in {file}: {value!r} is not {needed}; write it in quotes, such as "10%"'
             )

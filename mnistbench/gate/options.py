@@ -63,7 +63,7 @@ def shard(text: str) -> Shard:
     """Return a part of a gate: ``3/8``."""
     numbers = re.fullmatch(r"0*([1-9]\d{0,5})/0*([1-9]\d{0,5})", text.strip(), re.ASCII)
     if not numbers or not int(numbers[1]) <= int(numbers[2]) <= MOST_SHARDS:
-        raise ValueError(f"is no part; give K/N, the Kth of N parts, at most {MOST_SHARDS}: 3/8")
+        raise ValueError(f"is not a shard; give K/N with K <= N <= {MOST_SHARDS}, such as 3/8")
     return Shard(int(numbers[1]), int(numbers[2]))
 
 
@@ -116,7 +116,7 @@ class Thresholds:
         "--once-threshold",
         share(),
         "20%",
-        "smallest slowdown that matters of one-time costs",
+        "smallest slowdown of one-time costs that matters: imports, fixtures, first calls",
         "SHARE",
     )
 
@@ -147,7 +147,7 @@ class JudgeOptions(Thresholds, Excuses):
 
     top: int = options.top()
     everything: bool = switch(
-        "--all", "show everything; without it, of more cases than --top only what was found"
+        "--verbose", "show all cases, not only those with findings if there are more than --top"
     )
     require_coverage: bool = switch(
         "--require-coverage",
@@ -180,17 +180,16 @@ class RunOptions(JudgeOptions):
         whole(LEAST_LAUNCHES),
         str(LAUNCHES),
         (
-            "number of launches of the first stage; if not given, 8 where they are enough, and "
-            "more than the default where they reach the threshold"
+            "launches of the first stage (default: chosen by the gate, 8 to 20, or 30 to 60 with "
+            "a threshold below 1%)"
         ),
         "N",
     )
     budget_s: float | None = option(
-        "--budget", seconds, None, "time limit, which is divided over all cases: 5m, 300s", "TIME"
+        "--budget", seconds, None, "time limit, such as 5m or 300s", "TIME"
     )
     all_cases: bool = switch(
-        "--all-cases",
-        "measure also the cases that run the same code on both sides",
+        "--all-cases", "measure all cases, also those that run the same code on both sides"
     )
     reproducers: Path | None = option(
         "--reproducers",
@@ -293,8 +292,8 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
     qualify: bool = switch(
         "--qualify",
         (
-            "measure the working tree against itself for about 10 minutes: what does a gate find "
-            "on this machine?"
+            "estimate what a gate finds on this machine: measure the working tree against itself "
+            "(about 10 minutes)"
         ),
     )
     shard: Shard = option(

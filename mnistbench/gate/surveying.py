@@ -16,6 +16,7 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import cpu_model, own_cores, usable_cpus
+from mnistbench.core.options import options_of
 from mnistbench.gate import trees
 from mnistbench.gate.launcher import (
     MIN_SILENCE_S,
@@ -48,7 +49,7 @@ from mnistbench.gate.messages import (
     SurveyJob,
     Surveys,
 )
-from mnistbench.gate.options import GateOptions
+from mnistbench.gate.options import GateOptions, Thresholds
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.reach.dependencies import differing_dependencies
 from mnistbench.gate.reach.narrowing import Narrowing
@@ -475,6 +476,7 @@ def _header(
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,
         reach=reached,
+        thresholds={name: getattr(options, name) for name in options_of(Thresholds)},
     )
 
 

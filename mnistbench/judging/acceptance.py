@@ -151,8 +151,8 @@ class Excuses:
         one_of("fail", "ok"),
         "fail",
         (
-            "fail: exit code 2, under pytest 8, if noise or the budget leaves the result open; "
-            "ok: exit code 0, unless a gate saw a slowdown that it could not confirm in its budget"
+            "what an inconclusive result does: fail (exit code 2; 8 under pytest), or ok (exit "
+            "code 0 if only noise or the budget leaves it open)"
         ),
         "WHAT",
     )

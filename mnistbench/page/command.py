@@ -1,4 +1,4 @@
-"""``mnistbench report``: write saved runs, traces or the samples of a gate as one HTML page."""
+"""``mnistbench report``: write saved runs or traces as one HTML page."""
 
 from __future__ import annotations
 
@@ -12,13 +12,8 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core import options, units
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.options import options_of
+from mnistbench.core.options import read, tool_table
 from mnistbench.core.units import printable
-from mnistbench.gate.options import JudgeOptions, Thresholds
-from mnistbench.gate.statistics.raw_samples import ENDING
-from mnistbench.gate.statistics.shards import gather
-from mnistbench.gate.verdict.verdict import conclude
-from mnistbench.judging.acceptance import Excuses
 from mnistbench.page.run_view import PageRun
 from mnistbench.saved_runs.references import OR_TRACE, all_runs, find
 from mnistbench.saved_runs.storage import SavedRun
@@ -26,16 +21,15 @@ from mnistbench.showing.output import EXIT_PASSED, deliver_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Criteria, Thresholds):
-    """The options of the command; thresholds are those of a gate."""
+class Settings:
+    """The options of the command."""
 
     runs: tuple[str, ...] = options.argument(
         "RUN",
         str,
         (
             f"{OR_TRACE}; each run is compared with the one before it (default: the newest run "
-            "and its predecessor); or the raw samples of a gate, of all its shards, which "
-            "--threshold, --op-threshold and --once-threshold judge"
+            "and its predecessor)"
         ),
         many=True,
         required=False,
@@ -57,37 +51,6 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or no run can be shown.
     """
-    gates = [reference for reference in settings.runs if reference.endswith(ENDING)]
-    text, what = _page_of_gate(gates, settings) if gates else _page_of_runs(settings)
-    deliver_text(text, settings.output)
-    print(f"{what}: {printable(str(settings.output))}")
-    return EXIT_PASSED
-
-
-def _page_of_gate(files: Sequence[str], settings: Settings) -> tuple[str, str]:
-    """Return the page of a gate, and what it shows."""
-    from mnistbench.gate.page.view import gate_page  # it loads jinja2
-
-    if len(files) < len(settings.runs):
-        saved_run = next(reference for reference in settings.runs if reference not in files)
-        raise UsageError(
-            f"{files[0]!r} has the raw samples of a gate and {saved_run!r} has not; name all "
-            "shards of one gate, or saved runs"
-        )
-    if settings.base:
-        raise UsageError(
-            f"--base: {files[0]!r} has the raw samples of a gate, which has its own base; remove "
-            "the option"
-        )
-    criteria = {
-        name: getattr(settings, name) for part in (Thresholds, Excuses) for name in options_of(part)
-    }
-    verdict = conclude(gather([Path(file) for file in files]), JudgeOptions(**criteria))
-    return gate_page(verdict), "1 gate"
-
-
-def _page_of_runs(settings: Settings) -> tuple[str, str]:
-    """Return the page of saved runs or traces, and what it shows."""
     from mnistbench.page.runs_page import runs_page  # it loads jinja2
 
     named = find(settings.storage, *([settings.base] if settings.base else []), *settings.runs)
@@ -100,11 +63,15 @@ def _page_of_runs(settings: Settings) -> tuple[str, str]:
     if not settings.runs:
         everything = all_runs(settings.storage, "cases")
         chosen = [saved for saved in everything if saved.run.cases][-2:] or everything[-2:]
-    runs, passed_over = shown_runs(chosen, bases, settings)
-    for line in passed_over:
-        print(f"mnistbench: passed over: {printable(line)}", file=sys.stderr)
+    # As for mnistbench compare, of which the project's file may have thresholds.
+    criteria = read(Criteria, {}, *tool_table(Criteria))
+    runs, skipped = shown_runs(chosen, bases, criteria)
+    for line in skipped:
+        print(f"mnistbench: skipped: {printable(line)}", file=sys.stderr)
+    deliver_text(runs_page(runs), settings.output)
     kind = "trace" if runs[-1].saved.run.trace else "saved run"
-    return runs_page(runs), units.counted(len(runs), kind)
+    print(f"{units.counted(len(runs), kind)}: {printable(str(settings.output))}")
+    return EXIT_PASSED
 
 
 def shown_runs(
@@ -124,7 +91,7 @@ def shown_runs(
         key=lambda saved: ("", "") if saved.run.trace else (saved.run.saved_at, saved.path.name),
     )
     shown: list[PageRun] = []
-    passed_over = []
+    skipped = []
     for saved in ordered:
         try:
             run = saved.whole()  # its samples and curves may be invalid on their own
@@ -144,7 +111,7 @@ def shown_runs(
                 else None
             )
         except RecordError as error:
-            passed_over.append(str(error))
+            skipped.append(str(error))
             continue
         shown.append(PageRun(saved, run, judgement))
     if not shown:
@@ -153,5 +120,5 @@ def shown_runs(
             if len(ordered) > 1
             else ""
         )
-        raise UsageError(f"{several}{passed_over[0]}")
-    return shown, passed_over
+        raise UsageError(f"{several}{skipped[0]}")
+    return shown, skipped

@@ -6,8 +6,8 @@ differences of environments (``compatibility``).
 
 ``plain`` reads benchmarks without a record, and ``trace`` makes a run of a trace. ``references``
 finds what the arguments of a command name, runs and traces. ``command`` has ``mnistbench list``,
-``history``, ``export`` and ``prune``; ``report`` has their tables, ``case_tables`` those of
-operations and of functions.
+``history`` and ``export``; ``report`` has their tables, ``case_tables`` those of operations and of
+functions.
 
 Nothing here imports torch.
 """

@@ -88,4 +88,4 @@ def _find(storage: Storage, reference: str) -> list[SavedRun]:
 
 def _print_refused(lines: Sequence[str]) -> None:
     for line in lines:
-        print(f"mnistbench: passed over: {line}", file=sys.stderr)
+        print(f"mnistbench: skipped: {line}", file=sys.stderr)

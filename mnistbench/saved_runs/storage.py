@@ -58,9 +58,6 @@ _OVERLAP = 64
 
 _NEITHER = "it is neither a saved run of pytest-benchmark nor a trace of torch.profiler"
 
-#: The name of a session's directory, from ``tensorboard.new_directory``.
-_SESSION = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]{1,3})?")
-
 
 @dataclass(frozen=True)
 class SavedRun:
@@ -410,18 +407,3 @@ def _resolve(reference: str) -> str:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def tensorboard_directory(case_directory: str, root: Path) -> Path | None:
-    """Return the TensorBoard directory of the session of a case, if it exists below ``root``.
-
-    Only the name of the session is taken from the file, and only if it has the form of
-    ``tensorboard.new_directory``: the result is never outside ``root``, whatever the file contains.
-    """
-    session = Path(case_directory).parent.name
-    directory = root / session
-    return (
-        directory
-        if _SESSION.fullmatch(session) and directory.is_dir() and not directory.is_symlink()
-        else None
-    )

@@ -200,8 +200,8 @@ def test_defaults_have_the_type_of_values():
             ["--op-fail", "1%", "--op-fail", "x"],
             "--op-fail: 'x' is not a percentage that can be used; give 2%",
         ),
-        (["--reason", " "], "--reason: ' ' is no value; give one, or leave the option out"),
-        ([""], "FILE: '' is no value; give one, or leave the option out"),
+        (["--reason", " "], "--reason: ' ' is empty; give a value, or leave it out"),
+        ([""], "FILE: '' is empty; give a value, or leave it out"),
         (["--epochs"], "--epochs/-e: expected one argument; see: mnistbench x --help"),
         (["--loud=1"], "--loud: ignored explicit argument '1'; see: mnistbench x --help"),
         (["--epoch", "1"], "unrecognized arguments: --epoch; see: mnistbench x --help"),
@@ -302,15 +302,15 @@ def test_command_without_configurable_options_does_not_read_the_project_file(pyp
         ),
         (
             "[tool.mnistbench]\nop_fail = 0.1",
-            "op_fail in FILE: 0.1 is not a text or a list of texts; write it in quotes",
+            "op_fail in FILE: 0.1 is not a string or a list of strings; write it in quotes",
         ),
         (
             '[tool.mnistbench]\nop_fail = ["1%", 2]',
-            "op_fail in FILE: ['1%', 2] is not a text or a list of texts; write",
+            "op_fail in FILE: ['1%', 2] is not a string or a list of strings; write",
         ),
         (
             '[tool.mnistbench]\nreason = ["a"]',
-            "reason in FILE: ['a'] is not a text; write it in quotes",
+            "reason in FILE: ['a'] is not a string; write it in quotes",
         ),
         (
             "[tool.mnistbench]\nloud = true",
@@ -322,7 +322,7 @@ def test_command_without_configurable_options_does_not_read_the_project_file(pyp
         ),
         (
             '[tool.mnistbench]\nreason = " "',
-            "reason in FILE: ' ' is no value; give one, or leave the option out",
+            "reason in FILE: ' ' is empty; give a value, or leave it out",
         ),
     ],
 )
@@ -374,7 +374,7 @@ def pytest_configure(config):
         (
             ["--op-reason= "],
             "",
-            "ERROR: --op-reason: ' ' is no value; give one, or leave the option out",
+            "ERROR: --op-reason: ' ' is empty; give a value, or leave it out",
         ),
         (
             [],

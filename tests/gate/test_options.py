@@ -118,7 +118,7 @@ def test_what_cannot_be_used_is_one_line(monkeypatch, texts, message):
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "1/257", "3", "1/2/3"])
 def test_a_shard_that_is_no_part_is_refused(text):
-    with pytest.raises(ValueError, match=r"^is no part; give K/N, the Kth of N parts, at most 256"):
+    with pytest.raises(ValueError, match=r"^is not a shard; give K/N with K <= N <= 256, such as"):
         shard(text)
 
 

@@ -95,7 +95,7 @@ def test_the_same_code_passes(repository):
     done = gate(repository, "--all-cases", "--launches=8", *GENEROUS)
     assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("passed: no regression ")
-    again = forks.run("mnistbench", "judge", *GENEROUS, only_file(repository), cwd=repository.path)
+    again = forks.run("mnistbench", "judge", only_file(repository), cwd=repository.path)
     assert (again.returncode, again.stdout) == (EXIT_PASSED, done.stdout)
 
 
@@ -176,7 +176,7 @@ def test_two_shards_at_the_same_time_share_their_storage_and_are_judged_as_one_g
     assert (set.union(*measured), set.intersection(*measured)) == (tests, set())
     assert {len(cases) for cases in measured} == {2}
 
-    judged = forks.run("mnistbench", "judge", *GENEROUS, *paths, cwd=repository.path)
+    judged = forks.run("mnistbench", "judge", *paths, cwd=repository.path)
     assert (judged.returncode, judged.stderr) == (EXIT_PASSED, ""), judged.stdout
     assert re.search(r"^measured: 4 cases, ", judged.stdout, re.MULTILINE)
     assert judged.stdout.splitlines()[-1].startswith("passed: no regression ")
@@ -206,7 +206,6 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
         "mnistbench",
         "judge",
         "--require-coverage",
-        *GENEROUS,
         only_file(repository),
         cwd=repository.path,
     )

@@ -9,10 +9,8 @@ from builders import saved_file
 from page_builders import epoch, step
 
 from mnistbench.compare.criteria import Criteria
-from mnistbench.gate.statistics.raw_samples import ENDING
 from mnistbench.page.command import shown_runs
 from mnistbench.saved_runs.storage import Storage
-from mnistbench.showing.output import EXIT_REGRESSED
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -52,7 +50,7 @@ def save_plain(number):
 
 
 def shown(references, bases=()):
-    """Return the numbers of the runs that are shown, their bases, and what is passed over.
+    """Return the numbers of the runs that are shown, their bases, and what is skipped.
 
     A base is a run that it is compared with.
     """
@@ -60,7 +58,7 @@ def shown(references, bases=()):
     shown_saved, base_saved = (
         [saved for name in names for saved in storage.find(name)] for names in (references, bases)
     )
-    runs, passed_over = shown_runs(shown_saved, base_saved, Criteria())
+    runs, skipped = shown_runs(shown_saved, base_saved, Criteria())
     compared = {
         run.saved.number[-1]: run.judgement.comparison.bases if run.judgement else []
         for run in runs
@@ -68,7 +66,7 @@ def shown(references, bases=()):
     return {
         number: [base.minute[-1] for base in bases_of_run]
         for number, bases_of_run in compared.items()
-    }, passed_over
+    }, skipped
 
 
 def page():
@@ -95,7 +93,8 @@ def test_runs_are_compared_by_the_thresholds_of_the_project_with_the_given_base(
         part.partition("</h2>")[0].partition(">")[2][11:16] for part in page().split("<h2 ")[1:]
     ]
     assert headings == ["10:03", "10:02", "10:01"]
-    assert report("1", "3", "--op-fail", "200%", "-o", "page.html")[0] == WRITTEN
+    Path("pyproject.toml").write_text('[tool.mnistbench]\nop_fail = ["200%"]\n', encoding="utf-8")
+    assert report("1", "3", "-o", "page.html")[0] == WRITTEN
     assert "thresholds: passed" in Path("page.html").read_text(encoding="utf-8")
 
 
@@ -146,9 +145,9 @@ def test_files_without_content_are_passed_over_by_name(report):
     code, out, err = report("*")
     assert (code, out) == (WRITTEN, "2 saved runs: report.html\n")
     torn, spoiled = sorted(err.splitlines(), key=lambda line: "torn" not in line)
-    assert torn.startswith(f"mnistbench: passed over: {FOLDER}/0004_torn.json: is not JSON")
+    assert torn.startswith(f"mnistbench: skipped: {FOLDER}/0004_torn.json: is not JSON")
     start = (
-        f"mnistbench: passed over: {FOLDER}/0002_x.json: "
+        f"mnistbench: skipped: {FOLDER}/0002_x.json: "
         "benchmarks[1].extra_info.mnistbench.curves: is not JSON"
     )
     assert spoiled.startswith(start)
@@ -185,57 +184,13 @@ def test_errors_are_one_line_and_leave_the_earlier_page(refused, arguments, comp
     assert page() == "before"
 
 
-# ---- A gate --------------------------------------------------------------------------------------
+# ---- Other files ---------------------------------------------------------------------------------
 
 
-def samples(name, **changes):
-    """Write the raw samples of a gate whose case got 3 % slower."""
-    path = Path(f"{name}{ENDING}")
-    first = gate_builders.series(gate_builders.Measured(factor=1.03))
-    fresh = gate_builders.series(gate_builders.Measured(factor=1.03), stage=2, count=8, seed=4)
-    return str(gate_builders.write(path, [*first, *fresh], **changes))
-
-
-def sentence():
-    """The outcome on the page."""
-    return page().partition('<h2 class="sentence">')[2].partition("</h2>")[0]
-
-
-def test_a_gate_is_one_page(report):
-    assert report(samples("gate")) == (WRITTEN, "1 gate: report.html\n", "")
-    assert sentence().startswith('<span class="worse">regressed</span>: ')
-
-
-def test_a_gate_is_judged_by_the_given_thresholds_and_accepted_changes(report):
-    file = samples("gate")
-    generous = ("--threshold", "50%", "--op-threshold", "50%")
-    assert report(file, *generous)[0] == WRITTEN
-    assert sentence().startswith('<span class="better">passed</span>: no regression')
-    accept = ("--accept", "*:iteration:10%", "--reason", "it is exact now")
-    assert report(file, *accept, "--op-threshold", "50%")[0] == WRITTEN
-    assert "accepted (it is exact now)" in sentence()
-
-
-def test_judge_writes_the_same_page(report, run):
-    file = samples("gate")
-    assert report(file)[0] == WRITTEN
-    assert run("judge", file, "--format", "html", "-o", "judged.html")[0] == EXIT_REGRESSED
-    assert Path("judged.html").read_text(encoding="utf-8") == page()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["1"], "'gate.jsonl.gz' has the raw samples of a gate and '1' has not; name all shards"),
-        (["--base", "1"], "--base: 'gate.jsonl.gz' has the raw samples of a gate, which has its"),
-        (["--threshold", "0.01%"], "--threshold: 0.01% is below 0.1%"),
-    ],
-    ids=["saved run", "base", "threshold"],
-)
-def test_what_does_not_fit_a_gate_is_an_error(refused, arguments, complaint):
-    save(1)
-    assert refused("report", samples("gate"), *arguments).startswith(complaint)
-
-
-def test_a_file_of_a_gate_that_does_not_exist_is_an_error(refused):
-    assert refused("report", "gone.jsonl.gz").startswith("gone.jsonl.gz: cannot be read")
+def test_raw_samples_of_a_gate_have_their_page_from_judge(refused):
+    launches = gate_builders.series(gate_builders.Measured())
+    gate_builders.write(Path("gate.jsonl.gz"), launches)
+    assert refused("report", "gate.jsonl.gz") == (
+        "gate.jsonl.gz: is a file of raw samples of a gate; judge it, or write its page, with: "
+        "mnistbench judge FILE --format html -o gate.html"
+    )

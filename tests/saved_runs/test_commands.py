@@ -1,6 +1,6 @@
 """``mnistbench compare`` and the other commands on saved runs.
 
-``list``, ``history``, ``export``, ``prune`` and ``report``.
+``list``, ``history``, ``export`` and ``report``.
 """
 
 import json
@@ -21,14 +21,13 @@ CASE = "step convnet-b16-cpu"
 pytestmark = pytest.mark.usefixtures("alone")
 
 
-def save(number, scale=1.0, *, name="base", directory="", documents=None, **changes):
+def save(number, scale=1.0, *, name="base", documents=None, **changes):
     """Write a saved run whose one operation and whose iteration take ``scale`` milliseconds."""
     path = Path(f".benchmarks/machine/{number:04}_{name}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     record = builders.case_record(
         tables=(builders.op_table(builders.op_row("aten::mm", round(scale * 1e6))),),
         timing=builders.timing(median_ns=round(scale * 1e6), iqr_ns=0),
-        scalars=builders.scalars(directory=directory) if directory else None,
         **changes,
     )
     document = builders.saved_file(record, datetime=f"2026-11-20T10:{number:02}:00+00:00")
@@ -78,10 +77,6 @@ def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code
             "--output: gone/report cannot be written (No such file or directory",
         ),
         (["compare", "1"], "the following arguments are required: "),
-        (
-            ["prune"],
-            "--keep: is missing; give the number of newest runs to keep, such as --keep 20",
-        ),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
@@ -310,7 +305,6 @@ def test_a_project_file_that_cannot_be_parsed_is_one_line(refused, content):
     [
         ["list"],
         ["history", CASE],
-        ["prune", "--keep=1", "--yes"],
         ["export"],
         ["compare", "1", "latest"],
     ],
@@ -325,7 +319,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_used(run, arg
     assert code == EXIT_PASSED
     assert out != ""
     [line] = err.splitlines()
-    assert line.startswith(f"mnistbench: passed over: {torn}: is not JSON (Expecting value")
+    assert line.startswith(f"mnistbench: skipped: {torn}: is not JSON (Expecting value")
     assert torn.exists()
 
 
@@ -344,7 +338,7 @@ def test_a_damaged_operation_table_concerns_only_commands_that_show_operations(r
         _, out, err = run(*arguments)
         assert "10:02" in out
         assert "10:03" not in out
-        assert err.startswith(f"mnistbench: passed over: {spoiled}: benchmarks[0].extra_info.")
+        assert err.startswith(f"mnistbench: skipped: {spoiled}: benchmarks[0].extra_info.")
 
 
 @pytest.mark.parametrize("command", ["list", "report"])
@@ -356,12 +350,11 @@ def test_where_nothing_can_be_read_every_file_is_reported_with_what_to_do(run, c
     assert (code, out) == (EXIT_UNJUDGED, "")
     empty, number, nothing = err.splitlines()
     assert empty == (
-        f"mnistbench: passed over: {paths[0]}: is empty; the run that should have written it was "
+        f"mnistbench: skipped: {paths[0]}: is empty; the run that should have written it was "
         "cut off"
     )
     assert number.startswith(
-        f"mnistbench: passed over: {paths[1]}: file: needs an object, found 5; save the run again "
-        "or"
+        f"mnistbench: skipped: {paths[1]}: file: needs an object, found 5; save the run again or"
     )
     assert nothing == (
         "mnistbench: no saved run in .benchmarks can be read; save one with: pytest bench "
@@ -377,23 +370,17 @@ def test_the_file_that_was_asked_for_is_reported_before_the_refusal(run):
     assert code == EXIT_UNJUDGED
     passed_over, refusal = err.splitlines()
     assert passed_over.startswith(
-        f"mnistbench: passed over: {path}: has no benchmarks and no traceEvents; it is neither"
+        f"mnistbench: skipped: {path}: has no benchmarks and no traceEvents; it is neither"
     )
     assert refusal == f"mnistbench: '1' is {path}: nothing there can be read"
 
 
-def test_a_file_name_with_an_escape_is_spelt_out(run, tmp_path):
-    for number in (1, 2):
-        save(number, name="\x1b[31mred", directory=str(tmp_path))
-    assert run("prune", "--keep=1")[1].splitlines()[:2] == [
-        f"left alone, outside .benchmarks/tensorboard: {str(tmp_path)!r}",
-        "would remove .benchmarks/machine/0001_\\x1b[31mred.json",
-    ]
+def test_a_file_name_with_an_escape_is_spelt_out(run):
     save(4, name="\x1b[32m").write_text("")
-    assert "passed over: .benchmarks/machine/0004_\\x1b[32m.json: is empty" in run("list")[2]
+    assert "skipped: .benchmarks/machine/0004_\\x1b[32m.json: is empty" in run("list")[2]
 
 
-# ---- list, history, export, prune, report --------------------------------------------------------
+# ---- list, history, export, report ---------------------------------------------------------------
 
 
 def test_the_history_of_an_operation_of_a_case(run):
@@ -424,39 +411,6 @@ def test_an_export_can_be_written_and_takes_any_reference(run):
         "step convnet-b16-cpu on digits,(iteration),,,,1000000.0,0.0,,wall",
         "step convnet-b16-cpu on digits,aten::mm,forward,fc1,1.0,1000000,0,0,cpu",
     ]
-
-
-def a_session(number):
-    """A saved run with its TensorBoard directory."""
-    directory = Path(f".benchmarks/tensorboard/20261120-10300{number}/step-convnet")
-    directory.mkdir(parents=True)
-    (directory / "events.out").write_text("curve")
-    return save(number, directory=str(directory))
-
-
-def test_prune_shows_what_would_go_and_then_removes_it(run):
-    paths = [a_session(number) for number in (1, 2, 3)]
-    code, shown, err = run("prune", "--keep=1")
-    assert (code, err) == (EXIT_PASSED, "")
-    assert shown.splitlines() == [
-        f"would remove {paths[0]}",
-        f"would remove {paths[1]}",
-        "would remove .benchmarks/tensorboard/20261120-103001",
-        "would remove .benchmarks/tensorboard/20261120-103002",
-        "2 saved runs and 2 TensorBoard directories; add --yes to remove them",
-    ]
-    assert all(path.exists() for path in paths)
-    code, out, _ = run("prune", "--keep=1", "--yes")
-    assert code == EXIT_PASSED
-    assert out.splitlines() == [
-        line.replace("would remove", "removing") for line in shown.splitlines()[:-1]
-    ]
-    assert [path.exists() for path in paths] == [False, False, True]
-    assert [path.name for path in Path(".benchmarks/tensorboard").iterdir()] == ["20261120-103003"]
-    assert (
-        run("prune", "--keep=1", "--yes")[1]
-        == "nothing to remove: there are no more than 1 saved run\n"
-    )
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,11 @@ _BINARY = (
         "an HTML page",
         "if you downloaded it, download the file itself",
     ),
+    Format(
+        rb'{"schema":\d+,"mnistbench"',
+        "a file of raw samples of a gate",
+        "judge it, or write its page, with: mnistbench judge FILE --format html -o gate.html",
+    ),
     Format(rb"\s*<\?xml", "an XML document", "if you downloaded it, download the file itself"),
 )
 

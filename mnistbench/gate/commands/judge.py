@@ -1,16 +1,17 @@
 """``mnistbench judge``.
 
-Judge raw samples of a gate again, with other thresholds or after an interruption; measure nothing.
+Judge raw samples of a gate again, with other options or after an interruption; measure nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from mnistbench.core.options import argument, output_format, path
+from mnistbench.core.options import argument, options_of, output_format, path
 from mnistbench.gate.commands.result import result_of
-from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
@@ -24,10 +25,14 @@ class Settings(JudgeOptions):
     files: tuple[Path, ...] = argument(
         "FILE",
         path,
-        "raw samples that mnistbench gate has written; all shards of a gate",
+        (
+            "raw samples that mnistbench gate has written, of all its shards; thresholds that are "
+            "not given are those of the gate"
+        ),
         many=True,
     )
     format: str = output_format(["html"])
+    given_fields: frozenset[str] = frozenset()  # fields that the command line gives
 
 
 def run(settings: Settings) -> CommandResult:
@@ -36,5 +41,12 @@ def run(settings: Settings) -> CommandResult:
     Raises:
         MnistbenchError: a file cannot be read or used.
     """
-    verdict = conclude(gather(settings.files), settings)
-    return result_of(report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable)
+    samples = gather(settings.files)
+    thresholds_of_gate: dict[str, Any] = {
+        name: samples.header.thresholds[name]
+        for name in options_of(Thresholds)
+        if name in samples.header.thresholds and name not in settings.given_fields
+    }
+    options = replace(settings, **thresholds_of_gate)
+    verdict = conclude(samples, options)
+    return result_of(report(verdict), options, verdict.outcome, is_excusable=verdict.is_excusable)

@@ -36,7 +36,7 @@ def report(verdict: Verdict) -> Report:
 def blocks(verdict: Verdict) -> list[Block]:
     """Return the report: what was found, then what it rests on.
 
-    ``--top`` and ``--all`` limit what has no finding.
+    ``--top`` and ``--verbose`` limit what has no finding.
     """
     if verdict.options.everything:
         verdict = with_everything(verdict)

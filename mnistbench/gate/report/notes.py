@@ -157,7 +157,7 @@ class FarLaunches:
 
 
 def _far_launches_of_cases(verdict: Verdict) -> list[str]:
-    """Return the sentence about a case; of several the worst, and their number; with --all all."""
+    """Return the sentence about a case; of several the worst and their number, or --verbose all."""
     cases = far_launches(verdict)
     if len(cases) < 2 or verdict.options.everything:
         return [case.text for case in cases]

@@ -279,7 +279,7 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
 
 
 def not_decided(verdict: Verdict) -> list[str]:
-    """Return a line for each reason; without --all, cases that are too noisy have one together."""
+    """Return a line for each reason; cases that are too noisy share one without --verbose."""
     open_cases = verdict.decision.open_cases
     names = {estimate.quantity.case for estimate in open_cases}
     if len(names) <= MOST_CASES or verdict.options.everything:

@@ -14,7 +14,7 @@ from mnistbench.judging.kinds import MEAN
 from mnistbench.judging.verdicts import GRAVITY
 
 #: Where everything is that a report leaves out.
-SEE_ALL = "to see all: mnistbench judge FILE --all"
+SEE_ALL = "to see all: mnistbench judge FILE --verbose"
 
 
 def with_everything(verdict: Verdict) -> Verdict:
@@ -23,7 +23,7 @@ def with_everything(verdict: Verdict) -> Verdict:
 
 
 def is_long(verdict: Verdict) -> bool:
-    """Whether a report lists only what was found: there are more cases than --top, and no --all."""
+    """Whether a report lists only what was found: more cases than --top, and no --verbose."""
     return len(verdict.header.labels) > verdict.options.top
 
 

@@ -292,6 +292,8 @@ class GateHeader:
     # The interpreter of the sides without one of their own, and how it was found; empty if it is
     # that of the gate, as expected.
     interpreter: str = ""
+    # Field of ``options.Thresholds`` -> share: what the gate was judged by.
+    thresholds: Mapping[str, Annotated[float, Meta(gt=0)]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that each shard has a test.

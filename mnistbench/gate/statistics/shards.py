@@ -13,8 +13,9 @@ from typing import Any
 
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
+from mnistbench.core.options import options_of
 from mnistbench.gate.listing import OTHER_ID, Listing, Listings, Reach, without_counterpart
-from mnistbench.gate.options import LEAST_LAUNCHES
+from mnistbench.gate.options import LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, End, GateHeader, Recorded, load
 from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
 
@@ -53,6 +54,10 @@ def _difference(first: Recorded, other: Recorded) -> str:
             for name in ("base", "head", "arguments", "variables")
         },
         **{
+            option.name: (ours.thresholds.get(name), theirs.thresholds.get(name))
+            for name, option in options_of(Thresholds).items()
+        },
+        **{
             f"version of {name}": (ours.sides.versions.get(name), theirs.sides.versions.get(name))
             for name in sorted({*ours.sides.versions, *theirs.sides.versions}, key=str.lower)
         },
@@ -71,6 +76,8 @@ def _difference(first: Recorded, other: Recorded) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{100 * value:g}%"
     if isinstance(value, Mapping):
         value = [
             f"{side} {name}={text}"

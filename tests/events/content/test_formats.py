@@ -61,6 +61,10 @@ def database():
         (b"\n\x0f8\x01\x9a\x01\x00\x01", "is binary, maybe a trace of Perfetto"),
         (b"\n<!DOCTYPE html>\n<html>", "is an HTML page"),
         (b'<?xml version="1.0"?><Error/>', "is an XML document"),
+        (
+            b'{"schema":2,"mnistbench":"0.1.0"}\n{"seed":1}\n',
+            "is a file of raw samples of a gate; judge it, or write its page, with: mnistbench",
+        ),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "is a pointer of Git LFS"),
         (b'{"benchmarks": [], "machine_info": {}}', "is a saved run of pytest-benchmark"),
         (

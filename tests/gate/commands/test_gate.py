@@ -150,7 +150,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
             assert build[BASE].outcome == build[HEAD].outcome  # the same code on the same numbers
             assert build[BASE].operations.keys() == build[HEAD].operations.keys()
 
-    again = command(repository, "judge", *gate_builders.GENEROUS, path)
+    again = command(repository, "judge", path)
     assert (again.returncode, again.stdout, again.stderr) == (EXIT_PASSED, report, "")
     assert list(path.parent.iterdir()) == [path]
 
@@ -460,7 +460,7 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         ),
         (
             ["--base", "HEAD", "--shard", "9/8"],
-            "--shard: '9/8' is no part; give K/N, the Kth of N parts, at most 256: 3/8",
+            "--shard: '9/8' is not a shard; give K/N with K <= N <= 256, such as 3/8",
         ),
         (
             ["--base", "HEAD", "--base-dir", "."],

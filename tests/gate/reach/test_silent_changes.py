@@ -1833,8 +1833,8 @@ def run():
 }
 
 
-#: Of these, what docs/gate.md says is not seen. The quick look, which these listings do not have,
-#: shows it.
+#: Of these, what docs/gate-details.md says is not seen. The quick look shows it, but these listings
+#: have none.
 NOT_SEEN = (
     "settings that a library reads",
     "a configuration that a library in C reads",

@@ -69,7 +69,7 @@ from mnistbench.judging.verdicts import (
 )
 from mnistbench.showing.output import deliver_result, render
 
-SEE_ALL = "to see all: mnistbench judge FILE --all"
+SEE_ALL = "to see all: mnistbench judge FILE --verbose"
 FORMS = ("terminal", "markdown", "json")
 
 

@@ -351,6 +351,7 @@ def test_two_files_of_one_shard_are_refused(tmp_path):
         ({"head": "5d6e7f8"}, "head is 5d6e7f8 instead of 5d6e7f8 with changes"),
         ({"arguments": ("bench", "-x")}, "arguments is bench -x instead of bench"),
         ({"variables": {"head": {"A": "1"}}}, "variables is head A=1 instead of none"),
+        ({"thresholds": {"case": 0.05}}, "--threshold is 5% instead of none"),
         (
             {"packages": {**INSTALLED, "numpy": ("2.0", "2.1")}},
             "version of numpy is 2.0 2.1 instead of 2.0",

@@ -1,5 +1,5 @@
 """What a teacher does with the submissions of a class.
 
 ``cohort`` reads, ranks and compares them, which ``merge_command`` shows; ``rerun_command`` measures
-the best again; ``demo_command`` generates a class.
+the best again.
 """

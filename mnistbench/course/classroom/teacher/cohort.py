@@ -37,7 +37,7 @@ UNREADABLE = "unreadable"
 COMPLETE = "complete"
 STATES = (UNREADABLE, INCONSISTENT, DOUBTFUL, INCOMPLETE, DISTURBED, COMPLETE)
 
-#: CPU models of generated submissions begin so.
+#: CPU models of generated submissions (docs/make_class.py) begin so.
 DEMO = "demo CPU"
 
 #: Characters that are shown of a name.

@@ -1,6 +1,8 @@
-"""``mnistbench class demo``: a generated class, which the teacher's commands read as a real one."""
+"""``docs/make_class.py``: a generated class, which the teacher's commands read as a real one."""
 
 import dataclasses
+import importlib.util
+from pathlib import Path
 
 import pytest
 from lab_builders import laptop
@@ -10,10 +12,11 @@ from mnistbench import cli
 from mnistbench.course.classroom import submission
 from mnistbench.course.classroom.submission import DOUBTFUL, INCOMPLETE, INCONSISTENT
 from mnistbench.course.classroom.teacher.cohort import COMPLETE, copies, gather, places
-from mnistbench.course.classroom.teacher.demo_command import DemoStudent
 from mnistbench.course.lab.lab_file import FILE, stored, write_file
 
 STUDENTS = 12
+
+SCRIPT = Path(__file__).parents[3] / "docs" / "make_class.py"
 
 
 class Uneven(Counting):
@@ -28,6 +31,15 @@ class Uneven(Counting):
 
 
 @pytest.fixture(scope="module")
+def make_class():
+    """The script, imported."""
+    spec = importlib.util.spec_from_file_location("make_class", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     directory = tmp_path_factory.mktemp("lab")
     predict(directory, "teacher")
@@ -36,10 +48,10 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def generated(lab, tmp_path_factory):
+def generated(make_class, lab, tmp_path_factory):
     """The folder of a class."""
     folder = tmp_path_factory.mktemp("demo") / "class"
-    assert cli.main(["class", "demo", str(folder), "--lab", str(lab), "--size", str(STUDENTS)]) == 0
+    make_class.main([str(folder), "--lab", str(lab), "--size", str(STUDENTS)])
     return folder
 
 
@@ -122,9 +134,10 @@ def test_a_slower_machine_takes_longer(entries):
     assert median("s002") / median("s003") == pytest.approx(1.7 / 0.8, rel=0.1)  # demo CPU C and A
 
 
-def test_the_same_seed_gives_the_same_student(lab):
+def test_the_same_seed_gives_the_same_student(make_class, lab):
     files = [
-        DemoStudent(submission.pack(lab), 5, "s005", seed).submission().files for seed in (1, 1, 2)
+        make_class.DemoStudent(submission.pack(lab), 5, "s005", seed).submission().files
+        for seed in (1, 1, 2)
     ]
     assert files[0] == files[1]
     assert files[0] != files[2]
@@ -137,15 +150,19 @@ def test_the_page_says_that_it_is_generated(generated, tmp_path):
     assert "generated submissions" in page
 
 
-def test_a_directory_that_is_no_lab_with_predictions_is_refused(tmp_path, capsys):
-    write_file(tmp_path / FILE, stored(laptop()))
-    for lab in (["--lab", str(tmp_path / "missing")], ["--lab", str(tmp_path)], []):
-        assert cli.main(["class", "demo", str(tmp_path / "new"), *lab]) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert line.startswith("mnistbench: --lab: ")
+@pytest.mark.parametrize("lab_directory", ["missing", "no_predictions"])
+def test_a_directory_that_is_no_lab_with_predictions_is_refused(
+    make_class, tmp_path, capsys, lab_directory
+):
+    (tmp_path / "no_predictions").mkdir()
+    write_file(tmp_path / "no_predictions" / FILE, stored(laptop()))
+    with pytest.raises(SystemExit, match="2"):
+        make_class.main([str(tmp_path / "new"), "--lab", str(tmp_path / lab_directory)])
+    assert f"error: --lab: {tmp_path / lab_directory} cannot be used (" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
-def test_a_directory_with_files_is_refused(lab, generated, capsys):
-    assert cli.main(["class", "demo", str(generated), "--lab", str(lab)]) == 2
+def test_a_directory_with_files_is_refused(make_class, lab, generated, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        make_class.main([str(generated), "--lab", str(lab)])
     assert "contains files of something else" in capsys.readouterr().err

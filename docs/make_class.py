@@ -1,27 +1,27 @@
-"""``mnistbench class demo``.
+"""Generate the submissions of a class from one lab, to try the teacher's commands on.
 
-The submissions of a made-up class, generated from one lab, to try the teacher's commands on.
+    python docs/make_class.py DIR --lab LAB
+
+LAB: the directory of a lab with predictions.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import random
 import re
+import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from importlib.resources import files
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mnistbench.core import options
-from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.options import argument, option, path, whole
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.record import OpRow, OpTable
-from mnistbench.core.units import printable
 from mnistbench.course.classroom import score, submission
 from mnistbench.course.classroom.teacher.cohort import DEMO
 from mnistbench.course.lab.lab_file import (
@@ -47,32 +47,41 @@ from mnistbench.course.lab.predict.predictions import (
 from mnistbench.course.lab.predict.questions import Outcome, with_predictions
 from mnistbench.course.lab.run import BEGUN, STEPS, LabPlan, items_of
 from mnistbench.course.lab.sheets import sheets_of
-from mnistbench.showing.output import EXIT_PASSED, check_directory
+from mnistbench.showing.output import check_directory
+
+TEXTS = Path(__file__).with_suffix(".toml")
 
 #: Machine family -> its times, divided by those of the lab.
 FAMILIES = {f"{DEMO} A": 0.8, f"{DEMO} B": 1.0, f"{DEMO} C": 1.7}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The lab that the class is generated from, and its size."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line and write the class."""
+    parser = argparse.ArgumentParser(description="Generate the submissions of a class.")
+    parser.add_argument("directory", metavar="DIR", type=Path, help="new directory")
+    parser.add_argument(
+        "--lab", type=Path, default=Path(DIRECTORY), help="directory of a lab with predictions"
+    )
+    parser.add_argument("--size", type=int, default=30, help="number of students, 8 to 999")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
+    given = parser.parse_args(arguments)
+    if not 8 <= given.size <= 999:
+        parser.error(f"--size: {given.size} cannot be used; give a whole number, 8 to 999")
+    try:
+        write_class(given.directory, given.lab, given.size, given.seed)
+    except MnistbenchError as error:
+        parser.error(str(error))
 
-    directory: Path = argument("DIR", path, "new directory for the submissions")
-    lab: Path = option("--lab", path, DIRECTORY, "directory of a lab with predictions", "DIR")
-    size: int = option("--size", whole(8, 999), "30", "number of students", "N")
-    seed: int = options.seed("seed of all random numbers")
 
+def write_class(directory: Path, lab_directory: Path, last: int, seed: int) -> None:
+    """Write a submission for each student.
 
-def run(settings: Settings) -> int:
-    """Write a submission for each student; return 0.
-
-    UsageError for a wrong lab or a full directory.
+    Raises:
+        UsageError: the lab cannot be used, or the directory has files.
     """
-    directory = settings.directory
-    last = settings.size
     check_directory(directory, "DIR", own=())
     try:
-        lab = submission.pack(settings.lab)
+        lab = submission.pack(lab_directory)
         if not (
             lab.findings
             and lab.findings.predictions
@@ -81,15 +90,15 @@ def run(settings: Settings) -> int:
         ):
             raise RecordError("a lab with predictions and its steps is needed")  # noqa: TRY301
     except RecordError as error:
-        begin = f"run mnistbench lab predict -o {settings.lab} and mnistbench lab -o {settings.lab}"
         raise UsageError(
-            f"--lab: {settings.lab} cannot be used ({error}); in a new directory, {begin}"
+            f"--lab: {lab_directory} cannot be used ({error}); in a new directory, run "
+            f"mnistbench lab predict -o {lab_directory} and mnistbench lab -o {lab_directory}"
         ) from None
     handed_in = submission.Submission("", {})
     for number in range(1, last + 1):
         name = f"s{number:03}"
         neighbour = handed_in
-        handed_in = DemoStudent(lab, number, name, settings.seed).submission()
+        handed_in = DemoStudent(lab, number, name, seed).submission()
         if number == last - 1:  # a copy of the student before, under another name
             copied = {
                 file: text.replace(neighbour.student, name)
@@ -103,8 +112,7 @@ def run(settings: Settings) -> int:
             handed_in = replace(handed_in, files={**handed_in.files, FILE: edited})
         (directory / name).mkdir(parents=True)
         submission.write(directory / name / SUBMISSION, handed_in)
-    print(f"{printable(str(directory))}: {last} generated students")
-    return EXIT_PASSED
+    sys.stdout.write(f"{directory}: {last} generated students\n")
 
 
 class DemoStudent:
@@ -126,9 +134,7 @@ class DemoStudent:
         self.size = self.predictions.batch_size
         self.machine, self.factor = list(FAMILIES.items())[number % len(FAMILIES)]
         self.draw = random.Random(f"{seed} {name}")  # noqa: S311  # no secret
-        self.texts = tomllib.loads(
-            files(__package__).joinpath("demo.toml").read_text(encoding="utf-8")
-        )
+        self.texts = tomllib.loads(TEXTS.read_text(encoding="utf-8"))
 
     def submission(self) -> submission.Submission:
         """Return the files of a lab, written and packed as those of a real one."""
@@ -307,3 +313,7 @@ class DemoStudent:
             )
             lines += [f"{row.question.key} = {json.dumps(text)}\n"] if row.inside is False else []
         return "".join(lines)
+
+
+if __name__ == "__main__":
+    main()

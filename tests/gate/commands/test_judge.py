@@ -1,0 +1,57 @@
+"""``mnistbench judge``: by which thresholds, and the page. test_gate.py has its verdicts."""
+
+from pathlib import Path
+
+import gate_builders
+import pytest
+
+from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
+
+#: Thresholds of a gate by which a case that got 3 % slower passes.
+GENEROUS = {"case": 0.5, "operation": 0.5, "once": 1.0}
+
+
+@pytest.fixture
+def judge(run, tmp_path, monkeypatch):
+    """Judge the raw samples of a gate whose case got 3 % slower, with these options."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    measured = gate_builders.Measured(factor=1.03)
+    first = gate_builders.series(measured)
+    fresh = gate_builders.series(measured, stage=2, count=8, seed=4)
+
+    def judged(*options, **changes):
+        gate_builders.write(Path("gate.jsonl.gz"), [*first, *fresh], **changes)
+        code, out, err = run("judge", "gate.jsonl.gz", *options)
+        assert err == ""
+        return code, out
+
+    return judged
+
+
+def test_the_thresholds_of_the_gate_hold_where_none_is_given(judge):
+    assert judge()[0] == EXIT_REGRESSED
+    assert judge(thresholds=GENEROUS)[0] == EXIT_PASSED
+    assert judge("--op-threshold=60%", thresholds=GENEROUS)[0] == EXIT_PASSED
+    code, out = judge("--threshold=1%", thresholds=GENEROUS)
+    assert (code, "more than the limit of 1.0 %" in out) == (EXIT_REGRESSED, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "thresholds", "sentence"),
+    [
+        ((), {}, '<span class="worse">regressed</span>: '),
+        ((), GENEROUS, '<span class="better">passed</span>: no regression'),
+        (
+            ("--accept=*:iteration:10%", "--reason=it is exact now", "--op-threshold=50%"),
+            {},
+            '<span class="better">passed</span>: ',
+        ),
+    ],
+    ids=["default", "of the gate", "accepted"],
+)
+def test_the_page_shows_the_verdict(judge, options, thresholds, sentence):
+    judge("--format=html", "--output=gate.html", *options, thresholds=thresholds)
+    page = Path("gate.html").read_text(encoding="utf-8")
+    assert page.partition('<h2 class="sentence">')[2].startswith(sentence)
+    assert ("accepted (it is exact now)" in page) is bool(options)
