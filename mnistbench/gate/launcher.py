@@ -342,7 +342,7 @@ def side_processes(
 ) -> Iterator[dict[str, SideProcess]]:
     """Start a process for each side, and stop them after the body.
 
-    In the order of the file descriptors that they inherit.
+    They are started in the order of the file descriptors that they inherit.
     """
     processes: dict[str, SideProcess] = {}
     try:

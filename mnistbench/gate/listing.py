@@ -386,7 +386,7 @@ def _said_of_sides(base: str, head: str) -> str:
 def reasons_with_cases(unmeasurable: Mapping[str, str]) -> Iterator[str]:
     """Yield a text for each reason why cases cannot be measured.
 
-    With the first of these cases and the number of others.
+    The text names the first of these cases and the number of the others.
     """
     for why in dict.fromkeys(unmeasurable.values()):
         cases = [case for case, reason in unmeasurable.items() if reason == why]

@@ -129,7 +129,7 @@ def _hint(top: Path, revision: str) -> str:
 def of_revision(here: Path, revision: str, into: Path) -> Tree:
     """Write a revision of the repository that contains ``here`` into a folder.
 
-    With the generated files of the working tree.
+    The generated files of the working tree are added.
     """
     top, commit = commit_of(here, revision)
     _check_outside(into, top)
@@ -148,8 +148,8 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
 def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
     """Copy a tree.
 
-    Of a repository the tracked files and those not ignored, of another folder all but caches and
-    environments.
+    A repository is copied with its tracked files and those not ignored, another folder without
+    caches and environments.
     """
     top = repository_of(here) if shutil.which("git") else None
     _check_outside(into, top or here)
@@ -261,7 +261,7 @@ def _pointers(root: Path) -> dict[str, bytes]:
 def contents_of(path: Path) -> dict[str, str]:
     """Return the files of a folder, or the file itself -> hash of its bytes.
 
-    Those of a repository as git sees them.
+    Files of a repository are hashed as git sees them.
 
     What a build writes, and what cannot be read, is left out.
     """

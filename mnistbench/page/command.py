@@ -79,7 +79,7 @@ def shown_runs(
 ) -> tuple[list[PageRun], list[str]]:
     """Read the runs and judge each against the bases.
 
-    Without any, against the one before it on the page.
+    Without a base, a run is compared with the one before it on the page.
 
     Returns:
         The runs, oldest first, and a line for each file that has nothing to show.

@@ -125,7 +125,8 @@ def pytest_fixture_setup(
 ) -> Generator[None, Any, Any]:
     """Attach operations to tests that use pytest-benchmark's own fixture.
 
-    With the option ``--op-benchmarks`` to all, else to those with the mark ``op_benchmark``.
+    With the option ``--op-benchmarks`` all tests get them, else those with the mark
+    ``op_benchmark``.
     pytest-codspeed's fixture is then pytest-benchmark's, which measures and saves.
     """
     value = yield

@@ -143,7 +143,7 @@ class Session:
     def _plain_benchmarks(self) -> list[dict[str, Any]]:
         """Return the benchmarks of this session that have no record.
 
-        As pytest-benchmark saves them.
+        They have the form in which pytest-benchmark saves them.
         """
         recorded = {record.node_id for record in self.records}
         session = getattr(self._config, "_benchmarksession", None)
@@ -229,7 +229,7 @@ def timing_of(stats: Any) -> Timing:
 def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
     """Return the thresholds of a test's closest ``opgate`` mark.
 
-    For operations and for the whole iteration.
+    The first ones are for operations, the second one is for the whole iteration.
     """
     mark = item.get_closest_marker("opgate")
     return mark_thresholds(mark.args, mark.kwargs) if mark else ((), "")

@@ -60,7 +60,7 @@ def _print_comparison(
 ) -> None:
     """Print the report of ``mnistbench compare``.
 
-    With ``--benchmark-quiet`` only the reasons of a failure.
+    With ``--benchmark-quiet`` it has only the reasons of a failure.
     """
     if quiet and judgement.outcome not in ("regressed", "inconclusive"):
         return

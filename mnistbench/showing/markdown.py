@@ -95,7 +95,7 @@ def markdown_report(
 def _cut(part: str, most_bytes: int, see_all: str) -> str:
     """Return a part without its last lines if it is too long.
 
-    In their place a line with their number.
+    A line with their number takes their place.
     """
     encoded = part.encode()
     lines = part.split("\n")

@@ -1,6 +1,6 @@
 """A case of a workload as the gate measures it on one side.
 
-And what needs torch to profile any case.
+It also has what profiles any case.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class WorkloadCase(SideCase):
     def outcome(self) -> Outcome:
         """Return a hash of all weights and of the output, and the mean of the output.
 
-        Or the sum of absolute weights.
+        Without an output the number is the sum of absolute weights.
 
         On one thread of a CPU the same code returns the same hash, so different hashes mean
         different computations.
@@ -175,7 +175,7 @@ class WorkloadCase(SideCase):
 def live_storages() -> dict[int, int]:
     """Return the bytes of each CPU storage in use, by address.
 
-    Without those of objects frozen by ``gc.freeze``.
+    Storages of objects that ``gc.freeze`` has frozen are left out.
     """
     gc.collect()
     bytes_of_storage: dict[int, int] = {}

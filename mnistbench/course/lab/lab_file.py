@@ -93,7 +93,7 @@ class DevicePlace:
 class WarmTime:
     """Untraced wall time of one warm iteration.
 
-    Of one batch (forward, step), or of one pass over a set (train, eval).
+    It is the time of one batch (forward, step), or of one pass over a set (train, eval).
     """
 
     device: str
@@ -141,7 +141,7 @@ class WarmTime:
 class FirstIteration:
     """The first iteration of a case in a new process, and later ones.
 
-    With host activities only.
+    Only activities of the host were profiled.
     """
 
     device: str
@@ -298,7 +298,7 @@ def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 def stored(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass for JSON.
 
-    Of operation tables and cases in the form that their classes read.
+    Operation tables and cases have the form that their classes read.
     """
     if isinstance(record, OpTable):
         return dict(record.to_json())

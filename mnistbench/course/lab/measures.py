@@ -118,7 +118,7 @@ class Measures:
     ) -> tuple[FirstIteration, ...]:
         """Measure the first iteration in new processes.
 
-        With untrained weights, and with trained ones.
+        Each is measured with untrained weights and with trained ones.
         """
         calls = cold_calls(self._params(phase, device, threads, size), self._data_dir)
         later = next((call for call in calls if not call.first), None)

@@ -132,7 +132,7 @@ class Merged:
     def _operations(self) -> list[Part]:
         """Compare at the batch size that most machines have, the largest of these.
 
-        Each machine by its last device.
+        A machine is represented by its last device.
         """
         machines_with = Counter(
             size for findings, _ in self._labs for size in findings.settings.batch_sizes
@@ -167,7 +167,7 @@ class Merged:
     def _times(self) -> Iterable[Part]:
         """Compare times per batch, per sample and per pass.
 
-        Each machine with its own number of threads.
+        Each machine has its own number of threads.
         """
         for caption, name, sheet, column, phases in (
             ("merged_batch", "batch", "iterations", "median_ns", ("step", "forward")),

@@ -78,7 +78,7 @@ def convolutions(sheet: Sheet) -> list[str]:
 def convolution_and_addmm(sheet: Sheet, column: str = "self_ns") -> dict[str, CitedNumber | None]:
     """Return the sums of a column over convolution and over addmm, in this order.
 
-    By default of the self times.
+    The column is that of the self times by default.
     """
     named = {"convolution": convolutions(sheet), "addmm": ["aten::addmm"]}
     return {noun: sheet.total(column, operation=names) for noun, names in named.items()}
@@ -552,7 +552,7 @@ def _threads(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
 def first_iterations(findings: Findings, sheets: Sheets) -> Iterator[Sentence]:
     """Compare the first iteration of a process with later ones.
 
-    And untrained with trained weights.
+    Untrained weights are compared with trained ones, too.
     """
     untrained = [
         (call.device, call.phase, call.batch_size)

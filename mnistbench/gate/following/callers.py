@@ -45,7 +45,7 @@ def is_pytest(path: str) -> bool:
 def is_for_import(frame: FrameType | None) -> bool:
     """Whether a file is opened, or a folder listed, to import a module, or by pytest.
 
-    Or to show lines of code in a traceback or a warning.
+    A file that a traceback or a warning shows lines of counts as well.
     """
     while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         # Others ask the import system for the text of a module.

@@ -69,7 +69,7 @@ def process_look(sides: Listings) -> str:
 def is_repeated(first: Listings, again: Listings, case: str) -> bool:
     """Whether a second survey shows a change of a case that the first one has shown.
 
-    Also if it could not run the case.
+    A survey that could not run the case counts as well.
     """
     could_run = all(case in again[side].cases for side in (BASE, HEAD))
     return not could_run or _is_repeated(_changes(first, case), _changes(again, case))

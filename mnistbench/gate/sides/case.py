@@ -145,7 +145,7 @@ class PlainCase(SideCase):
     def build(self) -> None:
         """Seed the generators, and run the warm-up rounds that the test asks for.
 
-        Only those beyond the gate's own.
+        Only rounds beyond the gate's own are run.
         """
         seed_all(0)
         imported_provider().set_threads(self.threads)
@@ -274,7 +274,7 @@ class PlainCase(SideCase):
 def _referred_to(function: object) -> Iterator[object]:
     """Yield the objects that a function refers to.
 
-    That of a method, those of a closure, and arguments of ``partial``.
+    Those are the object of a method, the cells of a closure, and the arguments of ``partial``.
 
     Runs no code of the user: other callables may compute such attributes.
     """

@@ -97,7 +97,7 @@ def of_output(code: int, output: str, errors: str, tree: Path) -> str:
 def error_of(text: str) -> str:
     """Return the error in the output of pytest.
 
-    Of its lines marked E the one that names an exception, or the first.
+    It is the line marked E that names an exception, else the first line marked E.
 
     Without such lines, a traceback of Python ends with the error, and a message, which may have
     several lines, begins with it.

@@ -180,7 +180,7 @@ class _Reader:
     def _next_container(self, container: _Container, depth: int) -> _Container | None:
         """Read members of a container up to one that is a container itself, and return that.
 
-        None at the end.
+        The result is None at the end.
         """
         try:
             for member in container.members:
@@ -493,7 +493,7 @@ def _namespace(kind: type) -> Mapping[str, Any]:
 def _parents(kind: type) -> tuple[type, ...]:
     """Return the type and those that it inherits from.
 
-    In the order in which Python looks for an attribute.
+    They come in the order in which Python looks for an attribute.
     """
     parents: tuple[type, ...] = _STORED_PARENTS.__get__(kind)
     return parents

@@ -78,7 +78,7 @@ class Requested:
 def _divided(argument: str) -> tuple[str, str]:
     """Return the path of an argument and the name of a test, whose parameters may contain a path.
 
-    Without a test, "".
+    The name is empty without a test.
     """
     node, bracket, parameters = argument.partition("[")
     path, separator, name = node.partition("::")

@@ -160,9 +160,9 @@ class Side:
     def count_imports(self) -> None:
         """Count the execution of the modules of the tree, with what they import.
 
-        For the rest of this process. All modules are executed by ``exec_module`` of a loader: that
-        of Python's sources, that of compiled modules, and pytest's, which rewrites assertions of
-        tests and conftest.py and is a finder of ``sys.meta_path`` as well.
+        They are counted for the rest of this process. All modules are executed by ``exec_module``
+        of a loader: that of Python's sources, that of compiled modules, and pytest's, which
+        rewrites assertions of tests and conftest.py and is a finder of ``sys.meta_path`` as well.
         """
         finder_types: list[Any] = [
             type(finder) for finder in sys.meta_path if isinstance(finder, Loader)

@@ -1,6 +1,6 @@
 """Measure one side of a case in lockstep with the process of the other side.
 
-By all clocks, then under the profiler.
+It is timed by all clocks, and then profiled.
 
 The gate's own code measures both sides. Sides alternate iteration by iteration, so that both
 iterations of a pair see the same speed of the machine, which changes within seconds on a shared
@@ -359,7 +359,7 @@ class Lockstep:
 def child_processes() -> tuple[bool, float]:
     """Return whether there are child processes, also if the system does not tell.
 
-    And the CPU time of ended ones, seconds.
+    The CPU time of ended ones, in seconds, is returned, too.
     """
     ended_s = ended_children_s()
     has_children = True

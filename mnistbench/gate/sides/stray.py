@@ -170,7 +170,7 @@ def with_copies(paths: Iterable[str], tree: Path, repository: Path) -> Iterator[
 def _modules_of_distribution(directory: Path) -> set[str]:
     """Return the files of the installed distribution of a project.
 
-    Without those of its import hooks.
+    The files of its import hooks are left out.
 
     An editable install has a file ``.pth`` with a line that imports the module of a hook; the hook
     is not the project's code.

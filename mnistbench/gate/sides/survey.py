@@ -159,7 +159,7 @@ def refuse_old_framework(side: str) -> None:
 def packages() -> dict[str, str]:
     """Return the versions of the installed distributions.
 
-    Of two with one name, Python imports the first.
+    Python imports the first of two with one name.
 
     mnistbench has its own version where it is not installed, because its copy is used there. Python
     is one of them.

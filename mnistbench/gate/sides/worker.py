@@ -167,7 +167,7 @@ class _Launch:
     def _ordered(self, node_ids: list[str]) -> list[str]:
         """Return the tests of the job that both sides have, in an order that both draw.
 
-        Or in that of the job.
+        If the job has an order, it is that one.
         """
         wanted = node_ids if self._job.only is None else self._job.only
         known = {node_id: self._side.parameters[node_id] for node_id in node_ids}

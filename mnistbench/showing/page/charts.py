@@ -66,7 +66,7 @@ _LARGEST_REACH = 1e300
 def sparkline(values: Sequence[float]) -> str:
     """Return the points of a line through the values.
 
-    From the smallest (bottom) to the largest (top).
+    The smallest value is at the bottom, the largest one at the top.
     """
     low = min(values, default=0)
     high = max(values, default=0)
@@ -162,7 +162,7 @@ def _unbroken(curve: Curve) -> Iterable[list[tuple[int, float]]]:
 def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     """Return about TICKS round numbers inside the range or just below it.
 
-    In steps of 1, 2 or 5 times a power of ten.
+    Their distance is 1, 2 or 5 times a power of ten.
     """
     reach = high - low
     if not _LEAST_REACH < reach < _LARGEST_REACH:

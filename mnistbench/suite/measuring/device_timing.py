@@ -27,7 +27,7 @@ def timed(work: Callable[[], object], device: torch.device | None = None) -> Sam
 def event_ns(work: Callable[[], object], device: torch.device) -> int:
     """Run one iteration and return its time, in nanoseconds.
 
-    On the clock of the current accelerator alone.
+    The clock is that of the current accelerator alone.
     """
     start, end = _events(device)
     start.record()

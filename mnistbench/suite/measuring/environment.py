@@ -35,7 +35,7 @@ _BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 def read(threads: int) -> Environment:
     """Describe this machine and its software.
 
-    For cases that run with this number of intra-op threads.
+    The number of intra-op threads is that of the cases.
     """
     return Environment(
         **machine_and_python(),
@@ -142,7 +142,7 @@ def _canonical(name: str) -> str:
 def _blas() -> str:
     """Return the libraries of matrix products and convolutions.
 
-    From torch's description of its build.
+    They are read from torch's description of its build.
     """
     line = r"^Intel\(R\) (?:oneAPI Math Kernel Library|MKL-DNN) (?:Version )?\S+"
     libraries = re.findall(line, torch.__config__.parallel_info(), re.MULTILINE)

@@ -44,7 +44,7 @@ def time_steps(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the wall times of ``steps`` steps on this rank, in nanoseconds.
 
-    With communication, and without (``no_sync``).
+    The first times are those of steps with communication, the second ones without (``no_sync``).
 
     A process by itself communicates nothing: it has no steps of the second kind.
 

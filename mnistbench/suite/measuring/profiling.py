@@ -125,7 +125,7 @@ def profile_call(
 ) -> list[OpTable]:
     """Return the operations of a warm call: host alone and, on an accelerator, with the device.
 
-    Empty without operations.
+    The list is empty without operations.
 
     A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input
     shapes of each operation.

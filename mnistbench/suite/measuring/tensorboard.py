@@ -87,7 +87,7 @@ class Tracker:
     def training(self, params: Params, workload: Workload) -> tuple[Scalars, tuple[str, ...]]:
         """Return loss and accuracy of a short training run.
 
-        And a note on each part that could not be written.
+        A note names each part that could not be written.
 
         All training cases of the same workload, batch size and device share one run.
         """

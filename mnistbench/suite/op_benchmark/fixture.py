@@ -223,7 +223,7 @@ def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool)
 def device_times(case: Case) -> tuple[int, ...]:
     """Return the elapsed time of single iterations on the accelerator's clock, in nanoseconds.
 
-    Empty on a CPU.
+    The tuple is empty on a CPU.
 
     An iteration ends with the host's wait for the device, so these times have the gaps between
     kernels. They begin at the initial state of the case: after more rounds, other weights give
@@ -307,7 +307,7 @@ def _with_note_of_unattributed(record: CaseRecord) -> CaseRecord:
 def _test_identity(node: pytest.Function) -> str:
     """Return the test's id without the parameters in ``Params``.
 
-    Those of the user's own marks remain.
+    The parameters of the user's own marks remain.
     """
     callspec = getattr(node, "callspec", None)
     if callspec is None:

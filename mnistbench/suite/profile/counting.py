@@ -1,6 +1,6 @@
 """Count the FLOPs and bytes of every operation and layer.
 
-From the shapes of the tensors that the dispatcher sees.
+They follow from the shapes of the tensors that the dispatcher sees.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _COST = "mnistbench.cost:"
 def operation_costs(case: Case) -> dict[OpKey, Cost]:
     """Return the FLOPs and bytes of each operation in one iteration.
 
-    By the names of the case's operation tables.
+    The names are those of the case's operation tables.
 
     The dispatcher sees ``aten::convolution``, but the profiler assigns the self time to the
     ``aten::mkldnn_convolution`` that it calls. Therefore one pass counts at the dispatcher and
@@ -217,7 +217,7 @@ def _size(values: Any) -> int:
 def layers(model: nn.Module, inputs: Tensor) -> tuple[Layer, ...]:
     """Return every module without modules inside, in the order of the forward pass.
 
-    For one sample of a batch [B, ...].
+    Its numbers are those of one sample of a batch [B, ...].
     """
     # By hooks: ``counter.get_flop_counts()`` has one sum of all calls of a module, so a module that
     # runs twice would have one row with twice its FLOPs, and none if it has no formula.

@@ -142,7 +142,7 @@ class RankTimes:
     def exposed_ns(self) -> int | None:
         """Exposed communication: what a step takes longer than one without communication.
 
-        None for one rank.
+        It is None for one rank.
 
         Communication that overlaps with computation is not part of it. Noise can make it negative.
         """
@@ -226,7 +226,7 @@ class Profiled:
     def busy_ns(self) -> tuple[int, ...]:
         """Time in which the accelerator ran kernels or copies, of each profiled iteration.
 
-        Empty on a CPU.
+        The tuple is empty on a CPU.
         """
         device = self.table("device")
         return device.busy_ns if device else ()
@@ -263,7 +263,7 @@ class Profiled:
     def idle(self) -> float | None:
         """Share of an untraced iteration in which the accelerator ran no kernel.
 
-        None without an accelerator.
+        It is None without an accelerator.
         """
         if not self.busy_ns or not self.call_ns:
             return None

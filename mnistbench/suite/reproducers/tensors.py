@@ -220,7 +220,7 @@ def _after(wanted: HostBlock, last: dict[int, tuple[int, int]]) -> tuple[int, in
 def allocated(recorded: torch.profiler.profile, call: str) -> dict[int, list[HostBlock]]:
     """Return the host's memory that each call allocates, by the number of the call.
 
-    Also what it frees again.
+    What the call frees again counts as well.
 
     Operations such as convolutions copy tensors into memory that they free before they end. The
     result of the next operation often takes this memory, which is then in the cache. ``call``

@@ -145,7 +145,7 @@ def _check_sums(path: Path) -> None:
 def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:
     """Return the states of the generators that training draws from.
 
-    Of the CPU, and of another device.
+    Those are the generator of the CPU and that of another device.
     """
     own = torch.get_rng_state()
     return (

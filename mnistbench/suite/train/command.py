@@ -228,7 +228,7 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
 def resolved(settings: Settings, rank: Rank, before: str | None = None) -> Settings:
     """Return the settings for this machine and rank.
 
-    With the device, step, precision and number of threads.
+    They have a device, a step, a precision and a number of threads.
 
     ``before`` is the device of the run that is continued; None for a new run.
     """

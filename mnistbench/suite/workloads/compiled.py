@@ -28,7 +28,7 @@ NUMPY_FLOATS = torch.float32, torch.float64
 def loops() -> Any:
     """Return the compiled functions of :mod:`mnistbench.suite.workloads.loops`.
 
-    None without numba or NumPy.
+    The result is None without numba or NumPy.
     """
     try:
         from mnistbench.suite.workloads.loops import compiled

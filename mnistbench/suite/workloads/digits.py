@@ -25,7 +25,7 @@ def digit_rows() -> list[list[int]]:
 def legacy_permutation(seed: int, size: int) -> list[int]:
     """Return ``numpy.random.RandomState(seed).permutation(size)``.
 
-    In an environment without numpy too.
+    Works without numpy, too.
 
     That generator's stream is frozen by numpy's compatibility policy (NEP 19); those of torch and
     of numpy's ``default_rng`` are not. Python has the same Mersenne Twister, but seeds it in

@@ -186,7 +186,7 @@ def gradients_of_columns(
 ) -> tuple[Any, Any]:
     """Compute the gradients of the arguments of ``sum_of_columns``.
 
-    By ``slopes``, those of its sums [M].
+    ``slopes`` are the gradients of its sums [M].
 
     The gradients of the inputs are written into ``input_gradient``, at first zeros, [I].
 

@@ -108,7 +108,7 @@ class Ranks(ABC):
     def rank_0_first(self) -> Iterator[None]:
         """Run the body on rank 0, then on the other ranks.
 
-        What rank 0 downloads, the others read.
+        The others read what rank 0 downloads.
         """
         if self.rank:
             self.barrier()

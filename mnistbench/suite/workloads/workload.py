@@ -224,7 +224,7 @@ def workload_of_ranks(
 ) -> Workload:
     """Return a workload of :func:`builtin_workloads` for a number of ranks.
 
-    Without loading its dataset.
+    Its dataset is not loaded.
     """
     workloads = {
         workload.name: workload

@@ -1,6 +1,6 @@
 """The questions of a student, and the answers in the findings of a lab.
 
-With the table of predictions beside measured values.
+A table shows the predictions beside the measured values.
 
 All questions are about the CPU, which every machine has. Those that are drawn differ from student
 to student, so that the answers of another student do not fit. Reads and writes no files.
@@ -160,7 +160,7 @@ class Outcome:
     def inside(self) -> bool | None:
         """Whether the range contains the number, or the operation is among the possible ones.
 
-        None without a value, or if noise could make it.
+        The result is None without a value, or if noise could make it.
         """
         if self.measured is None or self.is_noise:
             return None

@@ -42,7 +42,7 @@ def seven_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
 def six_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add a row of the output at a time: the loop over its columns is a tensor [OW].
 
-    As ``seven_loops`` otherwise.
+    Arguments and result are those of ``seven_loops``.
     """
     image = _padded(inputs, sizes)
     output = inputs.new_zeros(sizes.output_shape)
@@ -89,7 +89,7 @@ def four_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tens
 def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add all channels at a time: a matrix product [F, C] x [C, OH * OW].
 
-    As ``seven_loops`` otherwise.
+    Arguments and result are those of ``seven_loops``.
     """
     image = _padded(inputs, sizes)
     output = inputs.new_zeros(sizes.output_shape).flatten(2)  # [B, F, OH * OW]
@@ -104,7 +104,7 @@ def three_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Ten
 def two_loops(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Add all images of the batch at a time: one product for each position in the kernel.
 
-    As ``seven_loops`` otherwise.
+    Arguments and result are those of ``seven_loops``.
     """
     image = _padded(inputs, sizes)
     output = inputs.new_zeros(sizes.output_shape).flatten(2)  # [B, F, OH * OW]

@@ -137,7 +137,7 @@ def _error(
 def _algorithm(case: WayCase, device: str) -> str:
     """Return which algorithm the library takes: as oneDNN reports it, or the names of the kernels.
 
-    Empty if not known.
+    The result is empty if it is not known.
     """
     if has_device_view(device):
         return ", ".join(kernels(case, device))
@@ -152,7 +152,7 @@ def _algorithm(case: WayCase, device: str) -> str:
 def kernels(case: WayCase, device: str) -> tuple[str, ...]:
     """Return the names of the kernels that a call runs on an accelerator.
 
-    Each once, in the order of its operations.
+    Each name comes once, in the order of the operations.
     """
     call = Call(call_of(WAYS[case.way], case.sizes, getattr(torch, case.dtype), device))
     tables = profile_call(call, iterations=1, duration_ns=PROFILED_NS, device=device)
@@ -164,7 +164,7 @@ def kernels(case: WayCase, device: str) -> tuple[str, ...]:
 def summary(runs: Mapping[str, int]) -> str:
     """Return the algorithms that oneDNN ran, and how many tensors were brought into another layout.
 
-    Empty if it ran none.
+    The result is empty if it ran none.
     """
     names = " + ".join(name.partition(" ")[2] for name in runs if name != REORDER)
     reorders = runs.get(REORDER, 0)

@@ -49,7 +49,7 @@ def library(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
 def library_channels_last(inputs: Tensor, weights: Tensor, sizes: ConvolutionSizes) -> Tensor:
     """Return the convolution of tensors whose channels are neighbors in memory (NHWC).
 
-    As ``library`` otherwise.
+    Arguments and result are those of ``library``.
     """
     layout = torch.channels_last
     return library(

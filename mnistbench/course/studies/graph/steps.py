@@ -1,6 +1,6 @@
 """Steps of a program.
 
-Their operations, their times, eager and compiled in turn, and the order of their kernels.
+A step has operations, times (eager and compiled in turn), and an order of its kernels.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def timed_steps(
 ) -> dict[str, tuple[StepTimes, ...]]:
     """Return times of steps in several ways, one after the other in turn.
 
-    So a disturbance meets all of them.
+    A disturbance meets all of them.
 
     ``computes`` has the forward pass of each way; the steps of all ways together fill the
     ``seconds``.

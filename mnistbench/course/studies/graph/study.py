@@ -279,7 +279,7 @@ class GraphStudy:
     def eager_operations(self, part: str) -> int | None:
         """Return the number of operations of eager execution of a part or of the ``step``.
 
-        None for the update.
+        The number is None for the update.
         """
         passes = _PASSES.get(part)
         return (
@@ -328,7 +328,7 @@ class GraphStudy:
     def overlap(self) -> float | None:
         """Share of the loading time of a batch in which the training process does not wait.
 
-        None without workers.
+        The share is None without workers.
         """
         alone = self.loaded(0)
         loaded = self.loaded(self.settings.workers)
@@ -453,7 +453,7 @@ LOADING: tuple[Column[Loading], ...] = (
 def report_of(study: GraphStudy) -> Report:
     """Return the tables, and the texts that are shown in full.
 
-    By default all of the expression, and none of a workload.
+    By default those are all texts of an expression, and none of a workload.
     """
     settings = study.settings
     shown = (

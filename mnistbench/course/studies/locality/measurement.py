@@ -132,7 +132,7 @@ def _times(
 ) -> list[tuple[tuple[float, ...], float | None]]:
     """Return for each nest the time of a multiply-add in each round, in nanoseconds.
 
-    And the median with data in L1.
+    The median is that with data in L1.
     """
     from mnistbench.course.studies.locality.compiled import rounds_ns
 

@@ -85,7 +85,7 @@ def _convolution(order: str, lengths: tuple[int, ...]) -> Nest:
 def in_l1(nest: Nest, n_bytes: int) -> Nest | None:
     """Return a nest with the same innermost loop and few iterations of the others.
 
-    So its data stay in L1.
+    Its data stay in L1.
 
     Its time for a multiply-add is that of the instructions, without misses. The arrays take at most
     ``n_bytes``: half of L1 leaves room for lines that are loaded for other reasons. None if even
@@ -134,7 +134,7 @@ def strides(shape: Sequence[int]) -> tuple[int, ...]:
 def tile_that_fits(l1: Cache) -> int:
     """Return the side of the largest tiles, whole lines wide, of which L1 holds three.
 
-    At least one line.
+    A side has at least one line.
     """
     line_elements = l1.line // ITEM
     side = math.isqrt(l1.size // (3 * ITEM))

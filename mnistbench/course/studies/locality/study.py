@@ -170,7 +170,7 @@ def has_fewer(few: float, many: float) -> bool:
 def is_faster(fast: NestResult, slow: NestResult) -> bool:
     """Whether the median of a nest is smaller by more than ``SAME``.
 
-    And nearly all rounds say the same.
+    Nearly all rounds have to say the same.
     """
     if fast.ns is None or slow.ns is None or not has_fewer(fast.ns, slow.ns):
         return False

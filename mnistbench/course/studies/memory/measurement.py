@@ -295,7 +295,7 @@ class _Readings:
     def read(self) -> None:
         """Enter the largest number of bytes since the last reading into the ledger.
 
-        And the number now.
+        The number of now is entered, too.
         """
         peak, now = (
             read(self._device) - self._others

@@ -121,7 +121,7 @@ def _sentences(scaling: Scaling) -> Iterator[str]:
 def figure(scaling: Scaling) -> str:
     """Return the speedup over the number of ranks and the ideal line.
 
-    Without one rank the rate, and no line.
+    Without a launch of one rank the figure shows the rate, and no line.
 
     Both axes are linear and begin at 0.
     """

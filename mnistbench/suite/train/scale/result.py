@@ -137,7 +137,7 @@ class Scaling:
     def speedup(self, launch: Launched) -> float | None:
         """Return how many times the samples per second of one rank these ranks reach.
 
-        None without a launch of one rank.
+        The result is None without a launch of one rank.
 
         With strong scaling, where the batch is fixed, it is T1 / TN.
         """

@@ -79,7 +79,7 @@ def measure(
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return the samples of this rank in a step, and the times of its steps.
 
-    With and without communication.
+    There are times with and without communication.
 
     Raises:
         UsageError: the workload has no such step for the device, or there is no such model.
