@@ -28,7 +28,7 @@ from mnistbench.core.operation import (
     operation_name,
     shortened,
 )
-from mnistbench.core.record import CaseRecord, OpTable, median, median_ns
+from mnistbench.core.record import CaseRecord, OpColumns, median, median_ns
 from mnistbench.saved_runs.compatibility import (
     MACHINES,
     TIMER,
@@ -559,7 +559,7 @@ def _compare_case(
     head_run, head = head_samples[-1]
     clock = (
         "device"
-        if all(case.table("warm", "device") and case.device_ns for case in (last, head))
+        if all(case.columns("warm", "device") and case.device_ns for case in (last, head))
         else "cpu"
     )
     view = "device" if clock == "device" else "host"
@@ -585,12 +585,12 @@ def _compare_case(
     if mine and table_of(last, view) and same_versions:
         operations = _compare_operations(tables, head_tables, by)
     busy_base_runs = (
-        tuple(filter(None, (median_ns(table.busy_ns) for table in tables)))
+        tuple(filter(None, (median_ns(table.times.busy_ns) for table in tables)))
         if operations and clock == "device"
         else ()
     )
     busy_head_ns = (
-        median(median_ns(table.busy_ns) for table in head_tables) if busy_base_runs else 0
+        median(median_ns(table.times.busy_ns) for table in head_tables) if busy_base_runs else 0
     )
     functions: tuple[OpChange, ...] = ()
     if same_versions:
@@ -604,7 +604,7 @@ def _compare_case(
         base_runs=tuple(_call_ns(case, clock) for _, case in samples),
         head_runs=tuple(_call_ns(case, clock) for _, case in head_samples),
         operations=_largest_first((*operations, *functions)),
-        profiler_ns=mine.profiler_ns if mine and operations and clock == "cpu" else 0,
+        profiler_ns=mine.times.profiler_ns if mine and operations and clock == "cpu" else 0,
         incomparable=incomparable,
         used=() if incomparable else tuple(run for run, _ in samples),
         used_heads=() if incomparable else tuple(run for run, _ in head_samples),
@@ -632,22 +632,22 @@ def _iterations(samples: Sequence[CaseOfRun], head: CaseOfRun, view: str) -> Ite
     )
 
 
-def _calls(table: OpTable) -> dict[OpKey, float]:
+def _calls(table: OpColumns) -> dict[OpKey, float]:
     """Return the calls of each operation, of those that take most of the time first."""
     rows = sorted(
-        zip(table.times.value.self_ns, table.keys, table.operations.value.calls, strict=True),
+        zip(table.times.self_ns, table.keys, table.counts.calls, strict=True),
         key=lambda row: (-row[0], row[1]),
     )
     return {key: calls for _, key, calls in rows if key[0] not in NOT_OPERATIONS and calls > 0}
 
 
-def table_of(case: CaseRecord, view: str) -> OpTable | None:
+def table_of(case: CaseRecord, view: str) -> OpColumns | None:
     """Return the table of a view, but no device table without device times.
 
     The profiler recorded no kernel.
     """
-    table = case.table("warm", view)
-    if table and view == "device" and not any(table.times.value.self_ns):
+    table = case.columns("warm", view)
+    if table and view == "device" and not any(table.times.self_ns):
         return None
     return table
 
@@ -657,7 +657,7 @@ def _call_ns(case: CaseRecord, clock: str) -> float:
 
 
 def _compare_operations(
-    bases: Sequence[OpTable], heads: Sequence[OpTable], by: str
+    bases: Sequence[OpColumns], heads: Sequence[OpColumns], by: str
 ) -> tuple[OpChange, ...]:
     """Compare operations.
 
@@ -678,7 +678,7 @@ def _compare_operations(
 
 
 def _times_and_totals(
-    tables: Sequence[OpTable], by: str
+    tables: Sequence[OpColumns], by: str
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, OpTotals]]:
     """Return the times of a side's operations in all runs, and what the newest run has of them.
 
@@ -703,10 +703,11 @@ def _compare_functions(
 
     Without the time in torch's functions of C, which operations divide.
     """
-    if heads[-1].functions is None or samples[-1].functions is None:
+    if heads[-1].function_columns is None or samples[-1].function_columns is None:
         return ()
     tables, head_tables = (
-        [case.functions for case in cases if case.functions] for cases in (samples, heads)
+        [columns for case in cases if (columns := case.function_columns)]
+        for cases in (samples, heads)
     )
     return tuple(
         replace(change, is_function=True)
@@ -725,7 +726,7 @@ def _largest_first(changes: Iterable[OpChange]) -> tuple[OpChange, ...]:
 
 
 def _times_of_runs(
-    tables: Sequence[OpTable], by: str
+    tables: Sequence[OpColumns], by: str
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, tuple[int, int]]]:
     """Return for each operation its times in all runs, 0 where a run is without it.
 
@@ -736,7 +737,7 @@ def _times_of_runs(
     """
     positions_by_counts: dict[int, list[int]] = defaultdict(list)
     for position, table in enumerate(tables):
-        positions_by_counts[id(table.operations.value)].append(position)
+        positions_by_counts[id(table.counts)].append(position)
     runs: dict[OpKey, list[int]] = {}
     having: dict[OpKey, tuple[int, int]] = {}
     for positions in positions_by_counts.values():
@@ -755,10 +756,10 @@ def _times_of_runs(
     return runs, having
 
 
-def _varying_between(tables: Sequence[OpTable], by: str) -> Mapping[OpKey, set[str]]:
+def _varying_between(tables: Sequence[OpColumns], by: str) -> Mapping[OpKey, set[str]]:
     """Return which counts of operations are not the same in all runs that have them."""
     # Runs with the same counts share them.
-    distinct = {id(table.operations.value): table.operations.value for table in tables}
+    distinct = {id(table.counts): table.counts for table in tables}
     if len(distinct) == 1:
         return {}
     seen: dict[OpKey, tuple[float, int]] = {}
@@ -776,13 +777,13 @@ def _varying_between(tables: Sequence[OpTable], by: str) -> Mapping[OpKey, set[s
     return varying
 
 
-def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
+def _sides(table: OpColumns, by: str) -> dict[OpKey, OpTotals]:
     """Return the operations of one run, or their sums, without the profiler's overhead."""
-    counts = table.operations.value
+    counts = table.counts
     columns = (
         counts.calls,
         table.net_ns,
-        table.times.value.spread_ns,
+        table.times.spread_ns,
         counts.memory_bytes,
         counts.shapes,
         counts.kernels,

@@ -659,7 +659,9 @@ def _varies(change: OpChange) -> bool:
 
 def _without_functions(case: CaseComparison) -> str:
     """Return that only one side has a table of functions; empty otherwise."""
-    having = [name for name, side in (("base", case.base), ("head", case.head)) if side.functions]
+    having = [
+        name for name, side in (("base", case.base), ("head", case.head)) if side.function_columns
+    ]
     if len(having) != 1:
         return ""
     return (

@@ -8,11 +8,12 @@ drops which kernel belongs to which launch. Numbers and links are those of the e
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import LEFT_OUT, MEMORY, is_communication, is_runtime_call
-from mnistbench.core.record import OpTable
+from mnistbench.core.record import OpTable, Temperature
 from mnistbench.events.links import link
 from mnistbench.events.model import (
     COPY,
@@ -62,13 +63,24 @@ _OVERHEAD_NAMES = frozenset(
 _UNKNOWN_CALL = "INVALID"
 
 
-def operation_table(profiler: Any, device: str, view: str) -> OpTable:
+def operation_table(
+    profiler: Any,
+    device: str,
+    view: str,
+    *,
+    temperature: Temperature = "warm",
+    first_of_process: bool = False,
+    profiler_ns: int = 0,
+) -> OpTable:
     """Return the operations of a profile with marked iterations, one sample per iteration.
 
     Args:
         profiler: a ``torch.profiler.profile`` that has ended.
         device: of the case; the memory of the rows is its memory.
         view: ``host`` or ``device``; only the latter has device times.
+        temperature: ``cold`` if the profile is of the first iteration of the case.
+        first_of_process: whether no case had run before in this process.
+        profiler_ns: overhead of the profiler per operation call; 0: not measured.
     """
     trace = trace_of(profiler)
     with gc_paused():
@@ -78,7 +90,12 @@ def operation_table(profiler: Any, device: str, view: str) -> OpTable:
             has_device=view == "device",
             memory_of_host=device.partition(":")[0] == "cpu",
         )
-    return both.device or both.host
+    return replace(
+        both.device or both.host,
+        temperature=temperature,
+        first_of_process=first_of_process,
+        profiler_ns=profiler_ns,
+    )
 
 
 def trace_of(profiler: Any) -> Trace:

@@ -1,6 +1,6 @@
 """Linked and placed events -> the operation table of a profiled case.
 
-With the rows that are no operations.
+Its rows are operations, and the rest of the time by what it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mnistbench.core.operation import (
     covered,
     is_communication,
 )
-from mnistbench.core.record import OpRow, OpTable, median_ns
+from mnistbench.core.record import OpRow, OpTable, View, median_ns
 from mnistbench.events import model
 from mnistbench.events.model import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
 
@@ -120,10 +120,10 @@ def key_of(event: DeviceEvent) -> OpKey:
 
 
 def _table(
-    view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
+    view: View, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
 ) -> OpTable:
     rows = tuple(row.op_row(key, view) for key, row in sums.items())
-    return OpTable.from_rows("warm", view, steps.ns, rows, busy_ns=busy_ns)
+    return OpTable("warm", view, steps.ns, rows, busy_ns=busy_ns)
 
 
 def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:

@@ -196,7 +196,7 @@ def _time(case: CaseRecord, op: str, module: str) -> float | None:
         return case.wall_ns
     times_ns = [
         ns
-        for table in case.warm_tables
+        for table in case.warm_columns
         for (name, _, of), ns in zip(table.keys, table.net_ns, strict=True)
         if (not op or name == op) and (not module or of == module)
     ]
@@ -239,9 +239,9 @@ def run_csv(run: Run) -> str:
         clock = case.timing.clock if case.timing else None
         iteration = (case.wall_ns, case.wall_spread_ns, None, clock)
         rows.append((case.label, "(iteration)", "", "", None, *iteration))
-        for table in case.warm_tables:
-            counts = table.operations.value
-            times = table.times.value
+        for table in case.warm_columns:
+            counts = table.counts
+            times = table.times
             columns = (counts.calls, times.self_ns, times.spread_ns, counts.memory_bytes)
             rows += [
                 (case.label, *key, *cells, table.clock)

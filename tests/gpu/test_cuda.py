@@ -245,7 +245,7 @@ def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
     sample = case.clocked()
     assert sample.device_ns
     operations = case.operations(lambda: [None], [None] * ITERATIONS)
-    assert operations.keys() == columns(OpTable.from_rows("warm", "device", (), ())).keys()
+    assert operations.keys() == columns(OpTable("warm", "device", (), ())).keys()
     sums = list(map(sum, zip(*operations["self_ns"], strict=True)))
     assert all(
         0 < busy <= ns * 1.0001 for busy, ns in zip(operations["busy_ns"], sums, strict=True)

@@ -137,7 +137,7 @@ def op_tables(draw: st.DrawFn) -> OpTable:
             unique_by=lambda row: row.key,
         )
     )
-    return OpTable.from_rows(
+    return OpTable(
         temperature=temperature,
         view=view,
         iteration_ns=draw(samples(iterations)),

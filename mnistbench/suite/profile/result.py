@@ -19,7 +19,7 @@ from mnistbench.core import options
 from mnistbench.core.operation import OpKey
 from mnistbench.core.options import one_of, option, share, switch
 from mnistbench.core.params import Params
-from mnistbench.core.reading import Nanoseconds, place, read
+from mnistbench.core.reading import Nanoseconds, read
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.events.work.roofline import Ceilings, Cost
 
@@ -186,10 +186,6 @@ class ColdCall:
     first: bool  # first iteration of its process
     table: OpTable
 
-    def __post_init__(self) -> None:
-        with place("table"):
-            self.table.checked()
-
     @property
     def ns(self) -> int:
         """Wall time in nanoseconds, profiler overhead included."""
@@ -212,11 +208,6 @@ class Profiled:
     cold: tuple[ColdCall, ...] = ()
     trained_steps: int = 0  # training steps between the cold iterations
     ranks: RankTimes | None = None  # of several ranks, of which this is number 0; None: one process
-
-    def __post_init__(self) -> None:
-        for position, table in enumerate(self.tables):
-            with place(f"tables[{position}]"):
-                table.checked()
 
     def table(self, view: str) -> OpTable | None:
         """Return the warm table of a view."""

@@ -20,7 +20,7 @@ from typing import Any
 from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.options import argument, option, path, whole
-from mnistbench.core.record import OpRow, OpTable
+from mnistbench.core.record import OpRow
 from mnistbench.core.units import printable
 from mnistbench.course.classroom import score, submission
 from mnistbench.course.classroom.teacher.cohort import DEMO
@@ -229,11 +229,6 @@ class DemoStudent:
 
         The shares of operations follow from the machine.
         """
-        if isinstance(value, OpTable):  # its fields are packed
-            arguments = value.arguments.items()
-            return value.changed(
-                **{part: self._varied(whole, part, factor) for part, whole in arguments}
-            )
         if is_dataclass(value) and not isinstance(value, type):
             if isinstance(value, OpRow):
                 # No secret.
