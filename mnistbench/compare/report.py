@@ -21,7 +21,7 @@ from mnistbench.compare.diff import CaseComparison, Comparison, OpChange, OpTota
 from mnistbench.compare.exact import exact_differences, final_value, is_exact
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells, operation_name, uneven
+from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
@@ -39,6 +39,7 @@ from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.run import Run
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table, text_table
+from mnistbench.showing.text import uneven
 
 #: Operations in the list at the top.
 RANKED = 3

@@ -50,20 +50,6 @@ NO_MODULE = ""
 OpKey = tuple[str, str, str]
 
 
-def uneven(averages: int) -> str:
-    """Return the line below a table of functions, so many of which have averages of calls."""
-    counts = (
-        f"calls of {units.counted(averages, 'function')} are averages, because they differ from "
-        "call to call"
-        if averages
-        else "calls are exact"
-    )
-    return (
-        "cProfile slows Python down unevenly: a function of many short calls looks larger than it "
-        f"is; {counts}"
-    )
-
-
 class Scope(NamedTuple):
     """Where an operation was called.
 

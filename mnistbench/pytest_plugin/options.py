@@ -14,13 +14,14 @@ from pathlib import Path
 from mnistbench.core import options
 from mnistbench.core.options import option, several, some_of, switch
 from mnistbench.core.params import REFERENCE, STEPS
+from mnistbench.suite import case_options
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options for the cases of a session."""
 
-    devices: tuple[str, ...] = options.devices(  # as given; "auto" is resolved later
+    devices: tuple[str, ...] = case_options.devices(  # as given; "auto" is resolved later
         "--bench-device",
         (
             "comma list of auto, cpu, cuda, cuda:1, mps; auto is the CPU and, if there is one, "
@@ -28,7 +29,7 @@ class Options:
         ),
         configurable=True,
     )
-    batch_sizes: tuple[int, ...] = options.batch_sizes("--bench-batch-size", configurable=True)
+    batch_sizes: tuple[int, ...] = case_options.batch_sizes("--bench-batch-size", configurable=True)
     workloads: tuple[str, ...] | None = option(
         "--bench-model",
         several(str),
@@ -51,20 +52,20 @@ class Options:
         "NAMES",
         configurable=True,
     )
-    dtype: str = options.dtype("--bench-dtype", configurable=True)
-    threads: int = options.threads("--bench-threads", configurable=True)
+    dtype: str = case_options.dtype("--bench-dtype", configurable=True)
+    threads: int = case_options.threads("--bench-threads", configurable=True)
     compile: bool = switch(
         "--bench-compile", "compile every model with torch.compile", configurable=True
     )
-    dataset: str = options.dataset("--bench-dataset", configurable=True)
-    data_dir: Path | None = options.data_dir("--bench-data-dir", configurable=True)
-    seed: int = options.seed(
+    dataset: str = case_options.dataset("--bench-dataset", configurable=True)
+    data_dir: Path | None = case_options.data_dir("--bench-data-dir", configurable=True)
+    seed: int = case_options.seed(
         "seed of weights, batches and dropout", "--bench-seed", configurable=True
     )
     op_top: int = options.top(
         "--op-top", "number of operations to show per table; all are saved", configurable=True
     )
-    op_iterations: int = options.iterations("--op-iterations", configurable=True)
+    op_iterations: int = case_options.iterations("--op-iterations", configurable=True)
     no_op_profile: bool = switch(
         "--no-op-profile", "do not profile: times only, no operation tables", configurable=True
     )

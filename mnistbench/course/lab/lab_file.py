@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from mnistbench.core import options
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import option, whole
@@ -34,6 +33,7 @@ from mnistbench.core.reading import (
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns
 from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile, text_of
 from mnistbench.events.work.roofline import Ceilings
+from mnistbench.suite import case_options
 from mnistbench.suite.profile.result import ColdCall, Layer, Profiled
 from mnistbench.suite.train.result import EpochResult, Point
 
@@ -73,11 +73,11 @@ TRAINED = "trained"
 class LabSettings:
     """What a lab measures. Labs with different settings are different labs."""
 
-    dataset: str = options.dataset()
+    dataset: str = case_options.dataset()
     # Ascending.
-    batch_sizes: Annotated[tuple[Positive, ...], Meta(min_length=1)] = options.batch_sizes()
+    batch_sizes: Annotated[tuple[Positive, ...], Meta(min_length=1)] = case_options.batch_sizes()
     # Of a lab: names in torch, the CPU first.
-    devices: Annotated[tuple[str, ...], Meta(min_length=1)] = options.devices()
+    devices: Annotated[tuple[str, ...], Meta(min_length=1)] = case_options.devices()
     epochs: int = option(
         "--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N"
     )

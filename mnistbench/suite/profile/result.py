@@ -22,6 +22,7 @@ from mnistbench.core.params import Params
 from mnistbench.core.reading import Nanoseconds, read
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.events.work.roofline import Ceilings, Cost
+from mnistbench.suite import case_options
 
 #: Sort keys, and the titles of their columns.
 SORTS = {
@@ -60,18 +61,18 @@ def _trace_file(text: str) -> Path:
 class Settings:
     """The options: what is profiled, and what the report shows."""
 
-    model: str = options.model()
-    batch_sizes: tuple[int, ...] = options.batch_sizes(
+    model: str = case_options.model()
+    batch_sizes: tuple[int, ...] = case_options.batch_sizes(
         text="comma list; samples of all ranks under torchrun (default: 1,16,64)", default=None
     )
-    devices: tuple[str, ...] = options.devices()
-    phases: tuple[str, ...] = options.phases("step")
-    dtype: str = options.dtype()
-    threads: int = options.threads()
-    dataset: str = options.dataset()
-    data_dir: Path | None = options.data_dir()
-    seed: int = options.seed("seed of weights, batch and dropout")
-    iterations: int = options.iterations()
+    devices: tuple[str, ...] = case_options.devices()
+    phases: tuple[str, ...] = case_options.phases("step")
+    dtype: str = case_options.dtype()
+    threads: int = case_options.threads()
+    dataset: str = case_options.dataset()
+    data_dir: Path | None = case_options.data_dir()
+    seed: int = case_options.seed("seed of weights, batch and dropout")
+    iterations: int = case_options.iterations()
     top: int = options.top()
     min_share: float = option(
         "--min-share",

@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mnistbench.core import options
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.options import argument, option, path, whole
 from mnistbench.core.record import OpRow
@@ -48,6 +47,7 @@ from mnistbench.course.lab.predict.questions import Outcome, with_predictions
 from mnistbench.course.lab.run import BEGUN, STEPS, LabPlan, items_of
 from mnistbench.course.lab.sheets import sheets_of
 from mnistbench.showing.output import EXIT_PASSED, check_directory
+from mnistbench.suite import case_options
 
 #: Machine family -> its times, divided by those of the lab.
 FAMILIES = {f"{DEMO} A": 0.8, f"{DEMO} B": 1.0, f"{DEMO} C": 1.7}
@@ -60,7 +60,7 @@ class Settings:
     directory: Path = argument("DIR", path, "new directory for the submissions")
     lab: Path = option("--lab", path, DIRECTORY, "directory of a lab with predictions", "DIR")
     size: int = option("--size", whole(8, 999), "30", "number of students", "N")
-    seed: int = options.seed("seed of all random numbers")
+    seed: int = case_options.seed("seed of all random numbers")
 
 
 def run(settings: Settings) -> int:
