@@ -36,7 +36,7 @@ from mnistbench.events.model import (
     host_kind,
     steps_of,
 )
-from mnistbench.events.table import tables
+from mnistbench.events.table import host_and_device
 
 #: c10::DeviceType of the host.
 _CPU = 0
@@ -84,7 +84,7 @@ def operation_table(
     """
     trace = trace_of(profiler)
     with gc_paused():
-        both = tables(
+        both = host_and_device(
             trace,
             steps_of(trace),
             has_device=view == "device",
@@ -108,10 +108,7 @@ def trace_of(profiler: Any) -> Trace:
 
 
 def read(profiler: Any) -> Trace:
-    """Return the events of a ``torch.autograd.profiler.profile`` that has ended.
-
-    Nothing is linked yet.
-    """
+    """Return the events of a ``torch.autograd.profiler.profile`` that has ended, without links."""
     results: Any = profiler.kineto_results
     assert results is not None, "the profile has ended"
     return _ProfileReading(has_stacks=bool(profiler.with_stack)).trace(results.events())

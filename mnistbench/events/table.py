@@ -74,8 +74,8 @@ class RowSums:
         )
 
 
-class Tables(NamedTuple):
-    """The tables of a trace."""
+class HostAndDevice(NamedTuple):
+    """The two tables of a trace."""
 
     host: OpTable
     device: OpTable | None  # None: no accelerator was recorded
@@ -83,7 +83,9 @@ class Tables(NamedTuple):
     memory_bytes: Mapping[OpKey, int]
 
 
-def tables(trace: Trace, steps: Steps, *, has_device: bool, memory_of_host: bool) -> Tables:
+def host_and_device(
+    trace: Trace, steps: Steps, *, has_device: bool, memory_of_host: bool
+) -> HostAndDevice:
     """Return the host table and, with ``has_device``, the device table.
 
     The self host times of the host table add up to the steps, as those of a profiled case do, and
@@ -101,7 +103,9 @@ def tables(trace: Trace, steps: Steps, *, has_device: bool, memory_of_host: bool
         "host", {key: row for key, row in rows.items() if key not in device_rows}, steps, ()
     )
     device = _table("device", rows, steps, _busy_ns(trace, steps)) if has_device else None
-    return Tables(host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()})
+    return HostAndDevice(
+        host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()}
+    )
 
 
 def key_of(event: DeviceEvent) -> OpKey:

@@ -112,7 +112,7 @@ def test_the_trace_of_a_profile_has_the_table_of_the_profile(profile: Profile) -
 
     And calls, host times and kernels.
     """
-    exported = analyse(profile.trace).device
+    exported = analyse(profile.trace).tables.device
     assert exported is not None
     assert device_times_of(exported) == device_times_of(profile.table)
     assert exported.busy_ns == profile.table.busy_ns
@@ -132,7 +132,7 @@ def test_the_trace_of_mnistbench_profile_has_its_kernels(
     trace = tmp_path / "trace.json"
     case = run.profile_case(on_cuda(batch_size=1), workload(), iterations=2, trace=trace)
     _, device = case.tables
-    exported = analyse(trace).device
+    exported = analyse(trace).tables.device
     assert exported is not None
     assert device_times_of(exported) == device_times_of(device)
 
