@@ -90,9 +90,6 @@ def params_of_call(test: str, device: str, threads: int) -> Params:
 
 
 def device_label(device: str, dtype: str, compiled: bool, step: str = REFERENCE) -> str:
-    """Return the device's part of a test id, with every value that is not the default.
-
-    So two runs never share an id.
-    """
+    """Return the device's part of a test id, with every value that is not the default."""
     settings = (dtype, dtype != "float32"), ("compiled", compiled), (step, step != REFERENCE)
     return "-".join([device, *(value for value, is_shown in settings if is_shown)])

@@ -625,9 +625,9 @@ class CaseRecord:
         return self.timing.iqr_ns or 0.0
 
     def table(self, temperature: str, view: str | None = None) -> OpTable | None:
-        """Return the table of a temperature; without a view, the device table if there is one.
+        """Return the table of a temperature and a view.
 
-        Never the table of functions without its view.
+        Without a view it is the device table, or the host table if there is none.
         """
         table = self._table(temperature, view)
         assert not isinstance(table, OpColumns), "read with its samples"

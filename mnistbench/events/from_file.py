@@ -389,10 +389,7 @@ def _without_category(raw: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    """Return the name of a device.
-
-    Empty for one that only has spaces, as ROCm writes it, or no text.
-    """
+    """Return the name of a device; empty for no text, and for spaces alone, which ROCm writes."""
     return value.strip() if type(value) is str else ""
 
 

@@ -1,7 +1,7 @@
 """Tables of operations and of functions.
 
-Operations: the cases of a workload beside each other, a column pair per batch size. Functions: a
-table per case.
+A table of operations has the cases of a workload beside each other, a column pair per batch size. A
+table of functions is of one case.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ def case_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
 
 
 def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
-    """Return the cases with a warm table, grouped by everything but the batch size.
-
-    The smallest first.
-    """
+    """Return groups of cases with a warm table that differ in batch size alone, in its order."""
     groups: dict[tuple[str, ...], list[CaseRecord]] = defaultdict(list)
     for record in records:
         if record.table("warm") and (params := record.params):

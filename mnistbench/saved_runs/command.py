@@ -1,7 +1,4 @@
-"""``mnistbench list``, ``history``, ``export`` and ``prune``.
-
-The settings of each and what it does with saved runs.
-"""
+"""``mnistbench list``, ``history``, ``export`` and ``prune``: their settings, and what they do."""
 
 from __future__ import annotations
 
@@ -47,10 +44,7 @@ class History:
     storage: Path = options.storage()
 
     def run(self) -> int:
-        """Print the time of the case, of an operation or of a module in every saved run.
-
-        Return 0.
-        """
+        """Print the time of the case, of an operation or of a module in every saved run."""
         if is_trace(self.case):
             raise UsageError(
                 f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: "
@@ -127,9 +121,9 @@ class Prune:
 def plan(
     runs: Sequence[SavedRun], keep: int, tensorboard: Path
 ) -> tuple[list[Path], list[Path], list[str]]:
-    """Return the files and TensorBoard directories of all but the newest ``keep`` runs.
+    """Return what to remove of all but the newest ``keep`` runs, and a line per directory to keep.
 
-    And a line per directory to keep.
+    That are files of runs and their TensorBoard directories.
 
     A directory that a kept run uses too is not returned.
     """

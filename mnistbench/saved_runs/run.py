@@ -81,9 +81,7 @@ class Run:
         return self.commit[:7] + ("+" if self.commit and self.dirty else "")
 
     def where(self, name: str, value: object, shown_as: object) -> Run:
-        """Return the cases in which a field of ``Params`` has a value.
-
-        They have another value in its place.
+        """Return the cases whose field of ``Params`` has a value, with another value in its place.
 
         Cases of two values can be compared this way, although their parameters differ.
         """
@@ -196,10 +194,7 @@ def _named(cases: Iterable[CaseRecord]) -> tuple[CaseRecord, ...]:
 
 
 def _record_of(benchmark: object) -> object | None:
-    """Return the record of a saved benchmark.
-
-    None for a plain one, which may have no ``extra_info`` at all.
-    """
+    """Return the record of a saved benchmark; None for a plain one."""
     extra_info = benchmark.get("extra_info") if isinstance(benchmark, dict) else None
     record = extra_info.get(KEY) if isinstance(extra_info, dict) else None
     return record if isinstance(record, dict) else None

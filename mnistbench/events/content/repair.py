@@ -144,9 +144,7 @@ class _Looks:
 
 
 def _inside(text: str, position: int, start: int, looks: _Looks) -> str | None:
-    """Return the string that begins at ``start``, without its quotes.
-
-    None where its end is not found.
+    """Return the string that begins at ``start``, without its quotes; None if it has no end.
 
     Before it, at ``position``, is the colon if the string is a value.
     """
@@ -170,10 +168,7 @@ def _escape(backslash: re.Match[str]) -> str:
 
 
 def _with_values(text: str) -> str:
-    """Write numbers that are not finite as Python reads them, and missing values as null.
-
-    And no comma before an end.
-    """
+    """Write infinite numbers as Python does, missing values as null, no comma before an end."""
     return "".join(_valued_parts(text))
 
 
