@@ -64,7 +64,7 @@ from mnistbench.events.model import (
 
 #: A damaged trace may have many ranges that each run past many steps. It has at most so many rests
 #: of them for each of its events; there are fewer rests than events in any other trace.
-_MOST_RESTS = 10
+_MAX_RESTS = 10
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
@@ -168,7 +168,7 @@ class _Nesting:
 
     def _cut(self, event: ThreadEvent, ns: int) -> None:
         """End an event at a time, and have its rest linked when its turn comes."""
-        if self._n_rests < _MOST_RESTS * len(self._trace.host):
+        if self._n_rests < _MAX_RESTS * len(self._trace.host):
             self._n_rests += 1
             rest = ThreadEvent(event.name, event.kind, event.thread, ns, event.end, args=event.args)
             rest.rest_of = event.whole

@@ -53,7 +53,7 @@ _LONGEST_LABEL = 1_000
 
 #: So many numbers of a label are tried from each end. Those of SGLang have one for each dimension
 #: of parallelism.
-_MOST_NUMBERS = 10
+_MAX_NUMBERS = 10
 
 #: Stands in a label for the number of the process that the profiler wrote.
 _PROCESS = "\0"
@@ -182,7 +182,7 @@ def _by_labels(trace: Trace, processes: set[Hashable], of_device: set[Hashable])
         or max(map(len, texts)) > _LONGEST_LABEL
     ):
         return None
-    most_numbers = min(_MOST_NUMBERS, max(len(_NUMBER.findall(text)) for text in texts))
+    most_numbers = min(_MAX_NUMBERS, max(len(_NUMBER.findall(text)) for text in texts))
     for position in range(most_numbers):
         for place in (-1 - position, position):  # from the end first: a label is mostly in front
             labels = {_label(process, place) for process in processes or of_device}

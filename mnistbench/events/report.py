@@ -44,7 +44,7 @@ _NAME_LENGTH = 70
 _NAMES = 3
 
 #: Smaller shares of the time are not listed.
-_LEAST_SHARE = 0.0005
+_MIN_SHARE = 0.0005
 
 _NO_PEAK = "operations in a number format without a known peak"
 
@@ -859,7 +859,7 @@ def _reasons(rest: Mapping[str, list[OperationSum]], whole: int) -> Iterator[str
     """Yield each reason with its share of the time and the longest operations, by share."""
     shares = {reason: sum(row.self_ns for row in rows) / whole for reason, rows in rest.items()}
     for reason, share in sorted(shares.items(), key=lambda item: -item[1]):
-        if share < _LEAST_SHARE:
+        if share < _MIN_SHARE:
             continue
         times: dict[str, int] = defaultdict(int)
         for row in rest[reason]:
