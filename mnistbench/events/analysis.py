@@ -1,7 +1,4 @@
-"""A file -> its operation tables, its kernels, and the timelines of the accelerators.
-
-A folder with the trace of each rank -> one distributed run.
-"""
+"""A file -> its operation tables, kernels and timelines; a folder of ranks -> a distributed run."""
 
 from __future__ import annotations
 
@@ -295,9 +292,9 @@ def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
 
 
 def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
-    """Return ``host_phase`` and ``host_module``, from 0 to 1.
+    """Return the shares of the time whose phase, and whose module, is not recorded, from 0 to 1.
 
-    They are shares of the host self time of all operations.
+    ``host_phase`` and ``host_module`` are shares of the host self time of all operations.
 
     ``device_phase`` and ``device_module`` are of the time of all kernels, copies and fills; None
     without any.

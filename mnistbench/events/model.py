@@ -395,10 +395,7 @@ class Steps:
         return -1 if self.are_marked and ns == self.ends[slot] else slot
 
     def slot_of_device(self, event: DeviceEvent) -> int:
-        """Return the position of the step that launched an event.
-
-        Without a link, of the step in which it ran.
-        """
+        """Return the position of the step that launched an event, or without a link ran it."""
         ns = event.launch.start if event.launch is not None else event.start
         return self.slot_of(ns) if self.drops_outside else max(0, bisect_right(self.starts, ns) - 1)
 

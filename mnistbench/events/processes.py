@@ -271,8 +271,7 @@ class _Evidence:
     def owner_of(self, process: Hashable) -> Hashable | None:
         """Return the process that launched an event of the device, if known.
 
-        ``process`` is the only one that may have launched this event; None if there are several or
-        none.
+        ``process`` is the only one that may have launched this event; None if there is no such one.
         """
         if len(self.proven) == 1:
             return next(iter(self.proven))

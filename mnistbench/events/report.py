@@ -1,7 +1,4 @@
-"""Traces of torch.profiler -> a report: steps, accelerators, operations, their work, kernels.
-
-And the spread over ranks.
-"""
+"""Traces -> a report: steps, accelerators, operations, their work, kernels, spread over ranks."""
 
 from __future__ import annotations
 

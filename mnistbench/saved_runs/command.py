@@ -123,7 +123,7 @@ def plan(
 ) -> tuple[list[Path], list[Path], list[str]]:
     """Return what to remove of all but the newest ``keep`` runs, and a line per directory to keep.
 
-    That are files of runs and their TensorBoard directories.
+    Files of runs and their TensorBoard directories are removed.
 
     A directory that a kept run uses too is not returned.
     """
