@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.record import OpRow, OpTable
+from mnistbench.core.record import OpRow
 from mnistbench.course.classroom import score, submission
 from mnistbench.course.classroom.teacher.cohort import DEMO
 from mnistbench.course.lab.lab_file import (
@@ -235,11 +235,6 @@ class DemoStudent:
 
         The shares of operations follow from the machine.
         """
-        if isinstance(value, OpTable):  # its fields are packed
-            arguments = value.arguments.items()
-            return value.changed(
-                **{part: self._varied(whole, part, factor) for part, whole in arguments}
-            )
         if is_dataclass(value) and not isinstance(value, type):
             if isinstance(value, OpRow):
                 # No secret.

@@ -165,12 +165,13 @@ def grown(saved, cases, times_rows):
         record = records[number % len(records)]
         benchmark = saved["benchmarks"][number % len(records)]
         tables = tuple(
-            table.changed(
-                rows=[
+            dataclasses.replace(
+                table,
+                rows=tuple(
                     dataclasses.replace(row, module=f"{copy}.{row.module}")
                     for copy in range(times_rows)
                     for row in table.rows
-                ]
+                ),
             )
             for table in record.tables
         )

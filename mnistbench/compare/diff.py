@@ -36,7 +36,7 @@ from mnistbench.core.operation import (
     operation_name,
     shortened,
 )
-from mnistbench.core.record import CaseRecord, OpTable, median, median_ns
+from mnistbench.core.record import CaseRecord, OpColumns, median, median_ns
 from mnistbench.saved_runs.compatibility import (
     MACHINES,
     VERSIONS,
@@ -318,7 +318,7 @@ def _compare_case(
     head_run, head = head_samples[-1]
     clock = (
         "device"
-        if all(case.table("warm", "device") and case.device_ns for case in (last, head))
+        if all(case.columns("warm", "device") and case.device_ns for case in (last, head))
         else "cpu"
     )
     view = "device" if clock == "device" else "host"
@@ -354,7 +354,7 @@ def _compare_case(
         heads=heads,
         operations=operations,
         functions=functions,
-        profiler_ns=mine.profiler_ns if mine and operations.parts and clock == "cpu" else 0,
+        profiler_ns=mine.times.profiler_ns if mine and operations.parts and clock == "cpu" else 0,
         incomparable=incomparable,
         across_machines={name: sides for name, sides in across.items() if name in MACHINES},
         iterations=iterations,
@@ -384,19 +384,19 @@ def _iterations(samples: Sequence[CaseOfRun], head: CaseOfRun, view: str) -> Ite
     )
 
 
-def _calls(table: OpTable) -> dict[OpKey, float]:
+def _calls(table: OpColumns) -> dict[OpKey, float]:
     """Return the calls of each operation, of those that take most of the time first."""
     rows = sorted(
-        zip(table.times.value.self_ns, table.keys, table.operations.value.calls, strict=True),
+        zip(table.times.self_ns, table.keys, table.counts.calls, strict=True),
         key=lambda row: (-row[0], row[1]),
     )
     return {key: calls for _, key, calls in rows if key[0] not in NOT_OPERATIONS and calls > 0}
 
 
-def table_of(case: CaseRecord, view: str) -> OpTable | None:
+def table_of(case: CaseRecord, view: str) -> OpColumns | None:
     """Return the table of a view; no device table if the profiler recorded no kernel."""
-    table = case.table("warm", view)
-    if table and view == "device" and not any(table.times.value.self_ns):
+    table = case.columns("warm", view)
+    if table and view == "device" and not any(table.times.self_ns):
         return None
     return table
 
@@ -424,8 +424,8 @@ def _operations(
     )
     parts = _changes(base_tables, head_tables, by)
     if parts and view == "device":
-        busy_base_runs = [ns for table in base_tables if (ns := median_ns(table.busy_ns))]
-        busy_head_ns = median(median_ns(table.busy_ns) for table in head_tables)
+        busy_base_runs = [ns for table in base_tables if (ns := median_ns(table.times.busy_ns))]
+        busy_head_ns = median(median_ns(table.times.busy_ns) for table in head_tables)
         if busy_base_runs and busy_head_ns:
             return Breakdown(BUSY_TIME, median(busy_base_runs), busy_head_ns, parts)
     return replace(iteration, parts=parts)
@@ -437,9 +437,10 @@ def _functions(bases: Sequence[CaseRecord], heads: Sequence[CaseRecord], by: str
     The time in torch's functions of C is left out, because operations divide it.
     """
     parts: tuple[OpChange, ...] = ()
-    if heads[-1].functions is not None and bases[-1].functions is not None:
+    if heads[-1].function_columns is not None and bases[-1].function_columns is not None:
         base_tables, head_tables = (
-            [case.functions for case in cases if case.functions] for cases in (bases, heads)
+            [columns for case in cases if (columns := case.function_columns)]
+            for cases in (bases, heads)
         )
         parts = tuple(
             change for change in _changes(base_tables, head_tables, by) if change.is_operation
@@ -449,7 +450,9 @@ def _functions(bases: Sequence[CaseRecord], heads: Sequence[CaseRecord], by: str
     return Breakdown(FUNCTIONS_TIME, base_ns, head_ns, parts)
 
 
-def _changes(bases: Sequence[OpTable], heads: Sequence[OpTable], by: str) -> tuple[OpChange, ...]:
+def _changes(
+    bases: Sequence[OpColumns], heads: Sequence[OpColumns], by: str
+) -> tuple[OpChange, ...]:
     """Compare the rows of tables, the largest change first.
 
     The time of a row is 0 in a run without it. It is new if most base runs are without it.
@@ -469,7 +472,7 @@ def _changes(bases: Sequence[OpTable], heads: Sequence[OpTable], by: str) -> tup
 
 
 def _times_and_totals(
-    tables: Sequence[OpTable], by: str
+    tables: Sequence[OpColumns], by: str
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, OpTotals]]:
     """Return the times of a side's operations in all runs, and their totals in the newest run.
 
@@ -498,7 +501,7 @@ def _largest_first(changes: Iterable[OpChange]) -> tuple[OpChange, ...]:
 
 
 def _times_of_runs(
-    tables: Sequence[OpTable], by: str
+    tables: Sequence[OpColumns], by: str
 ) -> tuple[dict[OpKey, list[int]], dict[OpKey, tuple[int, int]]]:
     """Return the times of each operation in all runs, and how many and which last run have it.
 
@@ -507,7 +510,7 @@ def _times_of_runs(
     """
     positions_by_counts: dict[int, list[int]] = defaultdict(list)
     for position, table in enumerate(tables):
-        positions_by_counts[id(table.operations.value)].append(position)
+        positions_by_counts[id(table.counts)].append(position)
     runs: dict[OpKey, list[int]] = {}
     having: dict[OpKey, tuple[int, int]] = {}
     for positions in positions_by_counts.values():
@@ -526,10 +529,10 @@ def _times_of_runs(
     return runs, having
 
 
-def _varying_between(tables: Sequence[OpTable], by: str) -> Mapping[OpKey, set[str]]:
+def _varying_between(tables: Sequence[OpColumns], by: str) -> Mapping[OpKey, set[str]]:
     """Return which counts of operations are not the same in all runs that have them."""
     # Runs with the same counts share them.
-    distinct = {id(table.operations.value): table.operations.value for table in tables}
+    distinct = {id(table.counts): table.counts for table in tables}
     if len(distinct) == 1:
         return {}
     seen: dict[OpKey, tuple[float, int]] = {}
@@ -547,13 +550,13 @@ def _varying_between(tables: Sequence[OpTable], by: str) -> Mapping[OpKey, set[s
     return varying
 
 
-def _sides(table: OpTable, by: str) -> dict[OpKey, OpTotals]:
+def _sides(table: OpColumns, by: str) -> dict[OpKey, OpTotals]:
     """Return the operations of one run, or their sums, without the profiler's overhead."""
-    counts = table.operations.value
+    counts = table.counts
     columns = (
         counts.calls,
         table.net_ns,
-        table.times.value.spread_ns,
+        table.times.spread_ns,
         counts.memory_bytes,
         counts.shapes,
         counts.kernels,

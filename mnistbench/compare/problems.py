@@ -94,7 +94,7 @@ def _missing_tables(cases: Sequence[CaseComparison], criteria: Criteria) -> Iter
                 MISSING, f"{text}: the profiler recorded no kernel", excused=criteria.allow_missing
             )
             continue
-        sides = [name for name, side in both if not side.warm_tables]
+        sides = [name for name, side in both if not side.warm_columns]
         is_without = case.head.tables_in or (case.base.params is None and case.head.params is None)
         if is_without and len(sides) == 2 and not case.head.op_fail:
             # Such a case never has a table of its own, and no threshold of its test asks for one.

@@ -26,7 +26,7 @@ from mnistbench.compare.judge import CaseJudgement, Finding, Judgement, Ruling, 
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.compare.quantities import Measurement
 from mnistbench.core import units
-from mnistbench.core.operation import operation_cells, operation_name, uneven
+from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
@@ -44,6 +44,7 @@ from mnistbench.saved_runs.compatibility import described
 from mnistbench.saved_runs.run import Run
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Table, text_table
+from mnistbench.showing.text import uneven
 
 #: Operations in the list at the top.
 RANKED = 3
@@ -589,7 +590,9 @@ def _varies(change: OpChange) -> bool:
 
 def _without_functions(case: CaseComparison) -> str:
     """Return that only one side has a table of functions; empty otherwise."""
-    having = [name for name, side in (("base", case.base), ("head", case.head)) if side.functions]
+    having = [
+        name for name, side in (("base", case.base), ("head", case.head)) if side.function_columns
+    ]
     if len(having) != 1:
         return ""
     return (

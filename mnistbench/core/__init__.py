@@ -1,8 +1,8 @@
 """Types and helpers that all packages share.
 
-The identity of a case (``params``) and its saved ``record``; its operations (``operation``) and
-their ``roofline``; declared ``options``; ``reading`` of JSON; ``errors``, ``units`` and ``files``;
-the ``machine``, ``child`` processes and ``ranks``.
+The identity of a case (``params``), its saved ``record`` and its operations (``operation``);
+declared ``options``; ``reading`` of JSON; ``errors``, ``units`` and ``files``; the ``machine`` and
+``child`` processes.
 
 Question: which objects do all other packages work with?
 Input: plain values and parsed JSON.

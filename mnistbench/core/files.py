@@ -29,7 +29,7 @@ _CHUNK = 2**14
 
 #: Most parts of a compressed file. Raw samples have one for each launch; programs that compress
 #: blocks (bgzip) make 16,000 for 1 GiB.
-_MOST_PARTS = 100_000
+_MAX_PARTS = 100_000
 
 #: Bytes of a file that are read at once to search them.
 _READ = 2**20
@@ -188,9 +188,9 @@ def _decompressed(path: Path, stream: BufferedReader, most: _Most) -> Iterator[t
     compressed = stream.read(_CHUNK)
     while compressed:
         n_parts += 1
-        if n_parts > _MOST_PARTS:
+        if n_parts > _MAX_PARTS:
             raise RecordError(
-                f"{path}: has more than {units.count(_MOST_PARTS)} compressed parts, the most that "
+                f"{path}: has more than {units.count(_MAX_PARTS)} compressed parts, the most that "
                 f"are read of any file; {most.advice}"
             )
         part = zlib.decompressobj(zlib.MAX_WBITS | 16)

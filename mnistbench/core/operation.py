@@ -1,7 +1,4 @@
-"""Operations.
-
-Names of their rows, their names as people read them, names in a profile, and spans of time.
-"""
+"""Names of operations: in tables, in a profile and as people read them."""
 
 from __future__ import annotations
 
@@ -62,25 +59,8 @@ class PythonFunction(NamedTuple):
 Callers = tuple[PythonFunction, ...]
 
 
-def uneven(averages: int) -> str:
-    """Return the line below a table of functions, so many of which have averages of calls."""
-    counts = (
-        f"calls of {units.counted(averages, 'function')} are averages, because they differ from "
-        "call to call"
-        if averages
-        else "calls are exact"
-    )
-    return (
-        "cProfile slows Python down unevenly: a function of many short calls looks larger than it "
-        f"is; {counts}"
-    )
-
-
 class Scope(NamedTuple):
-    """Where an operation was called.
-
-    Forward, backward or optimizer, and the qualified name of the module.
-    """
+    """Where an operation was called: its phase, and the qualified name of its module."""
 
     phase: str = ""
     module: str = ""
@@ -127,10 +107,7 @@ def runs_beside(name: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)  # a profile has few names and many events
 def is_runtime_call(name: str) -> bool:
-    """Whether a host event is a call of the accelerator's runtime or driver.
-
-    ``cudaLaunchKernel``, no operation.
-    """
+    """Whether a host event is a call of a runtime or driver: ``cudaLaunchKernel``."""
     return _RUNTIME_CALL.fullmatch(name) is not None
 
 
@@ -174,9 +151,9 @@ NAMED = 3
 
 
 def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]]) -> str:
-    """Return ``aten::addmm -> aten::mm + aten::add_, forward fc1``.
+    """Return the largest operations of each side and their place.
 
-    The largest operations of each side, and their place.
+    For example ``aten::addmm -> aten::mm + aten::add_, forward fc1``.
 
     Of several places, it names the places: ``fc1 forward -> classifier forward``. An operation that
     replaces none is ``nothing -> aten::copy_, optimizer``. Where both sides have the same names,
@@ -216,10 +193,7 @@ def _largest(times: Mapping[str, float]) -> list[str]:
 
 
 def grouped(key: OpKey, by: str) -> OpKey:
-    """Return the key by which operations are summed.
-
-    It is ``op``, ``module`` or ``op,module``.
-    """
+    """Return the key by which operations are summed: ``op``, ``module`` or ``op,module``."""
     name, phase, module = key
     if by == "op":
         return (name, "", "")

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import DATASETS, DTYPES, MODELS, REFERENCE, STEPS
 
 if TYPE_CHECKING:
     import pytest
@@ -35,12 +34,6 @@ Kind = Callable[[str], _T]
 
 #: The largest batch size, number of epochs or number of launches.
 LARGEST_COUNT = 2**31
-
-#: The largest number of threads: OpenMP crashes if the system cannot create that many.
-MOST_THREADS = 1024
-
-#: The largest seed of torch's generators that is the same number in all of them.
-LARGEST_SEED = 2**63 - 1
 
 #: A number with this many digits is too large for any option; int() raises for more than 4,300
 #: digits.
@@ -572,108 +565,6 @@ def output_format(more: Iterable[str] = ()) -> Any:
 def storage() -> Any:
     """Declare the directory of saved runs."""
     return option("--storage", path, ".benchmarks", "directory of saved runs", "DIR")
-
-
-def data_dir(flag: str = "--data-dir", *, configurable: bool = False) -> Any:
-    """Declare the directory of MNIST."""
-    text = "torchvision root of MNIST (default: MNISTBENCH_DATA, else the user's cache)"
-    return option(flag, path, None, text, "DIR", configurable=configurable)
-
-
-# ---- Options that say what is measured -----------------------------------------------------------
-
-
-def model() -> Any:
-    """Declare the model."""
-    return option("--model", one_of(*MODELS), "convnet", "convnet, lenet5 or smallnet", "NAME")
-
-
-def phases(default: str) -> Any:
-    """Declare the phases of the cases."""
-    kind = some_of("forward", "step")
-    return option("--phase", kind, default, "comma list of forward and step", "NAMES")
-
-
-def batch_size(text: str = "samples of a step") -> Any:
-    """Declare the samples of a step."""
-    return option("--batch-size", whole(1), "64", text, "N")
-
-
-def batch_size_per_rank(text: str, default: str | None = None) -> Any:
-    """Declare the samples of a step of each rank."""
-    return option("--batch-size-per-rank", whole(1), default, text, "N")
-
-
-def batch_sizes(
-    flag: str = "--batch-size",
-    text: str = "comma list of batch sizes",
-    default: str | None = "1,16,64",
-    *,
-    configurable: bool = False,
-) -> Any:
-    """Declare the batch sizes of the cases."""
-    return option(flag, several(whole(1)), default, text, "SIZES", configurable=configurable)
-
-
-def device(
-    text: str = "auto, cpu, cuda, cuda:1, mps", default: str = "cpu", kind: Kind[str] = str
-) -> Any:
-    """Declare the device."""
-    return option("--device", kind, default, text, "NAME")
-
-
-def devices(
-    flag: str = "--device",
-    text: str = "comma list of auto, cpu, cuda, cuda:1, mps",
-    *,
-    configurable: bool = False,
-) -> Any:
-    """Declare the devices of the cases."""
-    return option(flag, several(str), "auto", text, "NAMES", configurable=configurable)
-
-
-def threads(
-    flag: str = "--threads",
-    text: str = "intra-op threads of torch on the CPU",
-    default: str | None = "1",
-    *,
-    configurable: bool = False,
-) -> Any:
-    """Declare the number of threads."""
-    return option(flag, whole(1, MOST_THREADS), default, text, "N", configurable=configurable)
-
-
-def dtype(
-    flag: str = "--dtype",
-    text: str = "float32, or bfloat16 by autocast",
-    more: Iterable[str] = (),
-    *,
-    configurable: bool = False,
-) -> Any:
-    """Declare the number format: one of DTYPES, or one of ``more``."""
-    kind = one_of(*DTYPES, *more)
-    return option(flag, kind, "float32", text, "NAME", configurable=configurable)
-
-
-def step(text: str, default: str = REFERENCE, more: Iterable[str] = ()) -> Any:
-    """Declare how a training step is computed: one of ``more``, or one of STEPS."""
-    return option("--step", one_of(*more, *STEPS), default, text, "NAME")
-
-
-def dataset(
-    flag: str = "--dataset",
-    text: str = "digits, which needs no network, or mnist",
-    default: str = "digits",
-    *,
-    configurable: bool = False,
-) -> Any:
-    """Declare the dataset."""
-    return option(flag, one_of(*DATASETS), default, text, "NAME", configurable=configurable)
-
-
-def seed(text: str, flag: str = "--seed", *, configurable: bool = False) -> Any:
-    """Declare the seed; the help says of what."""
-    return option(flag, whole(0, LARGEST_SEED), "1", text, "N", configurable=configurable)
 
 
 def iterations(

@@ -18,15 +18,7 @@ PHASES = ("forward", "step", "train", "eval", "batch")
 #: own: batch size, dtype, seed and dataset have default values, which nothing shows.
 CALL = "call"
 
-#: The models that ``pytest bench`` measures unless ``--bench-model`` names others.
-SUITE_MODELS = ("convnet", "lenet5")
-#: The model of ``mnistbench train --recipe fastest``.
-SMALLNET = "smallnet"
-#: The models that mnistbench has.
-MODELS = (*SUITE_MODELS, SMALLNET)
-
 DTYPES = ("float32", "bfloat16")
-DATASETS = ("digits", "mnist")
 
 #: Step of a model whose modules and optimizer are computed as they are.
 REFERENCE = "reference"
@@ -43,8 +35,7 @@ _CHOICES = {"phase": (*PHASES, CALL), "dtype": DTYPES, "step": STEPS}
 class Params:
     """Everything that determines the computation of a case.
 
-    The dataset is part of it: operation times depend on the data, and digits must never pass for
-    MNIST.
+    The dataset is part of it, because operation times depend on the data.
     """
 
     workload: str
@@ -55,7 +46,7 @@ class Params:
     threads: int  # intra-op threads of torch
     compile: bool  # the model went through torch.compile
     seed: int
-    dataset: str  # digits, mnist, or the name from a user's workload
+    dataset: str  # name of the dataset, which the workload gives
     step: str = REFERENCE  # one of STEPS
 
     def __post_init__(self) -> None:
@@ -98,15 +89,7 @@ def params_of_call(test: str, device: str, threads: int) -> Params:
     return Params(test, CALL, 1, device, "float32", threads, compile=False, seed=0, dataset="")
 
 
-def default_step(device: str) -> str:
-    """Return the step of complete training runs: the fast one where it was measured."""
-    return FAST if device == "cpu" else REFERENCE
-
-
 def device_label(device: str, dtype: str, compiled: bool, step: str = REFERENCE) -> str:
-    """Return the device's part of a test id, with every value that is not the default.
-
-    So two runs never share an id.
-    """
+    """Return the device's part of a test id, with every value that is not the default."""
     settings = (dtype, dtype != "float32"), ("compiled", compiled), (step, step != REFERENCE)
     return "-".join([device, *(value for value, is_shown in settings if is_shown)])

@@ -197,17 +197,10 @@ def member(data: object, name: str, hint: Any, path: str = "") -> Any:
 
 def _unpack(hint: Any, saved: object) -> Any:
     """Return a value of a type that msgspec does not know."""
-    from_saved, type_arguments = _from_saved(hint)
-    return from_saved(saved, *type_arguments)
-
-
-@functools.cache
-def _from_saved(hint: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the classmethod ``from_saved`` of a type hint, and the arguments of a generic one."""
-    from_saved = getattr(typing.get_origin(hint) or hint, "from_saved", None)
+    from_saved = getattr(hint, "from_saved", None)
     if from_saved is None:
         raise NotImplementedError(f"{hint} cannot be read from JSON")
-    return from_saved, typing.get_args(hint)
+    return from_saved(saved)
 
 
 #: msgspec's error where a member is not there; it does not have the member in its path.

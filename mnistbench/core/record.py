@@ -21,7 +21,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import BYTES, CALLS, NOT_OPERATIONS, OpKey
@@ -40,71 +40,14 @@ _Point = TypeVar("_Point")
 _T = TypeVar("_T")
 _Times = tuple[int, ...]  # nanoseconds
 Temperature = Literal["cold", "warm"]  # of a profiled pass; cold: first iteration in a process
+# Of a table. host: host activities only. device: host and device activities. functions: Python
+# functions and built-in ones, with the times that they take under cProfile.
+View = Literal["host", "device", "functions"]
 
 #: How much is read of a saved case. ``cases``: no operation table. ``medians``: warm tables without
 #: the samples of their rows, all that a comparison needs. ``all``: cold tables, samples and curves,
 #: too.
 Detail = Literal["cases", "medians", "all"]
-
-
-# ---- Values that are parsed when they are asked for ----------------------------------------------
-
-
-class Packed(Generic[_T]):
-    """A value that a file has as JSON in a text; it is parsed when it is asked for."""
-
-    __slots__ = ("_hint", "_text", "_value")
-
-    def __init__(self, value: _T) -> None:
-        self._value: _T | None = value
-        self._text = ""
-        self._hint: type[_T] | None = None
-
-    @classmethod
-    def from_text(cls, text: str, hint: type[_T]) -> Packed[_T]:
-        """Return the value of a text, which is read as ``hint``."""
-        packed = cls.__new__(cls)
-        packed._value = None  # noqa: SLF001
-        packed._text = text  # noqa: SLF001
-        packed._hint = hint  # noqa: SLF001
-        return packed
-
-    @classmethod
-    def from_saved(cls, saved: object, hint: type[_T]) -> Packed[_T]:
-        """Return the value of what a file has."""
-        if not isinstance(saved, str):
-            from mnistbench.core.reading import read
-
-            return cls.from_text(read(saved, str), hint)  # it says what is wrong
-        return cls.from_text(saved, hint)
-
-    @property
-    def value(self) -> _T:
-        """The value.
-
-        Raises:
-            RecordError: the text is no JSON, or of another type.
-        """
-        if self._value is None:
-            from mnistbench.core.reading import read_text
-
-            assert self._hint is not None, "made of a text"
-            self._value = read_text(self._text, self._hint)
-            self._text = ""  # it takes several times the memory of the value
-        return self._value
-
-    @property
-    def text(self) -> str:
-        """The text."""
-        return self._text or _compact(self._value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Packed) and bool(self.value == other.value)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Packed({self.value!r})"
 
 
 # ---- Operation tables ----------------------------------------------------------------------------
@@ -177,8 +120,8 @@ class OpCounts:
             varying = tuple(() if count % 1 == 0 else (CALLS,) for count in self.calls)
             object.__setattr__(self, "varying", varying)
         _check_lengths([getattr(self, column.name) for column in fields(self)])
-        _check_range("calls", self.calls, "numbers of calls")
-        _check_range("memory_bytes", tuple(map(abs, self.memory_bytes)), "sizes")
+        _check_range("calls", self.calls, _COUNTS)
+        _check_range("memory_bytes", tuple(map(abs, self.memory_bytes)), _SIZES)
 
     @functools.cached_property
     def keys(self) -> tuple[OpKey, ...]:
@@ -200,8 +143,8 @@ class OpTimes:
     def __post_init__(self) -> None:
         _check_lengths([self.self_ns, self.spread_ns])
         for name in ("iteration_ns", "self_ns", "spread_ns", "busy_ns"):
-            _check_range(name, getattr(self, name), "times of at least 0 ns")
-        _check_range("profiler_ns", (self.profiler_ns,), "a time of at least 0 ns")
+            _check_range(name, getattr(self, name), _TIMES)
+        _check_range("profiler_ns", (self.profiler_ns,), _TIME)
 
 
 @dataclass(frozen=True)
@@ -213,11 +156,14 @@ class OpSamples:
     self_device_ns: tuple[_Times, ...]
 
     def __post_init__(self) -> None:
-        columns = [getattr(self, column.name) for column in fields(self)]
-        _check_lengths(columns)
-        for column in fields(self):
-            for times_ns in getattr(self, column.name):
-                _check_range(column.name, times_ns, "times of at least 0 ns")
+        _check_lengths([getattr(self, column.name) for column in fields(self)])
+
+
+#: What a number has to be that is not in its range.
+_TIME = "a time of at least 0 ns"
+_TIMES = "times of at least 0 ns"
+_COUNTS = "numbers of calls"
+_SIZES = "sizes"
 
 
 def _check_lengths(columns: Sequence[Sequence[object]]) -> None:
@@ -231,176 +177,164 @@ def _check_range(name: str, numbers: Sequence[float], needed: str) -> None:
 
 
 @dataclass(frozen=True)
-class OpTable:
-    """All operations of a case in one profiled pass.
+class OpColumns:
+    """What a comparison reads of a table: the counts of its rows and the medians of their times.
 
-    It is saved in columns, which take a third of the bytes of objects. The medians are saved
-    although they follow from the samples: a comparison of 1,000 saved runs needs nothing else, and
-    the samples, which are most of a table, are not parsed then.
+    The medians are saved although they follow from the samples: the samples are most of a table,
+    and a comparison of 1,000 saved runs does not parse them.
     """
 
     temperature: Temperature
-    # host: host activities only. device: host and device activities. functions: Python functions
-    # and built-in ones, with the times that they take under cProfile.
-    view: Literal["host", "device", "functions"]
-    operations: Packed[OpCounts]
-    times: Packed[OpTimes]
-    samples: Packed[OpSamples] | None  # None: of a run that was read without samples
+    view: View
+    counts: OpCounts
+    times: OpTimes
 
     @classmethod
-    def from_rows(
-        cls,
-        temperature: str,
-        view: str,
-        iteration_ns: _Times,
-        rows: Iterable[OpRow],
-        first_of_process: bool = False,
-        profiler_ns: int = 0,
-        busy_ns: _Times = (),
-    ) -> OpTable:
-        """Return the table of some operations.
-
-        Args:
-            temperature: ``cold`` or ``warm``.
-            view: ``host``, ``device`` or ``functions``.
-            iteration_ns: wall time of each profiled iteration, profiler overhead included.
-            rows: the operations, with a sample for each of these iterations.
-            first_of_process: of a cold table: no case had run before, so libraries were initialised
-                too.
-            profiler_ns: profiler overhead per operation call, measured in this process; 0: not
-                measured.
-            busy_ns: time of each iteration in which the accelerator ran at least one kernel or
-                copy; empty in a host table. Of kernels that run at once it counts one, so it is at
-                most the sum of the rows.
-        """
-        rows = tuple(rows)
-        clock = "device" if view == "device" else "cpu"
-
-        def columns(kind: type[_T]) -> _T:
-            names = [column.name for column in fields(kind)]  # type: ignore[arg-type]
-            return kind(**{name: tuple(getattr(row, name) for row in rows) for name in names})
-
-        times = OpTimes(
-            iteration_ns=iteration_ns,
-            self_ns=tuple(row.self_ns(clock) for row in rows),
-            spread_ns=tuple(row.spread_ns(clock) for row in rows),
-            first_of_process=first_of_process,
-            profiler_ns=profiler_ns,
-            busy_ns=busy_ns,
-        )
-        return cls(
-            temperature=temperature,  # type: ignore[arg-type]
-            view=view,  # type: ignore[arg-type]
-            operations=Packed(columns(OpCounts)),
-            times=Packed(times),
-            samples=Packed(columns(OpSamples)),
-        )
-
-    def changed(self, **changes: Any) -> OpTable:
-        """Return the table with other values of these arguments of :meth:`from_rows`."""
-        return OpTable.from_rows(**{**self.arguments, **changes})
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of :meth:`from_rows`."""
-        return {
-            "temperature": self.temperature,
-            "view": self.view,
-            "iteration_ns": self.iteration_ns,
-            "rows": self.rows,
-            "first_of_process": self.first_of_process,
-            "profiler_ns": self.profiler_ns,
-            "busy_ns": self.busy_ns,
-        }
-
-    def without_samples(self) -> OpTable:
-        """Return what a comparison reads of the table.
+    def from_json(cls, data: object) -> OpColumns:
+        """Read the result of :meth:`OpTable.to_json` without its samples.
 
         Raises:
-            FieldError: a text is damaged.
+            FieldError: a text is damaged, or its columns do not fit those of another.
         """
-        counts = _shared_counts(self.operations.text)
-        return replace(self, operations=counts, samples=None).checked(has_samples=False)
+        from mnistbench.core.reading import read, read_text
 
-    def checked(self, *, has_samples: bool = True) -> OpTable:
-        """Return the table after all of it was parsed.
-
-        Raises:
-            FieldError: a text is damaged, its columns do not fit those of another, or a table that
-                has samples is without them.
-        """
-        from mnistbench.core.reading import FieldError, place, wrong
-
-        with place("operations"):
-            counts = self.operations.value
-        with place("times"):
-            times = self.times.value
-        lengths = {len(counts.name), len(times.self_ns)}
-        if has_samples:
-            if self.samples is None:
-                raise wrong(None, "the samples of the rows", "samples")
-            with place("samples"):
-                lengths.add(len(self.samples.value.self_cpu_ns))
-        if len(lengths) > 1:
-            raise FieldError("has columns of different length")
-        return self
+        texts = read(data, TableTexts)
+        counts = _shared_counts(texts.operations)
+        times = read_text(texts.times, OpTimes, "times")
+        _check_fitting(counts.name, times.self_ns)
+        return cls(texts.temperature, texts.view, counts, times)
 
     @property
     def clock(self) -> str:
-        """The clock of ``self_ns``: ``device`` in a device table, else ``cpu``."""
-        return "device" if self.view == "device" else "cpu"
-
-    @property
-    def iteration_ns(self) -> _Times:
-        """Wall time of each profiled iteration, profiler overhead included."""
-        return self.times.value.iteration_ns
-
-    @property
-    def first_of_process(self) -> bool:
-        """Whether no case had run before a cold table, so libraries were initialised too."""
-        return self.times.value.first_of_process
-
-    @property
-    def profiler_ns(self) -> int:
-        """Profiler overhead per operation call; 0: not measured."""
-        return self.times.value.profiler_ns
-
-    @property
-    def busy_ns(self) -> _Times:
-        """Time of each iteration in which the accelerator ran; empty in a host table."""
-        return self.times.value.busy_ns
+        """The clock of ``times``: ``device`` in a device table, else ``cpu``."""
+        return _clock_of(self.view)
 
     @property
     def keys(self) -> tuple[OpKey, ...]:
         """Operation, phase and module of each row."""
-        return self.operations.value.keys
-
-    @functools.cached_property
-    def rows(self) -> tuple[OpRow, ...]:
-        """The operations with their samples."""
-        assert self.samples is not None, "read with its samples"
-        parts = (self.operations.value, self.samples.value)
-        columns = {
-            column.name: getattr(part, column.name) for part in parts for column in fields(part)
-        }
-        return tuple(
-            OpRow(**dict(zip(columns, cells, strict=True)))
-            for cells in zip(*columns.values(), strict=True)
-        )
+        return self.counts.keys
 
     @property
     def net_ns(self) -> Sequence[int]:
         """Median self time of each row minus the profiler's overhead, which device times lack."""
-        self_ns = self.times.value.self_ns
-        if self.clock == "device" or not self.profiler_ns:
-            return self_ns
-        overheads = _overheads(self.operations.value.calls, self.profiler_ns)
-        return tuple(map(operator.sub, self_ns, overheads))
+        if self.clock == "device" or not self.times.profiler_ns:
+            return self.times.self_ns
+        overheads = _overheads(self.counts.calls, self.times.profiler_ns)
+        return tuple(map(operator.sub, self.times.self_ns, overheads))
+
+
+@dataclass(frozen=True)
+class OpTable:
+    """All operations of a case in one profiled pass."""
+
+    temperature: Temperature
+    view: View
+    # Wall time of each profiled iteration, profiler overhead included.
+    iteration_ns: _Times
+    rows: tuple[OpRow, ...]  # with a sample for each of these iterations
+    # Of a cold table: no case had run before in the process, so libraries were initialised too.
+    first_of_process: bool = False
+    # Profiler overhead per operation call, measured in the profiled process; 0: not measured.
+    profiler_ns: int = 0
+    # Time of each iteration in which the accelerator ran at least one kernel or copy; empty in a
+    # host table. Of kernels that run at once it counts one, so it is at most the sum of the rows.
+    busy_ns: _Times = ()
+
+    def __post_init__(self) -> None:
+        for name in ("iteration_ns", "busy_ns"):
+            _check_range(name, getattr(self, name), _TIMES)
+        _check_range("calls", [row.calls for row in self.rows], _COUNTS)
+        _check_range("memory_bytes", [abs(row.memory_bytes) for row in self.rows], _SIZES)
+        for row in self.rows:
+            _check_range("self_cpu_ns", row.self_cpu_ns, _TIMES)
+            _check_range("total_cpu_ns", row.total_cpu_ns, _TIMES)
+            _check_range("self_device_ns", row.self_device_ns, _TIMES)
+
+    @classmethod
+    def from_json(cls, data: object) -> OpTable:
+        """Read the result of :meth:`to_json`.
+
+        Raises:
+            FieldError: a text is damaged, or its columns do not fit those of another.
+        """
+        from mnistbench.core.reading import FieldError, read, read_text
+
+        texts = read(data, TableTexts)
+        counts = read_text(texts.operations, OpCounts, "operations")
+        times = read_text(texts.times, OpTimes, "times")
+        samples = read_text(texts.samples, OpSamples, "samples")
+        _check_fitting(counts.name, times.self_ns, samples.self_cpu_ns)
+        rows: Iterable[OpRow] = map(
+            OpRow,
+            counts.name,
+            counts.phase,
+            counts.module,
+            counts.calls,
+            samples.self_cpu_ns,
+            samples.total_cpu_ns,
+            samples.self_device_ns,
+            counts.memory_bytes,
+            counts.shapes,
+            counts.kernels,
+            counts.sources,
+            counts.varying,
+        )
+        try:
+            return cls(
+                temperature=texts.temperature,
+                view=texts.view,
+                iteration_ns=times.iteration_ns,
+                rows=tuple(rows),
+                first_of_process=times.first_of_process,
+                profiler_ns=times.profiler_ns,
+                busy_ns=times.busy_ns,
+            )
+        except ValueError as error:  # the numbers of the other texts were checked
+            raise FieldError(str(error), "samples") from None
+
+    def to_json(self) -> dict[str, str]:
+        """Return the table as it is saved, in columns: they take a third of the bytes of rows."""
+        columns = self.columns
+        texts = TableTexts(
+            temperature=self.temperature,
+            view=self.view,
+            operations=_compact(columns.counts),
+            times=_compact(columns.times),
+            samples=_compact(self._columns_of(OpSamples)),
+        )
+        return dict(vars(texts))
+
+    @functools.cached_property
+    def columns(self) -> OpColumns:
+        """What a comparison reads of the table."""
+        times = OpTimes(
+            iteration_ns=self.iteration_ns,
+            self_ns=tuple(row.self_ns(self.clock) for row in self.rows),
+            spread_ns=tuple(row.spread_ns(self.clock) for row in self.rows),
+            first_of_process=self.first_of_process,
+            profiler_ns=self.profiler_ns,
+            busy_ns=self.busy_ns,
+        )
+        return OpColumns(self.temperature, self.view, self._columns_of(OpCounts), times)
+
+    def _columns_of(self, kind: type[_T]) -> _T:
+        names = [column.name for column in fields(kind)]  # type: ignore[arg-type]
+        return kind(**{name: tuple(getattr(row, name) for row in self.rows) for name in names})
+
+    @property
+    def clock(self) -> str:
+        """The clock of the table: ``device`` in a device table, else ``cpu``."""
+        return _clock_of(self.view)
+
+    @property
+    def keys(self) -> tuple[OpKey, ...]:
+        """Operation, phase and module of each row."""
+        return tuple(row.key for row in self.rows)
 
     def rest_ns(self, clock: str) -> dict[str, int]:
         """Return the median self time of what is no operation, by name, summed over phases.
 
-        Without those of no time.
+        Names without any time are left out.
         """
         rest: dict[str, int] = {}
         for row in self.rows:
@@ -411,7 +345,7 @@ class OpTable:
     @property
     def total_ns(self) -> int:
         """Sum of the self times of all rows per iteration: the base of shares."""
-        return sum(self.times.value.self_ns)
+        return sum(row.self_ns(self.clock) for row in self.rows)
 
     @functools.cached_property
     def totals_ns(self) -> tuple[int, ...]:
@@ -446,43 +380,60 @@ class OpTable:
         def divided(times_ns: _Times) -> _Times:
             return tuple(round(ns / calls) for ns in times_ns)
 
-        return self.changed(
+        rows = tuple(
+            replace(
+                row,
+                calls=row.calls / calls,
+                self_cpu_ns=divided(row.self_cpu_ns),
+                total_cpu_ns=divided(row.total_cpu_ns),
+                self_device_ns=divided(row.self_device_ns),
+                memory_bytes=round(row.memory_bytes / calls),
+                varying=tuple(
+                    name
+                    for name, count in ((CALLS, row.calls), (BYTES, row.memory_bytes))
+                    if name in row.varying or count % calls
+                ),
+            )
+            for row in self.rows
+        )
+        return replace(
+            self,
             iteration_ns=divided(self.iteration_ns),
-            rows=[
-                replace(
-                    row,
-                    calls=row.calls / calls,
-                    self_cpu_ns=divided(row.self_cpu_ns),
-                    total_cpu_ns=divided(row.total_cpu_ns),
-                    self_device_ns=divided(row.self_device_ns),
-                    memory_bytes=round(row.memory_bytes / calls),
-                    varying=tuple(
-                        name
-                        for name, count in ((CALLS, row.calls), (BYTES, row.memory_bytes))
-                        if name in row.varying or count % calls
-                    ),
-                )
-                for row in self.rows
-            ],
+            rows=rows,
             busy_ns=divided(self.busy_ns),
         )
 
-    def to_json(self) -> dict[str, str]:
-        """Return the table as it is saved."""
-        assert self.samples is not None, "read with its samples"
-        return {
-            "temperature": self.temperature,
-            "view": self.view,
-            "operations": self.operations.text,
-            "times": self.times.text,
-            "samples": self.samples.text,
-        }
+
+@dataclass(frozen=True)
+class TableTexts:
+    """An operation table in a file: JSON texts of OpCounts, OpTimes and OpSamples."""
+
+    temperature: Temperature
+    view: View
+    operations: str
+    times: str
+    samples: str
+
+
+def _clock_of(view: str) -> str:
+    return "device" if view == "device" else "cpu"
+
+
+def _check_fitting(*columns: Sequence[object]) -> None:
+    from mnistbench.core.reading import FieldError
+
+    try:
+        _check_lengths(columns)
+    except ValueError as error:
+        raise FieldError(str(error)) from None
 
 
 @functools.lru_cache(maxsize=1024)
-def _shared_counts(text: str) -> Packed[OpCounts]:
+def _shared_counts(text: str) -> OpCounts:
     """Return the counts of a table: runs of the same code have the same text, and share them."""
-    return Packed.from_text(text, OpCounts)
+    from mnistbench.core.reading import read_text
+
+    return read_text(text, OpCounts, "operations")
 
 
 # Runs of the same code have the same calls, and whole nanoseconds repeat.
@@ -603,7 +554,8 @@ class CaseRecord:
     device_ns: _Times = ()  # device time of single iterations, from events; empty on a CPU
     # Wall time per iteration of each round in order, at most MAX_POINTS.
     rounds_ns: tuple[float, ...] = ()
-    tables: tuple[OpTable, ...] = ()
+    # Of a case that was read for a comparison: its warm tables, without their samples.
+    tables: tuple[OpTable | OpColumns, ...] = ()
     # Label of the case that has the tables, for cases without tables of their own.
     tables_in: str = ""
     scalars: Scalars | None = None
@@ -620,8 +572,8 @@ class CaseRecord:
 
     def __post_init__(self) -> None:
         for name in ("device_ns", "rounds_ns"):
-            _check_range(name, getattr(self, name), "times of at least 0 ns")
-        _check_range("first_call_ns", (self.first_call_ns or 0,), "a time of at least 0 ns")
+            _check_range(name, getattr(self, name), _TIMES)
+        _check_range("first_call_ns", (self.first_call_ns or 0,), _TIME)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -673,14 +625,31 @@ class CaseRecord:
         return self.timing.iqr_ns or 0.0
 
     def table(self, temperature: str, view: str | None = None) -> OpTable | None:
-        """Return the table of a temperature; without a view, the device table if there is one.
+        """Return the table of a temperature and a view.
 
-        Never the table of functions without its view.
+        Without a view it is the device table, or the host table if there is none.
         """
+        table = self._table(temperature, view)
+        assert not isinstance(table, OpColumns), "read with its samples"
+        return table
+
+    def columns(self, temperature: str, view: str | None = None) -> OpColumns | None:
+        """Return what a comparison reads of the table that :meth:`table` returns."""
+        table = self._table(temperature, view)
+        return table.columns if isinstance(table, OpTable) else table
+
+    def _table(self, temperature: str, view: str | None) -> OpTable | OpColumns | None:
         by_view = {table.view: table for table in self.tables if table.temperature == temperature}
         if view:
             return by_view.get(view)  # type: ignore[call-overload, no-any-return]
         return by_view.get("device") or by_view.get("host")
+
+    @property
+    def whole_tables(self) -> tuple[OpTable, ...]:
+        """The tables of a case that was not read for a comparison."""
+        whole = tuple(table for table in self.tables if isinstance(table, OpTable))
+        assert len(whole) == len(self.tables), "read with their samples"
+        return whole
 
     @property
     def functions(self) -> OpTable | None:
@@ -688,9 +657,14 @@ class CaseRecord:
         return self.table("warm", "functions")
 
     @property
-    def warm_tables(self) -> tuple[OpTable, ...]:
-        """The table of operations and that of functions, as far as the case has them."""
-        return tuple(filter(None, (self.table("warm"), self.functions)))
+    def function_columns(self) -> OpColumns | None:
+        """What a comparison reads of the table of functions."""
+        return self.columns("warm", "functions")
+
+    @property
+    def warm_columns(self) -> tuple[OpColumns, ...]:
+        """Columns of the table of operations and of that of functions, if the case has them."""
+        return tuple(filter(None, (self.columns("warm"), self.function_columns)))
 
     def divided_by(self, number: int) -> CaseRecord:
         """Return the case of one of so many iterations, of which this one is the sum."""
@@ -706,16 +680,14 @@ class CaseRecord:
             self,
             timing=timing,
             device_ns=tuple(round(ns / number) for ns in self.device_ns),
-            tables=tuple(table.of_one_call(number) for table in self.tables),
+            tables=tuple(table.of_one_call(number) for table in self.whole_tables),
         )
 
     def with_attachments(self, attachments: Mapping[str, Any]) -> CaseRecord:
-        """Add the result of a ``pytest_mnistbench_attach`` hook.
-
-        Known names go into their fields, all else into ``attached``.
+        """Add attachments: known names go into their fields, all else into ``attached``.
 
         Raises:
-            RecordError: a value has the wrong type for its name, or cannot be written as JSON.
+            RecordError: a known name has a value of another type.
         """
         if not isinstance(attachments, Mapping):
             raise RecordError(
@@ -737,16 +709,23 @@ class CaseRecord:
             raise RecordError(
                 f"training_scalars needs a Scalars object, not {type(scalars).__name__}"
             )
+        return replace(
+            self,
+            tables=(*self.tables, *tables),
+            scalars=scalars,
+            notes=(*self.notes, *notes),
+            attached={**self.attached, **own_attachments},
+        )
+
+    def with_checked_attachments(self, attachments: Mapping[str, Any]) -> CaseRecord:
+        """Add the attachments of a user, and check that the record can be saved and read back.
+
+        Raises:
+            RecordError: a value has the wrong type for its name, or cannot be written as JSON.
+        """
+        record = self.with_attachments(attachments)
         try:
-            merged = replace(
-                self,
-                tables=(*self.tables, *tables),
-                scalars=scalars,
-                notes=(*self.notes, *notes),
-                attached={**self.attached, **own_attachments},
-            )
-            # A value that cannot be read back is an error now.
-            return CaseRecord.from_json(merged.to_json(), self.timing)
+            return CaseRecord.from_json(record.to_json(), self.timing)
         except RecordError:
             raise
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -757,20 +736,30 @@ class CaseRecord:
     def to_json(self) -> dict[str, Any]:
         """Return the value of ``extra_info["mnistbench"]``."""
         scalars = self.scalars
-        members = {name: getattr(self, name) for name in _SAVED_AS_THEY_ARE}
-        packed = {name: _compact(getattr(self, name)) for name in _SAVED_AS_TEXTS}
-        lists = {name: list(getattr(self, name)) for name in ("notes", "op_fail")}
-        return {
-            "schema": SCHEMA,
-            **members,
-            **packed,
-            **lists,
-            "params": self.params and asdict(self.params),
-            "tables": [table.to_json() for table in self.tables],
-            # Final values and curves are two texts: a comparison parses the final values only.
-            "scalars": scalars and _compact({name: getattr(scalars, name) for name in _FINAL}),
-            "curves": scalars and _compact(scalars.curves),
-        }
+        final = curves = None
+        if scalars:
+            final = _compact(FinalScalars(scalars.dataset, scalars.final, scalars.directory))
+            curves = _compact(scalars.curves)
+        saved = SavedCase(
+            schema=SCHEMA,
+            test=self.test,
+            node_id=self.node_id,
+            parameter_count=self.parameter_count,
+            samples=self.samples,
+            first_call_ns=self.first_call_ns,
+            tables_in=self.tables_in,
+            case_fail=self.case_fail,
+            device_ns=_compact(self.device_ns),
+            rounds_ns=_compact(self.rounds_ns),
+            attached=_compact(self.attached),
+            notes=list(self.notes),
+            op_fail=list(self.op_fail),
+            params=self.params,
+            tables=[table.to_json() for table in self.whole_tables],
+            scalars=final,
+            curves=curves,
+        )
+        return {**vars(saved), "params": self.params and asdict(self.params)}
 
     @classmethod
     def from_json(
@@ -782,64 +771,106 @@ class CaseRecord:
             FieldError: names the field that is missing or wrong, or a schema that this version
                 does not know.
         """
-        from mnistbench.core.reading import FieldError, member, place, read
+        from mnistbench.core.reading import FieldError, read, read_text
 
         check_schema(data)
-        assert isinstance(data, Mapping), "it has a schema"
-        members = {name: data[name] for name in (*_SAVED_AS_THEY_ARE, *_READ) if name in data}
-        for name, kind in _SAVED_AS_TEXTS.items():
-            if name in data and (detail == "all" or name == "device_ns"):
-                members[name] = _unpacked(data, name, kind)
-        if data.get("scalars") is not None:
-            final = _unpacked(data, "scalars", dict[str, Any])
-            curves = _unpacked(data, "curves", Curves) if detail == "all" else {}
-            try:  # here, because the members of Scalars are saved in two
-                _check_steps(curves)
-            except ValueError as error:
-                raise FieldError(str(error), "curves") from None
-            members["scalars"] = {**final, "curves": curves}
-        saved_tables = data.get("tables", []) if detail != "cases" else []
-        tables = []
-        for position, table in enumerate(read(saved_tables, list[Any], "tables")):
-            with place(f"tables[{position}]"):
-                if detail == "all":
-                    tables.append(read(table, OpTable).checked())
-                elif member(table, "temperature", Temperature) == "warm":
-                    tables.append(read(table, OpTable).without_samples())
-        # What is made already stays as it is.
-        return read({**members, "timing": timing, "tables": tables}, cls)
+        saved = read(data, SavedCase)
+        device_ns = read_text(saved.device_ns, _Times, "device_ns")
+        rounds_ns: tuple[float, ...] = ()
+        attached: Mapping[str, Any] = {}
+        if detail == "all":
+            rounds_ns = read_text(saved.rounds_ns, tuple[float, ...], "rounds_ns")
+            attached = read_text(saved.attached, Mapping[str, Any], "attached")
+        scalars = _scalars_of(saved, detail)
+        tables = _tables_of(saved, detail)
+        try:
+            return cls(
+                test=saved.test,
+                node_id=saved.node_id,
+                params=saved.params,
+                parameter_count=saved.parameter_count,
+                samples=saved.samples,
+                first_call_ns=saved.first_call_ns,
+                device_ns=device_ns,
+                rounds_ns=rounds_ns,
+                tables=tables,
+                tables_in=saved.tables_in,
+                scalars=scalars,
+                notes=tuple(saved.notes),
+                attached=attached,
+                op_fail=tuple(saved.op_fail),
+                case_fail=saved.case_fail,
+                timing=timing,
+            )
+        except ValueError as error:
+            raise FieldError(str(error)) from None
 
 
-#: Fields of a case that are saved as they are.
-_SAVED_AS_THEY_ARE = (
-    "test",
-    "node_id",
-    "parameter_count",
-    "samples",
-    "first_call_ns",
-    "tables_in",
-    "case_fail",
-)
+@dataclass(frozen=True, kw_only=True)
+class SavedCase:
+    """A case in a file: the value of ``extra_info["mnistbench"]``.
 
-#: Fields of a case that are saved as a text each, and their types.
-_SAVED_AS_TEXTS: dict[str, Any] = {
-    "device_ns": _Times,
-    "rounds_ns": tuple[float, ...],
-    "attached": Mapping[str, Any],
-}
+    A text has JSON. Fields with a default may be missing in a file.
+    """
 
-#: Other fields of a case that are read by their type hints alone.
-_READ = ("params", "notes", "op_fail")
+    schema: int
+    test: str
+    node_id: str
+    parameter_count: int = 0
+    samples: int = 1
+    first_call_ns: int | None = None
+    tables_in: str = ""
+    case_fail: str = ""
+    device_ns: str = "[]"  # integers
+    rounds_ns: str = "[]"  # floats
+    attached: str = "{}"  # name -> any value
+    notes: Sequence[str] = ()
+    op_fail: Sequence[str] = ()
+    params: Params | None
+    tables: Sequence[Any] = ()  # of TableTexts
+    # Two texts, because a comparison parses the final values only.
+    scalars: str | None = None  # FinalScalars
+    curves: str | None = None  # Curves
 
-#: Fields of Scalars that a comparison reads. Curves are saved beside them.
-_FINAL = ("dataset", "final", "directory")
+
+@dataclass(frozen=True)
+class FinalScalars:
+    """The fields of Scalars that a comparison reads, as a file has them."""
+
+    dataset: str
+    final: Mapping[str, float | None]
+    directory: str
 
 
-def _unpacked(saved: Mapping[str, Any], name: str, hint: Any) -> Any:
-    """Return the value of the text in a member."""
-    from mnistbench.core.reading import member, read_text
+def _tables_of(saved: SavedCase, detail: Detail) -> tuple[OpTable | OpColumns, ...]:
+    """Return the tables of a saved case, as far as a detail has them."""
+    from mnistbench.core.reading import member, place
 
-    return read_text(member(saved, name, str), hint, name)
+    tables: list[OpTable | OpColumns] = []
+    for position, table in enumerate(saved.tables if detail != "cases" else ()):
+        with place(f"tables[{position}]"):
+            if detail == "all":
+                tables.append(OpTable.from_json(table))
+            elif member(table, "temperature", Temperature) == "warm":
+                tables.append(OpColumns.from_json(table))
+    return tuple(tables)
+
+
+def _scalars_of(saved: SavedCase, detail: Detail) -> Scalars | None:
+    from mnistbench.core.reading import FieldError, read_text
+
+    if saved.scalars is None:
+        return None
+    final = read_text(saved.scalars, FinalScalars, "scalars")
+    curves: Curves = {}
+    if detail == "all":
+        if saved.curves is None:
+            raise FieldError("is missing", "curves")
+        curves = read_text(saved.curves, Curves, "curves")
+    try:
+        return Scalars(final.dataset, curves, final.final, final.directory)
+    except ValueError as error:
+        raise FieldError(str(error), "curves") from None
 
 
 def run_header(environment: Environment) -> dict[str, Any]:
@@ -902,9 +933,7 @@ def thin(points: Sequence[_Point], most: int = MAX_POINTS) -> tuple[_Point, ...]
 
 
 def as_data(value: Any) -> Any:
-    """Return a dataclass for the JSON of a report: as ``asdict``, with the rows of its tables."""
-    if isinstance(value, OpTable):
-        return as_data(value.arguments)
+    """Return a dataclass for the JSON of a report, without a copy of each value."""
     if is_dataclass(value):
         return {column.name: as_data(getattr(value, column.name)) for column in fields(value)}
     if isinstance(value, Mapping):

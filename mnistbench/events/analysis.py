@@ -1,9 +1,4 @@
-"""A file -> what it contains.
-
-Operation tables, kernels, timelines of the accelerators, and how much has no place.
-
-A folder with the trace of each rank -> one distributed run.
-"""
+"""A file -> its operation tables, kernels and timelines; a folder of ranks -> a distributed run."""
 
 from __future__ import annotations
 
@@ -28,11 +23,12 @@ from mnistbench.events.model import (
     RANGE,
     DeviceEvent,
     Impossible,
+    Steps,
     Trace,
     steps_of,
 )
 from mnistbench.events.processes import split
-from mnistbench.events.table import key_of, tables
+from mnistbench.events.table import host_and_device, key_of
 from mnistbench.events.work.costs import Costs, costs_of
 
 #: Number of processes that a message names.
@@ -54,46 +50,28 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Analysis:
-    """A trace. Each table has a sample per step."""
+class Tables:
+    """The operations of a trace, and what their columns leave out.
 
-    source: str  # the file
+    A table has a sample per step.
+    """
+
     steps: tuple[str, ...]  # names
     are_steps_marked: bool  # False: the only step is the whole trace
     host: OpTable
     device: OpTable | None  # None: no accelerator was recorded
     memory_bytes: Mapping[OpKey, int]  # of each row, allocated minus freed in all steps
-    costs: Costs  # work of the rows of ``table``; empty if it was not counted
-    kernels: tuple[Kernel, ...]  # the longest first
-    launches: Launches  # of kernels, and how many of them have none in the trace
-    timelines: tuple[Timeline, ...]  # of each accelerator that ran something
-    machine: tuple[tuple[str, int], ...]  # name and bytes of memory of these accelerators
-    versions: Mapping[str, str]  # of CUDA or HIP, its driver and its profiling library
-    rank: int | None  # None: the run was not distributed
-    ranks: int | None
-    unfinished: int  # events without an end, which are left out
-    untimed: int  # host events without a time that can be, which are left out
-    left_out: Mapping[str, int]  # events that are not known, by their category
-    repairs: tuple[str, ...]  # how a file that is no JSON was read
-    impossible: Impossible
     # Host self time of operations and runtime calls that started in no step, which is left out.
     outside_ns: int
     outside_device_ns: int  # device time that was launched in no step, if that is left out
-    collectives_ns: int  # of ``elapsed_ns``, time in which communication between ranks ran
     # Host self time in steps that other threads than that of the steps ran.
     other_threads_ns: int
     beside_ns: int  # in communication that runs beside its thread
 
     @property
-    def table(self) -> OpTable:
+    def shown(self) -> OpTable:
         """The device table, or the host table without an accelerator."""
         return self.device or self.host
-
-    @property
-    def elapsed_ns(self) -> int:
-        """From the first to the last event of the accelerator; without one, the steps."""
-        spans = (timeline.span_ns for timeline in self.timelines)
-        return max(spans, default=sum(self.host.iteration_ns))
 
     @functools.cached_property
     def unplaced(self) -> Mapping[str, float | None]:
@@ -114,10 +92,48 @@ class Analysis:
             - {UNATTRIBUTED}
         )
 
+
+@dataclass(frozen=True)
+class TimelineInfo:
+    """When the accelerators of a trace ran something."""
+
+    devices: tuple[Timeline, ...]  # of each accelerator that ran something
+    machine: tuple[tuple[str, int], ...]  # name and bytes of memory of these accelerators
+    # From the first to the last event of the accelerator; without one, the steps.
+    elapsed_ns: int
+    collectives_ns: int  # of ``elapsed_ns``, time in which communication between ranks ran
+
     @property
     def outside_collectives_ns(self) -> int:
         """Elapsed time without the time in communication between ranks."""
         return self.elapsed_ns - self.collectives_ns
+
+
+@dataclass(frozen=True)
+class FileNotes:
+    """What a file says of its run, and how it was read."""
+
+    source: str  # the file
+    versions: Mapping[str, str]  # of CUDA or HIP, its driver and its profiling library
+    rank: int | None  # None: the run was not distributed
+    ranks: int | None
+    unfinished: int  # events without an end, which are left out
+    untimed: int  # host events without a time that can be, which are left out
+    left_out: Mapping[str, int]  # events that are not known, by their category
+    repairs: tuple[str, ...]  # how a file that is no JSON was read
+    impossible: Impossible
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A trace."""
+
+    file: FileNotes
+    tables: Tables
+    timeline: TimelineInfo
+    kernels: tuple[Kernel, ...]  # the longest first
+    launches: Launches  # of kernels, and how many of them have none in the trace
+    costs: Costs  # work of the rows of ``tables.shown``; empty if it was not counted
 
 
 def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
@@ -132,9 +148,7 @@ def analyse(path: Path, *, counts_work: bool = False) -> Analysis:
 
 
 def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysis, ...]:
-    """Read a trace as :func:`analyse` does.
-
-    Return one of each process that is merged into the file.
+    """Return the analysis of each process that is merged into a file.
 
     Raises:
         RecordError: the file is no trace, or damaged, or its processes cannot be told apart.
@@ -147,73 +161,90 @@ def analyse_processes(path: Path, *, counts_work: bool = False) -> tuple[Analysi
 def _analysis(trace: Trace, *, counts_work: bool) -> Analysis:
     with gc_paused():
         steps = steps_of(trace)
-        try:
-            host, device, memory_bytes = tables(
-                trace, steps, has_device=bool(trace.device), memory_of_host=not trace.device
-            )
-        except ValueError as error:  # each of its times and sizes is possible, and a sum is not
-            raise RecordError(
-                f"{trace.source}: its times or sizes add up to more than can be ({error}); the "
-                "file is damaged"
-            ) from None
         launches = unrecorded_launches(trace)
         launched = [event for event in trace.device if steps.slot_of_device(event) >= 0]
-        ran = timelines(trace)
-        memory = dict(trace.devices.values())
-        outside = (
-            event
-            for event in trace.host
-            if event.replaced_by is None and steps.slot_of(event.start) < 0
-        )
-        backend_calls = (
-            event
-            for event in trace.host
-            if is_communication(event.name) and steps.slot_of(event.start) >= 0
-        )
-        concurrent = [
-            event
-            for event in trace.kept_host
-            if (event.thread != steps.thread or event.is_beside) and steps.slot_of(event.start) >= 0
-        ]
-        host_communication = (
-            (call.start, min(call.end, steps.ends[steps.slot_of(call.start)]))
-            for call in backend_calls
-        )
+        tables = _tables(trace, steps, launched)
         return Analysis(
-            source=trace.source,
-            steps=steps.names,
-            are_steps_marked=steps.are_marked,
-            host=host,
-            device=device,
-            memory_bytes=memory_bytes,
-            costs=costs_of(trace, steps, launches) if counts_work else Costs(),
+            file=FileNotes(
+                source=trace.source,
+                versions=trace.versions,
+                rank=trace.rank,
+                ranks=trace.ranks,
+                unfinished=trace.unfinished,
+                untimed=trace.untimed,
+                left_out=trace.left_out,
+                repairs=trace.repairs,
+                impossible=trace.impossible,
+            ),
+            tables=tables,
+            timeline=_timeline_info(trace, steps, tables.host),
             kernels=_kernels(launched),
             launches=launches.in_steps(steps),
-            timelines=ran,
-            machine=tuple((timeline.name, memory.get(timeline.name, 0)) for timeline in ran),
-            versions=trace.versions,
-            rank=trace.rank,
-            ranks=trace.ranks,
-            unfinished=trace.unfinished,
-            untimed=trace.untimed,
-            left_out=trace.left_out,
-            repairs=trace.repairs,
-            impossible=trace.impossible,
-            outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
-            outside_device_ns=sum(event.ns for event in trace.device)
-            - sum(event.ns for event in launched),
-            collectives_ns=max(
-                (timeline.communication_ns for timeline in ran), default=covered(host_communication)
-            ),
-            other_threads_ns=sum(event.self_ns for event in concurrent if not event.is_beside),
-            beside_ns=sum(event.ns for event in concurrent if event.is_beside),
+            costs=costs_of(trace, steps, launches) if counts_work else Costs(),
         )
+
+
+def _tables(trace: Trace, steps: Steps, launched: Sequence[DeviceEvent]) -> Tables:
+    """Return the tables of a trace, and what their columns leave out.
+
+    Args:
+        trace: the trace, linked.
+        steps: its steps.
+        launched: device events that count to a step.
+    """
+    try:
+        host, device, memory_bytes = host_and_device(
+            trace, steps, has_device=bool(trace.device), memory_of_host=not trace.device
+        )
+    except ValueError as error:  # each of its times and sizes is possible, and a sum is not
+        raise RecordError(
+            f"{trace.source}: its times or sizes add up to more than can be ({error}); the "
+            "file is damaged"
+        ) from None
+    outside = (
+        event
+        for event in trace.host
+        if event.replaced_by is None and steps.slot_of(event.start) < 0
+    )
+    concurrent = [
+        event
+        for event in trace.kept_host
+        if (event.thread != steps.thread or event.is_beside) and steps.slot_of(event.start) >= 0
+    ]
+    return Tables(
+        steps=steps.names,
+        are_steps_marked=steps.are_marked,
+        host=host,
+        device=device,
+        memory_bytes=memory_bytes,
+        outside_ns=sum(event.self_ns for event in outside if event.kind not in (PYTHON, RANGE)),
+        outside_device_ns=sum(event.ns for event in trace.device)
+        - sum(event.ns for event in launched),
+        other_threads_ns=sum(event.self_ns for event in concurrent if not event.is_beside),
+        beside_ns=sum(event.ns for event in concurrent if event.is_beside),
+    )
+
+
+def _timeline_info(trace: Trace, steps: Steps, host: OpTable) -> TimelineInfo:
+    devices = timelines(trace)
+    memory = dict(trace.devices.values())
+    host_communication = (
+        (event.start, min(event.end, steps.ends[slot]))
+        for event in trace.host
+        if is_communication(event.name) and (slot := steps.slot_of(event.start)) >= 0
+    )
+    spans_ns = [timeline.span_ns for timeline in devices]
+    communication_ns = [timeline.communication_ns for timeline in devices]
+    return TimelineInfo(
+        devices=devices,
+        machine=tuple((timeline.name, memory.get(timeline.name, 0)) for timeline in devices),
+        elapsed_ns=max(spans_ns, default=sum(host.iteration_ns)),
+        collectives_ns=max(communication_ns) if devices else covered(host_communication),
+    )
 
 
 def linked(path: Path) -> Trace:
-    """Read a trace, and link its events.
-
-    Set their callers and scopes, and the operations of kernels.
+    """Read a trace, and set the callers and scopes of its events and the operations of kernels.
 
     Raises:
         RecordError: the file is no trace, or damaged, or several processes are merged into it.
@@ -232,10 +263,7 @@ def linked(path: Path) -> Trace:
 
 
 def linked_processes(path: Path) -> tuple[Trace, ...]:
-    """Read a file as :func:`linked` does.
-
-    Return a trace of each process that is merged into the file.
-    """
+    """Return the linked trace of each process that is merged into a file."""
     traces = split(read(path))
     for trace in traces:
         link(trace)
@@ -264,9 +292,9 @@ def _kernels(launched: Sequence[DeviceEvent]) -> tuple[Kernel, ...]:
 
 
 def _unplaced(host: OpTable, device: OpTable | None) -> dict[str, float | None]:
-    """Return ``host_phase`` and ``host_module``, from 0 to 1.
+    """Return the shares of the time whose phase, and whose module, is not recorded, from 0 to 1.
 
-    They are shares of the host self time of all operations.
+    ``host_phase`` and ``host_module`` are shares of the host self time of all operations.
 
     ``device_phase`` and ``device_module`` are of the time of all kernels, copies and fills; None
     without any.
@@ -392,13 +420,11 @@ class RanksRun:
 
         The others wait for it in a collective.
         """
-        return max(self.ranks, key=lambda rank: rank.outside_collectives_ns)
+        return max(self.ranks, key=lambda rank: rank.timeline.outside_collectives_ns)
 
 
 def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
-    """Read the traces of one run.
-
-    They are among the files of a folder that end in .json or .json.gz.
+    """Read the traces of one run, which are files of a folder that end in .json or .json.gz.
 
     Programs put other JSON files beside their traces: these are left out. ``progress`` is called
     with the name of each file before it is read.
@@ -432,21 +458,21 @@ def read_ranks(folder: Path, progress: Callable[[str], None]) -> RanksRun:
     ranks = tuple(content.of_rank[rank] for rank in sorted(content.of_rank))
     # Of a program on accelerators, a process without one is no rank: vLLM writes a trace of its
     # front-end beside those of the ranks.
-    have_accelerators = bool(ranks) and all(rank.device is not None for rank in ranks)
+    have_accelerators = bool(ranks) and all(rank.tables.device is not None for rank in ranks)
     for trace in content.without_rank:
-        if trace.device is not None or not have_accelerators:
+        if trace.tables.device is not None or not have_accelerators:
             raise UsageError(
-                f"{trace.source}: has no distributedInfo with a rank, so its rank is not known; "
-                f"{_ONE_RUN}"
+                f"{trace.file.source}: has no distributedInfo with a rank, so its rank is not "
+                f"known; {_ONE_RUN}"
             )
-    sizes = sorted({str(trace.ranks) for trace in ranks})
+    sizes = sorted({str(trace.file.ranks) for trace in ranks})
     if len(sizes) > 1:
         raise UsageError(
             f"{folder}: the files are of runs with {' and '.join(sizes)} ranks; {_ONE_RUN}"
         )
     return replace(
         ranks_run(folder, ranks, content.other_files, content.merged),
-        without_rank=tuple(Path(trace.source).name for trace in content.without_rank),
+        without_rank=tuple(Path(trace.file.source).name for trace in content.without_rank),
     )
 
 
@@ -482,20 +508,21 @@ class _FolderContent:
         if more:
             self.merged.append(path.name)
             return
-        if trace.rank is None:
+        rank = trace.file.rank
+        if rank is None:
             self.without_rank.append(trace)
             return
-        if trace.ranks is not None and not 0 <= trace.rank < trace.ranks:
+        if trace.file.ranks is not None and not 0 <= rank < trace.file.ranks:
             raise UsageError(
-                f"{trace.source}: is rank {trace.rank} of {trace.ranks}, which cannot be; "
+                f"{trace.file.source}: is rank {rank} of {trace.file.ranks}, which cannot be; "
                 f"{_ONE_RUN}"
             )
-        if trace.rank in self.of_rank:
+        if rank in self.of_rank:
             raise UsageError(
-                f"{self.of_rank[trace.rank].source} and {trace.source} are both rank "
-                f"{trace.rank}; {_ONE_RUN}"
+                f"{self.of_rank[rank].file.source} and {trace.file.source} are both rank {rank}; "
+                f"{_ONE_RUN}"
             )
-        self.of_rank[trace.rank] = trace
+        self.of_rank[rank] = trace
 
 
 def ranks_run(
@@ -512,6 +539,6 @@ def ranks_run(
         other_files: files of the folder that have nothing of PyTorch.
         merged: files of the folder that several ranks are merged into.
     """
-    having = {trace.rank for trace in ranks}
-    missing = tuple(rank for rank in range(ranks[0].ranks or 0) if rank not in having)
+    having = {trace.file.rank for trace in ranks}
+    missing = tuple(rank for rank in range(ranks[0].file.ranks or 0) if rank not in having)
     return RanksRun(str(source), ranks, missing, tuple(other_files), tuple(merged))

@@ -1,7 +1,4 @@
-"""``mnistbench trace``.
-
-Show the operations, the kernels and the accelerator's time of recorded traces.
-"""
+"""``mnistbench trace``: show operations, kernels and the accelerator's time of recorded traces."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Which kernels communicate between ranks.
-
-The collectives of NCCL and its kind, and dispatch and combine of experts.
+"""Which kernels communicate between ranks: collectives, and dispatch and combine of experts.
 
 A trace has no mark for them, so they are known by their names. A kernel also communicates if the
 operation that launched it is a collective of torch.distributed, whatever its name is.

@@ -83,7 +83,7 @@ _AFTER_NO_TIME_NS = 1_000_000
 _AFTER_NO_START_NS = 24 * 3600 * 10**9
 
 #: A number of ranks above this one is damage.
-_MOST_RANKS = 10**6
+_MAX_RANKS = 10**6
 
 
 def read(path: Path) -> Trace:
@@ -328,7 +328,7 @@ class _Reading:
             return None, None
         rank = distributed.get("rank")
         ranks = distributed.get("world_size")
-        is_number = type(ranks) is int and 1 <= ranks <= _MOST_RANKS
+        is_number = type(ranks) is int and 1 <= ranks <= _MAX_RANKS
         return (rank if type(rank) is int else None), (ranks if is_number else None)
 
 
@@ -389,10 +389,7 @@ def _without_category(raw: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    """Return the name of a device.
-
-    Empty for one that only has spaces, as ROCm writes it, or no text.
-    """
+    """Return the name of a device; empty for no text, and for spaces alone, which ROCm writes."""
     return value.strip() if type(value) is str else ""
 
 

@@ -8,11 +8,12 @@ drops which kernel belongs to which launch. Numbers and links are those of the e
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import LEFT_OUT, MEMORY, is_communication, is_runtime_call
-from mnistbench.core.record import OpTable
+from mnistbench.core.record import OpTable, Temperature
 from mnistbench.events.links import link
 from mnistbench.events.model import (
     COPY,
@@ -35,7 +36,7 @@ from mnistbench.events.model import (
     host_kind,
     steps_of,
 )
-from mnistbench.events.table import tables
+from mnistbench.events.table import host_and_device
 
 #: c10::DeviceType of the host.
 _CPU = 0
@@ -62,23 +63,39 @@ _OVERHEAD_NAMES = frozenset(
 _UNKNOWN_CALL = "INVALID"
 
 
-def operation_table(profiler: Any, device: str, view: str) -> OpTable:
+def operation_table(
+    profiler: Any,
+    device: str,
+    view: str,
+    *,
+    temperature: Temperature = "warm",
+    first_of_process: bool = False,
+    profiler_ns: int = 0,
+) -> OpTable:
     """Return the operations of a profile with marked iterations, one sample per iteration.
 
     Args:
         profiler: a ``torch.profiler.profile`` that has ended.
         device: of the case; the memory of the rows is its memory.
         view: ``host`` or ``device``; only the latter has device times.
+        temperature: ``cold`` if the profile is of the first iteration of the case.
+        first_of_process: whether no case had run before in this process.
+        profiler_ns: overhead of the profiler per operation call; 0: not measured.
     """
     trace = trace_of(profiler)
     with gc_paused():
-        both = tables(
+        both = host_and_device(
             trace,
             steps_of(trace),
             has_device=view == "device",
             memory_of_host=device.partition(":")[0] == "cpu",
         )
-    return both.device or both.host
+    return replace(
+        both.device or both.host,
+        temperature=temperature,
+        first_of_process=first_of_process,
+        profiler_ns=profiler_ns,
+    )
 
 
 def trace_of(profiler: Any) -> Trace:
@@ -91,10 +108,7 @@ def trace_of(profiler: Any) -> Trace:
 
 
 def read(profiler: Any) -> Trace:
-    """Return the events of a ``torch.autograd.profiler.profile`` that has ended.
-
-    Nothing is linked yet.
-    """
+    """Return the events of a ``torch.autograd.profiler.profile`` that has ended, without links."""
     results: Any = profiler.kineto_results
     assert results is not None, "the profile has ended"
     return _ProfileReading(has_stacks=bool(profiler.with_stack)).trace(results.events())

@@ -1,6 +1,4 @@
-"""Times that cannot be.
-
-What is wrong with them is counted, and what would follow from them is left out.
+"""Impossible times are counted, and what would follow from them is left out.
 
 - A thread runs one call at a time: a call that begins in a step, or in another call, ends before
   that one does. ``links`` finds those that do not.
@@ -74,10 +72,7 @@ def overlaps(call: ThreadEvent, later: ThreadEvent, rounding: int) -> bool:
 
 
 def mark_device_times(trace: Trace) -> None:
-    """Set of each device event whether it has a time, and until when it can have run.
-
-    The launches are set.
-    """
+    """Set of each linked device event whether it has a time, and until when it can have run."""
     events_of_device: dict[str, list[DeviceEvent]] = defaultdict(list)
     for event in trace.device:
         events_of_device[event.device].append(event)
@@ -95,10 +90,7 @@ def mark_device_times(trace: Trace) -> None:
 
 
 def _mark_lost(trace: Trace, events: Sequence[DeviceEvent]) -> None:
-    """Count the events of an accelerator that begin before their launch.
-
-    And mark those that have no time.
-    """
+    """Count the events that begin before their launch, and mark those without a time."""
     launches = [
         (event, event.launch.start - event.start) for event in events if event.launch is not None
     ]

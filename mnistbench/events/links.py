@@ -1,6 +1,4 @@
-"""Links between the events of a trace.
-
-Which called which, which operation launched a kernel, and the scope of each.
+"""Links between events: which called which, which launched a kernel, and the scope of each.
 
 The tree of each thread and the self times follow the rules of ``torch.profiler.profile.events()``,
 so that a table of a trace has the numbers of a table of the profile itself.
@@ -66,7 +64,7 @@ from mnistbench.events.model import (
 
 #: A damaged trace may have many ranges that each run past many steps. It has at most so many rests
 #: of them for each of its events; there are fewer rests than events in any other trace.
-_MOST_RESTS = 10
+_MAX_RESTS = 10
 
 #: In a file with whole microseconds, an event may seem to end after the one that called it.
 _ROUNDING_NS = 1000
@@ -170,7 +168,7 @@ class _Nesting:
 
     def _cut(self, event: ThreadEvent, ns: int) -> None:
         """End an event at a time, and have its rest linked when its turn comes."""
-        if self._n_rests < _MOST_RESTS * len(self._trace.host):
+        if self._n_rests < _MAX_RESTS * len(self._trace.host):
             self._n_rests += 1
             rest = ThreadEvent(event.name, event.kind, event.thread, ns, event.end, args=event.args)
             rest.rest_of = event.whole
@@ -186,9 +184,7 @@ class _Nesting:
                 self._cut(around, step.start)
 
     def _leave(self, stack: list[ThreadEvent], event: ThreadEvent) -> int:
-        """Remove the calls in which a call begins and which end before it.
-
-        Return the time for which it overlaps them.
+        """Remove the calls that end before a call that begins in them; return the overlap.
 
         A call that runs past its step is ended with it. Both are counted as impossible, except
         where clocks explain it.
@@ -251,9 +247,7 @@ _UNNAMED = (STEP, ITERATION, PHASE, MODULE)
 
 
 def link_kernels(trace: Trace) -> None:
-    """Set the launch of each device event, and the operation or the range around it.
-
-    They stay None without a link.
+    """Set the launch of each device event with a link, and the operation or the range around it.
 
     Raises:
         RecordError: a device event may be that of several launches.
@@ -304,10 +298,7 @@ def _of_one_number(events: list[ThreadEvent], number: str) -> dict[int, list[Thr
 def _own_launch(
     event: DeviceEvent, launches: list[ThreadEvent], trace: Trace
 ) -> ThreadEvent | None:
-    """Return the launch of a device event, by External id and time.
-
-    It is one of several with its correlation.
-    """
+    """Return the launch of an event, by External id and time, of several with its correlation."""
     possible = [
         launch
         for launch in launches
@@ -335,10 +326,7 @@ def _of_process(launch: ThreadEvent | None, operations: list[ThreadEvent]) -> Th
 
 
 def _around(launch: ThreadEvent) -> tuple[ThreadEvent | None, ThreadEvent | None]:
-    """Return the innermost operation around a launch, and the innermost named range in it.
-
-    Both are on the launch's thread.
-    """
+    """Return the innermost operation around a launch on its thread, and the innermost range."""
     range_ = None
     caller = launch.caller
     while caller is not None and caller.kind != OPERATION:
@@ -457,7 +445,7 @@ def _closures(trace: Trace, links: Mapping[int, ThreadEvent]) -> dict[int, list[
 def _spans_of_closures(start: int, calls: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int]]:
     """Return the spans from the first call of forward to the end of backward.
 
-    Calls are in order, with whether they are of backward.
+    ``calls`` are in order; each has whether it is of backward.
     """
     spans = []
     end = 0
@@ -552,10 +540,7 @@ def forward_operations(trace: Trace) -> dict[int, ThreadEvent]:
 
 
 def _by_flows(trace: Trace) -> dict[int, ThreadEvent]:
-    """Return the links that the trace has itself.
-
-    Both ends are operations that began when the flow says.
-    """
+    """Return the trace's own flows whose ends are operations that began at their times."""
     ends = {place for flow in trace.flows for place in flow}
     forward: dict[Place, ThreadEvent] = {}
     backward: dict[Place, ThreadEvent] = {}

@@ -158,10 +158,7 @@ class ThreadEvent:
 
     @property
     def launches_graph(self) -> bool:
-        """Whether it is a call of the runtime that launches a graph of kernels.
-
-        ``cudaGraphLaunch``, ``hipGraphLaunch``.
-        """
+        """Whether the call launches a graph of kernels: ``cudaGraphLaunch``, ``hipGraphLaunch``."""
         return self.kind == RUNTIME and "GraphLaunch" in self.name
 
     @property
@@ -258,10 +255,7 @@ class DeviceEvent:
 
     @property
     def is_communication(self) -> bool:
-        """Whether it is a kernel that communicates between ranks.
-
-        By its name or by the operation that launched it.
-        """
+        """Whether a kernel communicates between ranks, by its name or its operation."""
         if self.kind != KERNEL:
             return False
         around = self.operation or self.range
@@ -401,10 +395,7 @@ class Steps:
         return -1 if self.are_marked and ns == self.ends[slot] else slot
 
     def slot_of_device(self, event: DeviceEvent) -> int:
-        """Return the position of the step that launched an event.
-
-        Without a link, of the step in which it ran.
-        """
+        """Return the position of the step that launched an event, or without a link ran it."""
         ns = event.launch.start if event.launch is not None else event.start
         return self.slot_of(ns) if self.drops_outside else max(0, bisect_right(self.starts, ns) - 1)
 
@@ -415,9 +406,9 @@ class Steps:
 
 
 def steps_of(trace: Trace) -> Steps:
-    """Return the marked iterations of mnistbench, else the profiler's steps.
+    """Return the marked iterations of mnistbench, or the profiler's steps, or the whole trace.
 
-    The latter need an operation. Without them it is the whole trace.
+    A step of the profiler needs an operation.
 
     The whole trace is from the first to the last event, of the host and of the accelerators.
     """
@@ -448,10 +439,7 @@ def steps_of(trace: Trace) -> Steps:
 
 
 def _with_operations(steps: list[ThreadEvent], trace: Trace) -> list[ThreadEvent]:
-    """Leave out steps without an operation.
-
-    The profiler opens a step that ends with the profile.
-    """
+    """Leave out steps without an operation: the profiler opens one that ends with the profile."""
     starts = [step.start for step in steps]
     having = {
         slot

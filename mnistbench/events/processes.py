@@ -53,7 +53,7 @@ _LONGEST_LABEL = 1_000
 
 #: So many numbers of a label are tried from each end. Those of SGLang have one for each dimension
 #: of parallelism.
-_MOST_NUMBERS = 10
+_MAX_NUMBERS = 10
 
 #: Stands in a label for the number of the process that the profiler wrote.
 _PROCESS = "\0"
@@ -78,9 +78,7 @@ class _Owners:
 
 
 def split(trace: Trace) -> tuple[Trace, ...]:
-    """Return a trace of each process in order of their ranks.
-
-    The trace itself if it is of one process.
+    """Return a trace of each process in order of their ranks; a trace of one process as it is.
 
     Raises:
         RecordError: device events cannot be told apart.
@@ -171,11 +169,9 @@ def _by_rank_arguments(trace: Trace, processes: set[Hashable]) -> _Owners | None
 
 
 def _by_labels(trace: Trace, processes: set[Hashable], of_device: set[Hashable]) -> _Owners | None:
-    """Split by what is left of the processes without the number that the profiler wrote.
+    """Split by processes that are texts: by each text without the number that the profiler wrote.
 
-    They are texts.
-
-    That is the number without which the device events have the labels of processes of the host.
+    Without this number the device events have labels that processes of the host have.
     """
     texts = [
         process for process in (*processes, *of_device) if isinstance(process, str) and process
@@ -186,7 +182,7 @@ def _by_labels(trace: Trace, processes: set[Hashable], of_device: set[Hashable])
         or max(map(len, texts)) > _LONGEST_LABEL
     ):
         return None
-    most_numbers = min(_MOST_NUMBERS, max(len(_NUMBER.findall(text)) for text in texts))
+    most_numbers = min(_MAX_NUMBERS, max(len(_NUMBER.findall(text)) for text in texts))
     for position in range(most_numbers):
         for place in (-1 - position, position):  # from the end first: a label is mostly in front
             labels = {_label(process, place) for process in processes or of_device}
@@ -230,10 +226,7 @@ def _label(process: Hashable, place: int) -> str | None:
 
 
 def _readable(label: str) -> str:
-    """Return a label without its brackets and the mark.
-
-    ``TP00`` for ``[TP00] 4711``, ``rank 0`` for ``4711_0``.
-    """
+    """Return a label as people read it: ``TP00`` of ``[TP00] 4711``, ``rank 0`` of ``4711_0``."""
     text = label.replace(_PROCESS, "").strip(" []()_-:/")
     return f"rank {text}" if text.isdigit() else text
 
@@ -278,8 +271,7 @@ class _Evidence:
     def owner_of(self, process: Hashable) -> Hashable | None:
         """Return the process that launched an event of the device, if known.
 
-        ``process`` is the only one that may have launched this event; None if there are several or
-        none.
+        ``process`` is the only one that may have launched this event; None if there is no such one.
         """
         if len(self.proven) == 1:
             return next(iter(self.proven))

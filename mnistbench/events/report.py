@@ -1,7 +1,4 @@
-"""Traces of torch.profiler -> a report: steps, accelerators, operations, their work, kernels.
-
-And the spread over ranks.
-"""
+"""Traces -> a report: steps, accelerators, operations, their work, kernels, spread over ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +23,8 @@ from mnistbench.core.operation import (
     shortened,
 )
 from mnistbench.core.record import as_data, median_ns
-from mnistbench.events.analysis import Analysis, Kernel, RanksRun, Timeline
+from mnistbench.events.analysis import Analysis, FileNotes, Kernel, RanksRun, Tables, Timeline
+from mnistbench.events.launches import Launches
 from mnistbench.events.model import UNNAMED, Impossible
 from mnistbench.events.work.arguments import NOT_RECORDED
 from mnistbench.events.work.costs import NO_DATA, Costs, Peaks, peaks_of
@@ -43,7 +41,7 @@ _NAME_LENGTH = 70
 _NAMES = 3
 
 #: Smaller shares of the time are not listed.
-_LEAST_SHARE = 0.0005
+_MIN_SHARE = 0.0005
 
 _NO_PEAK = "operations in a number format without a known peak"
 
@@ -69,10 +67,7 @@ def traces_report(
 def ranks_report(
     run: RanksRun, top: int, by: str, user_peaks: Mapping[str, float | None]
 ) -> Report:
-    """Return the report of a distributed run.
-
-    Its ranks, and the spread of each operation over them.
-    """
+    """Return the report of a distributed run: its ranks, and the spread of operations over them."""
     shown = _with_rows(run.ranks, by, user_peaks)
     blocks = [
         Block("", tables=(_ranks_table(run),)),
@@ -81,7 +76,7 @@ def ranks_report(
     data = document(
         "trace",
         folder=run.folder,
-        slowest_rank=run.slowest.rank,
+        slowest_rank=run.slowest.file.rank,
         missing_ranks=run.missing,
         left_out_files=(*run.merged, *run.without_rank, *run.other_files),
         traces=_data(shown),
@@ -96,56 +91,62 @@ _Shown = tuple[Analysis, Peaks, list[OperationSum]]
 def _with_rows(
     traces: Iterable[Analysis], by: str, user_peaks: Mapping[str, float | None]
 ) -> list[_Shown]:
-    with_peaks = [(trace, peaks_of(trace.machine, **user_peaks)) for trace in traces]
+    with_peaks = [(trace, peaks_of(trace.timeline.machine, **user_peaks)) for trace in traces]
     return [(trace, peaks, _rows_of(trace, by, peaks)) for trace, peaks in with_peaks]
 
 
 def _trace_blocks(
     trace: Analysis, peaks: Peaks, rows: Sequence[OperationSum], top: int, by: str
 ) -> Iterator[Block]:
+    tables = trace.tables
     yield Block(
-        units.printable(Path(trace.source).name),
-        lines=(_head(trace),),
-        tables=(_step_table(trace, top),),
+        units.printable(Path(trace.file.source).name),
+        lines=(_head(trace.file, trace.timeline.machine, trace.launches),),
+        tables=(_step_table(tables, trace.launches, trace.timeline.devices, top),),
     )
-    if trace.timelines:
-        yield Block("", tables=(_timeline_table(trace.timelines, trace.impossible),))
+    if trace.timeline.devices:
+        yield Block("", tables=(_timeline_table(trace.timeline.devices, trace.file.impossible),))
     yield Block("", tables=(_operation_table(trace, rows, top),))
     if trace.kernels:
-        yield Block("", tables=(_kernel_table(trace, top),))
+        yield Block("", tables=(_kernel_table(trace.kernels, top),))
     if trace.costs.work:
         shown = [row for row in rows if row.key[0] not in NOT_OPERATIONS][:top]
         every = rows if by == "op,module" else _rows_of(trace, "op,module", peaks)
         time = Column[OperationSum](
-            "time", lambda row: row.self_ns, lambda ns: units.duration(ns / len(trace.steps))
+            "time", lambda row: row.self_ns, lambda ns: units.duration(ns / len(tables.steps))
         )
-        title = f"work by {'device' if trace.device else 'host'} time, {_per_step(trace)}"
-        columns = (*NAMES, time, _share_column(trace, every), *work_columns(len(trace.steps)))
+        title = f"work by {'device' if tables.device else 'host'} time, {_per_step(tables)}"
+        columns = (
+            *NAMES,
+            time,
+            _share_column(every, on_device=tables.device is not None),
+            *work_columns(len(tables.steps)),
+        )
         yield Block(
             "",
             tables=(
                 Table(title, columns, shown, lines=tuple(_work_notes(trace, every, peaks, by))),
             ),
         )
-        yield from rooflines(units.printable(Path(trace.source).name), shown)
+        yield from rooflines(units.printable(Path(trace.file.source).name), shown)
 
 
-def _head(trace: Analysis) -> str:
+def _head(file: FileNotes, machine: Sequence[tuple[str, int]], launches: Launches) -> str:
     """Return the machine and the rank."""
     names = [
         f"{name or UNNAMED} ({units.size(memory)})" if memory else name or UNNAMED
-        for name, memory in trace.machine
+        for name, memory in machine
     ]
     versions = [
         f"{name.replace('_version', '').replace('_', ' ')} {value}"
-        for name, value in trace.versions.items()
+        for name, value in file.versions.items()
     ]
     rank = (
         []
-        if trace.rank is None
-        else [f"rank {trace.rank}{f' of {trace.ranks}' if trace.ranks else ''}"]
+        if file.rank is None
+        else [f"rank {file.rank}{f' of {file.ranks}' if file.ranks else ''}"]
     )
-    is_recorded = not trace.launches.n_lost and not trace.launches.captured
+    is_recorded = not launches.n_lost and not launches.captured
     without = (
         "host only" if is_recorded else "host only: kernels of the accelerator are not recorded"
     )
@@ -163,7 +164,7 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
     work: dict[OpKey, Work] = defaultdict(Work)
     uncounted: dict[OpKey, str] = {}  # the reason of the longest operation without work
     for row in sorted(
-        summed(trace.table, "op,module", of_all=True).values(), key=lambda row: -row.self_ns
+        summed(trace.tables.shown, "op,module", of_all=True).values(), key=lambda row: -row.self_ns
     ):
         key = grouped(row.key, by)
         if counted := trace.costs.work.get(row.key):
@@ -176,10 +177,10 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
     for kernel in trace.kernels:
         kernels[grouped(kernel.key, by)] += kernel.count
     memory_bytes: dict[OpKey, int] = Counter()
-    for operation, n_bytes in trace.memory_bytes.items():
+    for operation, n_bytes in trace.tables.memory_bytes.items():
         memory_bytes[grouped(operation, by)] += n_bytes
     rows = []
-    for key, row in summed(trace.table, by, of_all=True).items():
+    for key, row in summed(trace.tables.shown, by, of_all=True).items():
         known = work[key] if key in work and key not in uncounted else None
         rows.append(
             replace(
@@ -196,9 +197,11 @@ def _rows_of(trace: Analysis, by: str, peaks: Peaks) -> list[OperationSum]:
 
 def _csv(shown: Sequence[_Shown]) -> Table:
     pairs = [(trace, row) for trace, _, rows in shown for row in rows]
-    source = Column[Analysis](None, lambda trace: trace.source, key="trace")
-    ranges = {name for trace, _, _ in shown for name in trace.ranges}
-    return paired([source], (*_time_columns(shown[0][0], ranges), *work_columns(), *_PEAKS), pairs)
+    source = Column[Analysis](None, lambda trace: trace.file.source, key="trace")
+    ranges = {name for trace, _, _ in shown for name in trace.tables.ranges}
+    return paired(
+        [source], (*_time_columns(shown[0][0].tables, ranges), *work_columns(), *_PEAKS), pairs
+    )
 
 
 #: Columns of CSV and JSON.
@@ -220,10 +223,6 @@ _PEAKS: tuple[Column[OperationSum], ...] = (
 )
 
 
-#: Fields of an analysis that JSON has in the operations.
-_IN_OPERATIONS = ("costs", "memory_bytes")
-
-
 def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
     """Return traces for JSON.
 
@@ -231,15 +230,25 @@ def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
     """
     return [
         {
-            **{
-                name: value
-                for name, value in as_data(replace(trace, costs=Costs())).items()
-                if name not in _IN_OPERATIONS
-            },
+            "source": trace.file.source,
+            "steps": trace.tables.steps,
+            "are_steps_marked": trace.tables.are_steps_marked,
+            "host": as_data(trace.tables.host),
+            "device": as_data(trace.tables.device),
+            "kernels": as_data(trace.kernels),
+            "launches": as_data(trace.launches),
             "timelines": [
-                {**asdict(timeline), "idle_ns": timeline.idle_ns} for timeline in trace.timelines
+                {**asdict(timeline), "idle_ns": timeline.idle_ns}
+                for timeline in trace.timeline.devices
             ],
-            "outside_collectives_ns": trace.outside_collectives_ns,
+            "machine": trace.timeline.machine,
+            **as_data(trace.file),
+            "outside_ns": trace.tables.outside_ns,
+            "outside_device_ns": trace.tables.outside_device_ns,
+            "collectives_ns": trace.timeline.collectives_ns,
+            "other_threads_ns": trace.tables.other_threads_ns,
+            "beside_ns": trace.tables.beside_ns,
+            "outside_collectives_ns": trace.timeline.outside_collectives_ns,
             "peaks": asdict(peaks),
             "operations": _csv([(trace, peaks, rows)]).records(),
         }
@@ -250,13 +259,15 @@ def _data(shown: Sequence[_Shown]) -> list[dict[str, Any]]:
 # ---- Steps and accelerators ----------------------------------------------------------------------
 
 
-def _step_table(trace: Analysis, top: int) -> Table:
-    step_ns = trace.host.iteration_ns
-    busy = trace.device.busy_ns if trace.device else ()
+def _step_table(
+    tables: Tables, launches: Launches, timelines: Iterable[Timeline], top: int
+) -> Table:
+    step_ns = tables.host.iteration_ns
+    busy = tables.device.busy_ns if tables.device else ()
     longest = sorted(range(len(step_ns)), key=lambda slot: -step_ns[slot])[:top]
     rows = [
         (
-            units.printable(trace.steps[slot]),
+            units.printable(tables.steps[slot]),
             *(units.duration(times[slot]) for times in (step_ns, busy) if times),
         )
         for slot in sorted(longest)
@@ -267,7 +278,7 @@ def _step_table(trace: Analysis, top: int) -> Table:
         lines.append(
             f"{units.count(left_out)} shorter step{'s are' if left_out > 1 else ' is'} not shown."
         )
-    if trace.device:
+    if tables.device:
         is_longer = any(busy_ns > ns for busy_ns, ns in zip(busy, step_ns, strict=True))
         longer = (
             "; it may run that before or after the step, and so for longer than the step lasts"
@@ -275,14 +286,14 @@ def _step_table(trace: Analysis, top: int) -> Table:
             else ""
         )
         lines.append(f"Busy: time in which the accelerator ran what the step launched{longer}.")
-    if len(trace.steps) > 1 and any(timeline.unlinked for timeline in trace.timelines):
+    if len(tables.steps) > 1 and any(timeline.unlinked for timeline in timelines):
         lines.append(
             "Kernels and copies without a launch count to the step in which they ran, the "
             "earliest to the first step."
         )
-    if not trace.are_steps_marked:
+    if not tables.are_steps_marked:
         lines.append("No operation ran in a ProfilerStep, so the whole trace is one step.")
-    lines += _launch_notes(trace)
+    lines += _launch_notes(launches, tables)
     return text_table(
         title="steps",
         headings=("step", "time", *(("busy",) if busy else ())),
@@ -293,9 +304,8 @@ def _step_table(trace: Analysis, top: int) -> Table:
     )
 
 
-def _launch_notes(trace: Analysis) -> Iterator[str]:
+def _launch_notes(launches: Launches, tables: Tables) -> Iterator[str]:
     """Yield sentences about launches whose kernels the trace does not have."""
-    launches = trace.launches
     if launches.captured:
         launches_text = units.counted(launches.n_calls, "kernel launch", "kernel launches")
         yield (
@@ -305,7 +315,7 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
     if not launches.n_lost:
         return
     text = f"{launches.lost_of_all} in the trace"
-    if trace.device is None:
+    if tables.device is None:
         yield (
             f"{text}: no time of the accelerator is recorded. Its operations have the times of "
             "their launches, and no rates."
@@ -313,11 +323,11 @@ def _launch_notes(trace: Analysis) -> Iterator[str]:
         return
     steps = [
         f"{units.printable(name)}: {units.count(lost)} of {units.count(calls)}"
-        for name, lost, calls in zip(trace.steps, launches.lost, launches.calls, strict=True)
+        for name, lost, calls in zip(tables.steps, launches.lost, launches.calls, strict=True)
         if lost
     ]
     whose = "its" if launches.n_lost == 1 else "their"
-    if not trace.are_steps_marked or not steps:
+    if not tables.are_steps_marked or not steps:
         yield f"{text}; {whose} time is missing in the device times."
         return
     listed = ", ".join([*steps[:_NAMES], *(["..."] if len(steps) > _NAMES else [])])
@@ -423,14 +433,14 @@ def _impossible_on_device(impossible: Impossible) -> Iterator[str]:
 _SUM = "sum"
 
 
-def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[OperationSum], ...]:
+def _time_columns(tables: Tables, ranges: Iterable[str]) -> tuple[Column[OperationSum], ...]:
     """Return the columns with times per step; CSV and JSON have those of all steps.
 
     ``ranges`` are the names of rows without a host time of their own.
     """
-    steps = len(trace.steps)
+    steps = len(tables.steps)
     # None: not on a terminal.
-    device, kernels = ("device", "kernels") if trace.device else (None, None)
+    device, kernels = ("device", "kernels") if tables.device else (None, None)
 
     def time(ns: int) -> str:
         return units.duration(ns / steps)
@@ -478,9 +488,9 @@ def _time_columns(trace: Analysis, ranges: Iterable[str]) -> tuple[Column[Operat
     )
 
 
-def _share_column(trace: Analysis, rows: Sequence[OperationSum]) -> Column[OperationSum]:
+def _share_column(rows: Sequence[OperationSum], *, on_device: bool) -> Column[OperationSum]:
     whole = sum(row.self_ns for row in rows)
-    without = (OUTSIDE, RUNTIME) if trace.device else ()
+    without = (OUTSIDE, RUNTIME) if on_device else ()
     return Column(
         "share",
         lambda row: row.self_ns / whole if whole and row.key[0] not in without else None,
@@ -489,6 +499,7 @@ def _share_column(trace: Analysis, rows: Sequence[OperationSum]) -> Column[Opera
 
 
 def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) -> Table:
+    tables = trace.tables
     operations = [row for row in rows if row.key[0] not in NOT_OPERATIONS]
     rest = sorted((row for row in rows if row.key[0] in NOT_OPERATIONS), key=lambda row: row.key)
     if hidden := operations[top:]:
@@ -496,23 +507,28 @@ def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) ->
             0, total(hidden, f"other ({len(hidden)} operation{'s' if len(hidden) > 1 else ''})")
         )
     return Table(
-        f"operations, {_per_step(trace)}",
-        (*_time_columns(trace, trace.ranges), _share_column(trace, rows)),
+        f"operations, {_per_step(tables)}",
+        (
+            *_time_columns(tables, tables.ranges),
+            _share_column(rows, on_device=tables.device is not None),
+        ),
         operations[:top],
         (*rest, total(rows, _SUM)),
         tuple(_notes(trace)),
     )
 
 
-def _per_step(trace: Analysis) -> str:
-    return f"mean of {len(trace.steps)} steps" if len(trace.steps) > 1 else "one step"
+def _per_step(tables: Tables) -> str:
+    return f"mean of {len(tables.steps)} steps" if len(tables.steps) > 1 else "one step"
 
 
 def _notes(trace: Analysis) -> Iterator[str]:
+    tables = trace.tables
+    impossible = trace.file.impossible
     parts = []
     for kind in ("phase", "module"):
-        host = trace.unplaced[f"host_{kind}"]
-        device = trace.unplaced[f"device_{kind}"]
+        host = tables.unplaced[f"host_{kind}"]
+        device = tables.unplaced[f"device_{kind}"]
         device_share = (
             "" if device is None else f" and of {units.percent(device)} of the device time"
         )
@@ -520,7 +536,7 @@ def _notes(trace: Analysis) -> Iterator[str]:
             f"{kind} of {units.percent(host or 0.0)} of the operations' host time{device_share}"
         )
     yield f"Not recorded: {'; '.join(parts)}."
-    if trace.ranges:
+    if tables.ranges:
         yield (
             "Ranges with kernels of their own are rows; their host time outside operations is in "
             f"{OUTSIDE}."
@@ -531,13 +547,13 @@ def _notes(trace: Analysis) -> Iterator[str]:
             f"{UNATTRIBUTED}: kernels and copies that the trace links to no operation; "
             f"{units.count(unattributed)} of them."
         )
-    yield from _impossible_on_host(trace.impossible)
-    added_ns = sum(sum(row.self_cpu_ns) for row in trace.host.rows) - sum(trace.host.iteration_ns)
-    concurrent_ns = added_ns - trace.impossible.overlapping_calls_ns
+    yield from _impossible_on_host(impossible)
+    added_ns = sum(sum(row.self_cpu_ns) for row in tables.host.rows) - sum(tables.host.iteration_ns)
+    concurrent_ns = added_ns - impossible.overlapping_calls_ns
     if concurrent_ns > 0:
         ways = [
-            *(["on several threads"] if trace.other_threads_ns else []),
-            *(["as communication in the background"] if trace.beside_ns else []),
+            *(["on several threads"] if tables.other_threads_ns else []),
+            *(["as communication in the background"] if tables.beside_ns else []),
         ]
         reason = (
             f"calls ran at the same time, {' and '.join(ways)}"
@@ -545,10 +561,10 @@ def _notes(trace: Analysis) -> Iterator[str]:
             else "the trace has calls of one thread that overlap, or no numbers of threads"
         )
         yield (
-            f"The host rows add up to {units.duration(concurrent_ns / len(trace.steps))} more "
+            f"The host rows add up to {units.duration(concurrent_ns / len(tables.steps))} more "
             f"than a step: {reason}."
         )
-    yield from _left_out_and_repaired(trace)
+    yield from _left_out_and_repaired(trace.file, tables)
     if not trace.costs.work and NOT_RECORDED in trace.costs.uncounted.values():
         yield (
             "FLOPs and bytes cannot be counted without shapes; torch.profiler records them with "
@@ -556,36 +572,36 @@ def _notes(trace: Analysis) -> Iterator[str]:
         )
 
 
-def _left_out_and_repaired(trace: Analysis) -> Iterator[str]:
-    if trace.outside_ns:
+def _left_out_and_repaired(file: FileNotes, tables: Tables) -> Iterator[str]:
+    if tables.outside_ns:
         yield (
-            f"Left out of the host columns: {units.duration(trace.outside_ns)} of calls that "
+            f"Left out of the host columns: {units.duration(tables.outside_ns)} of calls that "
             "began in no step."
         )
-    if trace.outside_device_ns:
+    if tables.outside_device_ns:
         yield (
-            f"Left out of the device column: {units.duration(trace.outside_device_ns)} that no "
+            f"Left out of the device column: {units.duration(tables.outside_device_ns)} that no "
             "iteration launched."
         )
-    if trace.unfinished:
+    if file.unfinished:
         yield (
-            f"Left out: {units.counted(trace.unfinished, 'event')} without an end; the profiler "
+            f"Left out: {units.counted(file.unfinished, 'event')} without an end; the profiler "
             "stopped before."
         )
-    if trace.untimed:
+    if file.untimed:
         yield (
-            f"Left out: {units.counted(trace.untimed, 'event')} without a time: the file has 0 for "
+            f"Left out: {units.counted(file.untimed, 'event')} without a time: the file has 0 for "
             "their start, or a duration of more than seven days. Times, calls and shares are those "
             "of the other events."
         )
-    if trace.left_out:
+    if file.left_out:
         counts = [
             f"{units.count(number)} of {units.printable(category)}"
-            for category, number in trace.left_out.items()
+            for category, number in file.left_out.items()
         ]
         yield f"Left out: events that mnistbench does not know, {', '.join(counts)}."
-    if trace.repairs:
-        yield f"The file is not valid JSON and was repaired: {'; '.join(trace.repairs)}."
+    if file.repairs:
+        yield f"The file is not valid JSON and was repaired: {'; '.join(file.repairs)}."
 
 
 def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
@@ -604,14 +620,14 @@ def _impossible_on_host(impossible: Impossible) -> Iterator[str]:
         )
 
 
-def _kernel_table(trace: Analysis, top: int) -> Table:
+def _kernel_table(every: Sequence[Kernel], top: int) -> Table:
     groups: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
-    for kernel in trace.kernels:
+    for kernel in every:
         groups[kernel.name, kernel.key[0]].append(kernel)
     ordered = sorted(
         groups.items(), key=lambda item: (-sum(kernel.ns for kernel in item[1]), item[0])
     )
-    whole = sum(kernel.ns for kernel in trace.kernels)
+    whole = sum(kernel.ns for kernel in every)
     rows = [
         (
             units.cut(units.printable(name), _NAME_LENGTH),
@@ -673,14 +689,14 @@ def _ranks_table(run: RanksRun) -> Table:
             "slowest rank has the most."
         )
     ]
-    if len({len(rank.steps) for rank in run.ranks}) > 1:
+    if len({len(rank.tables.steps) for rank in run.ranks}) > 1:
         lines.append(
             "The ranks recorded different numbers of steps, so their elapsed times are not of the "
             "same work."
         )
     lines += [
         (
-            f"Rank {rank.rank}: {rank.launches.lost_of_all} in the trace, so its times on the "
+            f"Rank {rank.file.rank}: {rank.launches.lost_of_all} in the trace, so its times on the "
             "accelerator are too short."
         )
         for rank in run.ranks
@@ -720,15 +736,21 @@ def _ranks_table(run: RanksRun) -> Table:
         ),
         rows=tuple(
             (
-                str(rank.rank),
-                units.count(len(rank.steps)),
-                units.duration(median_ns(rank.host.iteration_ns)),
-                units.duration(median_ns(rank.device.busy_ns)) if rank.device else units.MISSING,
+                str(rank.file.rank),
+                units.count(len(rank.tables.steps)),
+                units.duration(median_ns(rank.tables.host.iteration_ns)),
+                units.duration(median_ns(rank.tables.device.busy_ns))
+                if rank.tables.device
+                else units.MISSING,
                 *map(
                     units.duration,
-                    (rank.elapsed_ns, rank.collectives_ns, rank.outside_collectives_ns),
+                    (
+                        rank.timeline.elapsed_ns,
+                        rank.timeline.collectives_ns,
+                        rank.timeline.outside_collectives_ns,
+                    ),
                 ),
-                units.printable(Path(rank.source).name),
+                units.printable(Path(rank.file.source).name),
                 "slowest" if rank is slowest and len(run.ranks) > 1 else "",
             )
             for rank in run.ranks
@@ -741,9 +763,9 @@ def _ranks_table(run: RanksRun) -> Table:
 
 
 def _spread_table(run: RanksRun, top: int, by: str) -> Table:
-    summed_ranks = [(rank, summed(rank.table, by, of_all=True)) for rank in run.ranks]
+    summed_ranks = [(rank, summed(rank.tables.shown, by, of_all=True)) for rank in run.ranks]
     times_of_ranks = [
-        {key: row.self_ns / len(rank.steps) for key, row in rows.items()}
+        {key: row.self_ns / len(rank.tables.steps) for key, row in rows.items()}
         for rank, rows in summed_ranks
     ]
     times = {
@@ -751,7 +773,7 @@ def _spread_table(run: RanksRun, top: int, by: str) -> Table:
         for key in {key for rows in times_of_ranks for key in rows}
     }
     keys = sorted(times, key=lambda key: (-max(times[key]), key))
-    clock = "device" if any(rank.device for rank in run.ranks) else "host self"
+    clock = "device" if any(rank.tables.device for rank in run.ranks) else "host self"
     rest = len(keys) - top
 
     def spread(ns: Sequence[float]) -> tuple[str, ...]:
@@ -761,7 +783,7 @@ def _spread_table(run: RanksRun, top: int, by: str) -> Table:
         return (
             *map(units.duration, (statistics.median(ns), least, most)),
             ratio,
-            str(run.ranks[ns.index(most)].rank),
+            str(run.ranks[ns.index(most)].file.rank),
         )
 
     return text_table(
@@ -794,7 +816,7 @@ def _work_notes(
     trace: Analysis, rows: Sequence[OperationSum], peaks: Peaks, by: str
 ) -> Iterator[str]:
     """Yield sentences about the peaks, and about the time that has no place on the roofline."""
-    yield _peaks_note(trace, peaks)
+    yield _peaks_note(trace.timeline.machine, trace.costs, peaks)
     whole = sum(row.self_ns for row in rows)
     rest: dict[str, list[OperationSum]] = defaultdict(list)
     for row in rows:
@@ -808,7 +830,9 @@ def _work_notes(
     if not whole:
         return
     placed = whole - sum(row.self_ns for unplaced in rest.values() for row in unplaced)
-    share = f"{units.percent(placed / whole)} of the {'device' if trace.device else 'host'} time"
+    share = (
+        f"{units.percent(placed / whole)} of the {'device' if trace.tables.device else 'host'} time"
+    )
     text = (
         f"With them, {share} would have a place."
         if peaks.missing
@@ -829,13 +853,10 @@ def _work_notes(
 
 
 def _reasons(rest: Mapping[str, list[OperationSum]], whole: int) -> Iterator[str]:
-    """Yield each reason with its share of the time and the longest operations.
-
-    The largest share first.
-    """
+    """Yield each reason with its share of the time and the longest operations, by share."""
     shares = {reason: sum(row.self_ns for row in rows) / whole for reason, rows in rest.items()}
     for reason, share in sorted(shares.items(), key=lambda item: -item[1]):
-        if share < _LEAST_SHARE:
+        if share < _MIN_SHARE:
             continue
         times: dict[str, int] = defaultdict(int)
         for row in rest[reason]:
@@ -846,11 +867,11 @@ def _reasons(rest: Mapping[str, list[OperationSum]], whole: int) -> Iterator[str
         yield f"{units.percent(share)} {reason}{f' ({listed})' if listed else ''}"
 
 
-def _peaks_note(trace: Analysis, peaks: Peaks) -> str:
+def _peaks_note(machine: Iterable[tuple[str, int]], costs: Costs, peaks: Peaks) -> str:
     """Return a sentence with the peaks that are used, or what is missing."""
     if peaks.missing:
         names = list(
-            dict.fromkeys(f"a device {name!r}" if name else UNNAMED for name, _ in trace.machine)
+            dict.fromkeys(f"a device {name!r}" if name else UNNAMED for name, _ in machine)
         )
         of = " or ".join(names) or "the processor"
         options = " and ".join(peaks.missing)
@@ -864,7 +885,7 @@ def _peaks_note(trace: Analysis, peaks: Peaks) -> str:
             f"Peaks: {units.flops_per_s(peaks.flops_per_s_of_all)} for every number format, "
             f"{bandwidth} ({peaks.source})."
         )
-    used = sorted({dtype for work in trace.costs.work.values() for dtype in work.flops})
+    used = sorted({dtype for work in costs.work.values() for dtype in work.flops})
     rates = [f"{units.flops_per_s(rate)} ({dtype})" for dtype in used if (rate := peaks.of(dtype))]
     tf32 = (
         " Products of float32 count as TF32 where the name of a kernel contains it."

@@ -1,6 +1,6 @@
 """Linked and placed events -> the operation table of a profiled case.
 
-With the rows that are no operations.
+Its rows are operations, and the rest of the time by what it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mnistbench.core.operation import (
     covered,
     is_communication,
 )
-from mnistbench.core.record import OpRow, OpTable, median_ns
+from mnistbench.core.record import OpRow, OpTable, View, median_ns
 from mnistbench.events import model
 from mnistbench.events.model import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
 
@@ -74,8 +74,8 @@ class RowSums:
         )
 
 
-class Tables(NamedTuple):
-    """The tables of a trace."""
+class HostAndDevice(NamedTuple):
+    """The two tables of a trace."""
 
     host: OpTable
     device: OpTable | None  # None: no accelerator was recorded
@@ -83,7 +83,9 @@ class Tables(NamedTuple):
     memory_bytes: Mapping[OpKey, int]
 
 
-def tables(trace: Trace, steps: Steps, *, has_device: bool, memory_of_host: bool) -> Tables:
+def host_and_device(
+    trace: Trace, steps: Steps, *, has_device: bool, memory_of_host: bool
+) -> HostAndDevice:
     """Return the host table and, with ``has_device``, the device table.
 
     The self host times of the host table add up to the steps, as those of a profiled case do, and
@@ -101,7 +103,9 @@ def tables(trace: Trace, steps: Steps, *, has_device: bool, memory_of_host: bool
         "host", {key: row for key, row in rows.items() if key not in device_rows}, steps, ()
     )
     device = _table("device", rows, steps, _busy_ns(trace, steps)) if has_device else None
-    return Tables(host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()})
+    return HostAndDevice(
+        host, device, memory_bytes={key: sum(row.memory) for key, row in rows.items()}
+    )
 
 
 def key_of(event: DeviceEvent) -> OpKey:
@@ -120,10 +124,10 @@ def key_of(event: DeviceEvent) -> OpKey:
 
 
 def _table(
-    view: str, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
+    view: View, sums: Mapping[OpKey, RowSums], steps: Steps, busy_ns: tuple[int, ...]
 ) -> OpTable:
     rows = tuple(row.op_row(key, view) for key, row in sums.items())
-    return OpTable.from_rows("warm", view, steps.ns, rows, busy_ns=busy_ns)
+    return OpTable("warm", view, steps.ns, rows, busy_ns=busy_ns)
 
 
 def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:

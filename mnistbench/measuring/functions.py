@@ -121,11 +121,11 @@ def profile_functions(
         profiler.clear()
     if not rows:
         return None
-    table = OpTable.from_rows(
-        "warm",
-        "functions",
-        tuple(iteration_ns),
-        (row.op_row(key, "functions") for key, row in rows.items()),
+    table = OpTable(
+        temperature="warm",
+        view="functions",
+        iteration_ns=tuple(iteration_ns),
+        rows=tuple(row.op_row(key, "functions") for key, row in rows.items()),
     )
     return table.of_one_call(loops)
 

@@ -259,7 +259,7 @@ def _times_and_tables(
     if case.timing is not None and case.timing.clock != "wall":
         how = f"{how}, {case.timing.clock} time"
     yield how, ", ".join([*times, rounds])
-    for table in case.tables:
+    for table in case.whole_tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
 
 

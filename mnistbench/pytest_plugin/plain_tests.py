@@ -106,8 +106,11 @@ def _tables(
     ):
         yield table
         if table.view == "host":
+            columns = table.columns
             operations_ns = sum(
-                ns for key, ns in zip(table.keys, table.net_ns, strict=True) if key[0] != OUTSIDE
+                ns
+                for key, ns in zip(columns.keys, columns.net_ns, strict=True)
+                if key[0] != OUTSIDE
             )
     if operations_ns < MOST * duration_ns:
         from mnistbench.measuring.functions import profile_functions

@@ -1,7 +1,7 @@
 """Tables of operations and of functions.
 
-Operations: the cases of a workload beside each other, a column pair per batch size. Functions: a
-table per case.
+A table of operations has the cases of a workload beside each other, a column pair per batch size. A
+table of functions is of one case.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.operation import CALLS, operation_cells, operation_name, uneven
+from mnistbench.core.operation import CALLS, operation_cells, operation_name
 from mnistbench.core.params import CALL, REFERENCE, device_label
 from mnistbench.core.record import CaseRecord, OpRow, OpTable, median_ns
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table, text_table
+from mnistbench.showing.text import uneven
 
 #: Multiple of the wall time without the profiler from which on, and below which, a line says that
 #: the profiled iterations are not like the timed ones. cProfile makes short functions up to eight
 #: times slower.
-MOST_SLOWED = 10
-LEAST_SEEN = 0.5
+MAX_SLOWED = 10
+MIN_SEEN = 0.5
 
 
 def case_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
@@ -34,10 +35,7 @@ def case_tables(records: Iterable[CaseRecord], top: int) -> list[Table]:
 
 
 def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
-    """Return the cases with a warm table, grouped by everything but the batch size.
-
-    The smallest first.
-    """
+    """Return groups of cases with a warm table that differ in batch size alone, in its order."""
     groups: dict[tuple[str, ...], list[CaseRecord]] = defaultdict(list)
     for record in records:
         if record.table("warm") and (params := record.params):
@@ -190,9 +188,9 @@ def _far_from_wall_time(record: CaseRecord, table: OpTable, rows: str) -> str:
     if record.timing is None or table.clock == "device" or record.timing.median_ns <= 0:
         return ""
     ratio = table.total_ns / record.timing.median_ns
-    if LEAST_SEEN <= ratio <= MOST_SLOWED:
+    if MIN_SEEN <= ratio <= MAX_SLOWED:
         return ""
-    if ratio > MOST_SLOWED:
+    if ratio > MAX_SLOWED:
         return (
             f"the profiled iterations took {ratio:,.0f} times as long as without the "
             "profiler, because of the profiler or of other programs: do not rely on these times"

@@ -42,10 +42,7 @@ class History:
     storage: Path = options.storage()
 
     def run(self) -> int:
-        """Print the time of the case, of an operation or of a module in every saved run.
-
-        Return 0.
-        """
+        """Print the time of the case, of an operation or of a module in every saved run."""
         if is_trace(self.case):
             raise UsageError(
                 f"{self.case!r} is a trace, not a case of saved runs; compare two traces with: "

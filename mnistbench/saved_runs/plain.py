@@ -74,19 +74,13 @@ def measures_time(timer: str) -> bool:
 
 
 def samples_s(stats: Mapping[str, Any]) -> list[float]:
-    """Return the times of the rounds in seconds, which ``--benchmark-save-data`` saves.
-
-    An empty list without it.
-    """
+    """Return the seconds of the rounds that ``--benchmark-save-data`` saved; none without it."""
     data = stats.get("data")
     return [float(value) for value in data if is_time(value)] if isinstance(data, list) else []
 
 
 def is_time(value: object) -> TypeGuard[float]:
-    """Whether a value is a time in seconds.
-
-    A number that is neither negative nor infinite nor NaN.
-    """
+    """Whether a value is a time in seconds: a finite number that is not negative."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -107,10 +101,7 @@ def plain_environment(file: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _interquartile_range(stats: Mapping[str, Any], samples: Sequence[float]) -> float | None:
-    """Return the interquartile range in seconds, from the quartiles or from samples.
-
-    None if it is not known.
-    """
+    """Return the interquartile range in seconds; None if it is not known."""
     first = stats.get("q1")
     third = stats.get("q3")
     if not (is_time(first) and is_time(third)):

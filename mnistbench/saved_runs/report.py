@@ -61,7 +61,7 @@ def list_table(runs: Sequence[SavedRun]) -> Table:
 def run_references(runs: Sequence[SavedRun]) -> dict[Path, str]:
     """Return what names each run on a command line.
 
-    Its number, with the folder before it where numbers repeat; its file where folders do, too.
+    That is its number, with its folder where numbers repeat, or its file where folders do, too.
     """
     numbers = Counter(saved.name for saved in runs)
     in_folders = Counter((saved.path.parent.name, saved.name) for saved in runs)
@@ -118,10 +118,7 @@ _HISTORY = (
 
 
 def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str) -> Table:
-    """Return the time of a case in every saved run that has it.
-
-    Or of its operations, or functions, of one name and module.
-    """
+    """Return the time of a case, or of its operations of a name and module, in every run."""
     past_times = [
         EarlierTime(saved, case, ns)
         for saved in runs
@@ -167,10 +164,7 @@ def history_table(runs: Sequence[SavedRun], case_name: str, op: str, module: str
 
 
 def _several(past_times: Iterable[EarlierTime]) -> set[str]:
-    """Return the node ids of a run in which several tests measure the same case.
-
-    Their times are not one series.
-    """
+    """Return the node ids of a run in which several tests measure the case: no series of one."""
     node_ids_of_run: dict[int, set[str]] = defaultdict(set)
     for past in past_times:
         node_ids_of_run[id(past.saved)].add(past.case.node_id)
@@ -196,7 +190,7 @@ def _time(case: CaseRecord, op: str, module: str) -> float | None:
         return case.wall_ns
     times_ns = [
         ns
-        for table in case.warm_tables
+        for table in case.warm_columns
         for (name, _, of), ns in zip(table.keys, table.net_ns, strict=True)
         if (not op or name == op) and (not module or of == module)
     ]
@@ -204,10 +198,7 @@ def _time(case: CaseRecord, op: str, module: str) -> float | None:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the values as a line of block characters.
-
-    Of more than SPARKS values, medians of neighbours.
-    """
+    """Return values as a line of block characters; more than SPARKS as medians of neighbours."""
     if len(values) > SPARKS:
         edges = [round(position * len(values) / SPARKS) for position in range(SPARKS + 1)]
         values = [statistics.median(values[start:end]) for start, end in itertools.pairwise(edges)]
@@ -239,9 +230,9 @@ def run_csv(run: Run) -> str:
         clock = case.timing.clock if case.timing else None
         iteration = (case.wall_ns, case.wall_spread_ns, None, clock)
         rows.append((case.label, "(iteration)", "", "", None, *iteration))
-        for table in case.warm_tables:
-            counts = table.operations.value
-            times = table.times.value
+        for table in case.warm_columns:
+            counts = table.counts
+            times = table.times
             columns = (counts.calls, times.self_ns, times.spread_ns, counts.memory_bytes)
             rows += [
                 (case.label, *key, *cells, table.clock)

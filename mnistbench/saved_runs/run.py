@@ -178,10 +178,7 @@ def _named(cases: Iterable[CaseRecord]) -> tuple[CaseRecord, ...]:
 
 
 def _record_of(benchmark: object) -> object | None:
-    """Return the record of a saved benchmark.
-
-    None for a plain one, which may have no ``extra_info`` at all.
-    """
+    """Return the record of a saved benchmark; None for a plain one."""
     extra_info = benchmark.get("extra_info") if isinstance(benchmark, dict) else None
     record = extra_info.get(KEY) if isinstance(extra_info, dict) else None
     return record if isinstance(record, dict) else None

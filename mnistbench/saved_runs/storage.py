@@ -89,10 +89,7 @@ class SavedRun:
 
     @property
     def given_name(self) -> str:
-        """``new-parser`` of ``0002_new-parser.json``, which ``--benchmark-save`` gave.
-
-        Empty for an automatic name.
-        """
+        """``new-parser`` of ``0002_new-parser.json``; empty for an automatic name."""
         numbered = _NUMBERED.fullmatch(self.path.name)
         return numbered[2] if numbered and not _AUTOSAVED.fullmatch(numbered[2]) else ""
 
@@ -208,10 +205,7 @@ class Storage:
         return _only_one(matching, f"{reference!r} is the name of")
 
     def _latest(self) -> list[Path]:
-        """Return the newest readable run: the one with the highest number, as in pytest-benchmark.
-
-        By date without numbers.
-        """
+        """Return the readable run with the highest number, or the newest by date."""
         paths = self.paths()
         if not any(_NUMBERED.fullmatch(path.name) for path in paths):
             paths = [saved.path for saved in self._sorted(paths)]
@@ -224,10 +218,7 @@ class Storage:
         )
 
     def _of_commit(self, reference: str) -> list[SavedRun]:
-        """Return the runs of a commit, or of the newest saved commit of a branch.
-
-        Without runs of a changed tree.
-        """
+        """Return the runs of a commit, or of a branch's newest one, without changed trees."""
         identity = _resolve(reference)
         runs = [saved for saved in self.all() if saved.run.commit]
         if identity:
@@ -315,10 +306,9 @@ def _only_one(matching: list[Path], what: str) -> list[Path]:
 
 
 def has_key(path: Path) -> str:
-    """Return the first of the keys that tell a trace from a saved run.
+    """Return the first of the keys that tell a trace from a saved run; empty if there is none.
 
-    Empty if there is none, or the file cannot be read. Other things than files, such as pipes, are
-    not opened: they may never end.
+    A file that cannot be read has none. Pipes and the like are not opened: they may never end.
 
     A large part of a file is read only if it is neither. Chrome's form of a trace is a list of
     events, and a key of an event counts as ``traceEvents``.

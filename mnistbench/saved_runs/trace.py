@@ -1,6 +1,4 @@
-"""A trace -> a saved run.
-
-A case of its host and, if an accelerator was recorded, a case of its device.
+"""A trace -> a saved run with a case of its host and, if it was recorded, of its accelerator.
 
 The time of the host's case is that of a step, the time of the device's case is the busy time of a
 step. Traces have no parameters, so that the cases of two traces are the same cases, whatever their
@@ -35,41 +33,36 @@ def saved_trace(path: Path) -> SavedRun:
         RecordError: the file is no trace, or damaged.
     """
     analysis = analyse(path)
-    cases = [_case(HOST, analysis.host, analysis.host.iteration_ns)]
-    if analysis.device is not None:
-        cases.append(
-            _case(
-                DEVICE, analysis.device, analysis.device.busy_ns, device_ns=analysis.device.busy_ns
-            )
-        )
+    host = analysis.tables.host
+    device = analysis.tables.device
+    cases = [_case(HOST, host, host.iteration_ns)]
+    if device is not None:
+        cases.append(_case(DEVICE, device, device.busy_ns, device_ns=device.busy_ns))
     run = Run(
         environment=_environment(analysis),
         cases=tuple(cases),
         source=str(path),
         trace=_label(analysis),
-        has_steps=analysis.are_steps_marked,
+        has_steps=analysis.tables.are_steps_marked,
     )
     return SavedRun(path, run)
 
 
 def _label(analysis: Analysis) -> str:
-    """Return the file, the rank, the number of steps and what is lost.
-
-    ``a.json.gz, rank 3 of 8, 6 steps``.
-    """
-    parts = [analysis.source]
-    if analysis.rank is not None and (analysis.ranks or 1) > 1:
-        parts.append(f"rank {analysis.rank} of {analysis.ranks}")
-    count = len(analysis.steps)
+    """Return file, rank, steps and what is lost: ``a.json.gz, rank 3 of 8, 6 steps``."""
+    parts = [analysis.file.source]
+    if analysis.file.rank is not None and (analysis.file.ranks or 1) > 1:
+        parts.append(f"rank {analysis.file.rank} of {analysis.file.ranks}")
+    count = len(analysis.tables.steps)
     marked = f"{count} step{'s' if count > 1 else ''}"
     parts.append(
         marked
-        if analysis.are_steps_marked
+        if analysis.tables.are_steps_marked
         else "no steps, so that one iteration is the whole trace"
     )
-    if analysis.untimed:
-        parts.append(f"without {units.counted(analysis.untimed, 'event')} that have no time")
-    if any(asdict(analysis.impossible).values()):
+    if analysis.file.untimed:
+        parts.append(f"without {units.counted(analysis.file.untimed, 'event')} that have no time")
+    if any(asdict(analysis.file.impossible).values()):
         parts.append("with impossible times, see mnistbench trace")
     if analysis.launches.n_lost:
         parts.append(analysis.launches.lost_of_all)
@@ -77,16 +70,13 @@ def _label(analysis: Analysis) -> str:
 
 
 def _environment(analysis: Analysis) -> dict[str, Any]:
-    """Return what the trace has of the machine and its software.
-
-    Under the names of an Environment where that has them.
-    """
-    memory = [units.size(n_bytes) for _, n_bytes in analysis.machine if n_bytes]
+    """Return the machine and software of a trace, by the names of an Environment if it has them."""
+    memory = [units.size(n_bytes) for _, n_bytes in analysis.timeline.machine if n_bytes]
     return {
-        "devices": tuple(name or UNNAMED for name, _ in analysis.machine),
+        "devices": tuple(name or UNNAMED for name, _ in analysis.timeline.machine),
         **({"device_memory": tuple(memory)} if memory else {}),
-        **({"ranks": analysis.ranks} if analysis.ranks is not None else {}),
-        **analysis.versions,
+        **({"ranks": analysis.file.ranks} if analysis.file.ranks is not None else {}),
+        **analysis.file.versions,
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mnistbench.core import units
+
 
 class Code(str):
     """Text in a code font: a name, a file or a command."""
@@ -32,3 +34,17 @@ class Text(tuple[str | Cited, ...]):
     def cited(self) -> Iterator[Cited]:
         """The numbers among the pieces."""
         return (piece for piece in self if isinstance(piece, Cited))
+
+
+def uneven(averages: int) -> str:
+    """Return the line below a table of functions, so many of which have averages of calls."""
+    counts = (
+        f"calls of {units.counted(averages, 'function')} are averages, because they differ from "
+        "call to call"
+        if averages
+        else "calls are exact"
+    )
+    return (
+        "cProfile slows Python down unevenly: a function of many short calls looks larger than it "
+        f"is; {counts}"
+    )

@@ -514,7 +514,7 @@ def shown_rows(judgement):
 @strategies.ANY_SPEED
 def test_base_head_and_difference_of_each_row_give_its_change(base, head, profiler_ns):
     tables = [
-        tuple(table.changed(profiler_ns=profiler_ns) for table in case.tables)
+        tuple(dataclasses.replace(table, profiler_ns=profiler_ns) for table in case.tables)
         for case in (base, head)
     ]
     same_case = {

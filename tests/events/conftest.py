@@ -11,7 +11,7 @@ def timeline(tmp_path):
     """Return the timeline of the only accelerator of a trace of these events."""
 
     def of_events(*events):
-        [line] = analyse(build.trace_file(tmp_path, events)).timelines
+        [line] = analyse(build.trace_file(tmp_path, events)).timeline.devices
         return line
 
     return of_events

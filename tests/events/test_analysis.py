@@ -66,7 +66,9 @@ def test_events_without_a_launch_are_stated(timeline):
 
 def test_each_accelerator_has_a_timeline(tmp_path):
     events = [build.kernel("a", 5, 5, device=0), build.kernel("b", 20, 5, device=1)]
-    lines = analyse(build.trace_file(tmp_path, events, devices=[build.H100, build.H100])).timelines
+    lines = analyse(
+        build.trace_file(tmp_path, events, devices=[build.H100, build.H100])
+    ).timeline.devices
     assert [(line.device, line.span_ns, line.name) for line in lines] == [
         ("0", 5_000, build.H100),
         ("1", 5_000, build.H100),
@@ -96,8 +98,12 @@ def test_the_slowest_rank_has_the_longest_time_outside_collectives(tmp_path):
     for rank, compute_us in ((0, 300), (1, 700), (2, 500)):
         save_rank(tmp_path, rank, compute_us=compute_us, ranks=3)
     run = read(tmp_path)
-    assert [rank.outside_collectives_ns for rank in run.ranks] == [300_000, 700_000, 500_000]
-    assert run.slowest.rank == 1
+    assert [rank.timeline.outside_collectives_ns for rank in run.ranks] == [
+        300_000,
+        700_000,
+        500_000,
+    ]
+    assert run.slowest.file.rank == 1
 
 
 def test_ranks_of_the_cpu_communicate_in_ranges(tmp_path):
@@ -110,7 +116,10 @@ def test_ranks_of_the_cpu_communicate_in_ranges(tmp_path):
         build.trace_file(
             tmp_path, events, name=f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2}
         )
-    assert [rank.outside_collectives_ns for rank in read(tmp_path).ranks] == [400_000, 900_000]
+    assert [rank.timeline.outside_collectives_ns for rank in read(tmp_path).ranks] == [
+        400_000,
+        900_000,
+    ]
 
 
 def test_ranks_are_in_order_and_missing_ones_are_named(tmp_path):
@@ -119,7 +128,7 @@ def test_ranks_are_in_order_and_missing_ones_are_named(tmp_path):
     (tmp_path / "notes.txt").write_text("not a trace")
     announced = []
     run = read(tmp_path, announced.append)
-    assert ([rank.rank for rank in run.ranks], run.missing) == ([0, 2, 3], (1, 4))
+    assert ([rank.file.rank for rank in run.ranks], run.missing) == ([0, 2, 3], (1, 4))
     assert announced == ["6.json", "7.json", "9.json"]
 
 
@@ -159,7 +168,7 @@ def test_other_files_in_the_folder_are_left_out_and_named(tmp_path, text):
         save_rank(tmp_path, rank, compute_us=1)
     (tmp_path / "execution_details.json").write_text(text)
     run = read(tmp_path)
-    assert ([rank.rank for rank in run.ranks], run.missing) == ([0, 1], ())
+    assert ([rank.file.rank for rank in run.ranks], run.missing) == ([0, 1], ())
     assert run.other_files == ("execution_details.json",)
 
 
@@ -169,7 +178,10 @@ def test_a_process_without_an_accelerator_is_no_rank(tmp_path):
         save_rank(tmp_path, rank, compute_us=100, ranks=2)
     build.trace_file(tmp_path, [build.op("aten::to", 10, 20)], name="a_front_end.json", devices=())
     run = read(tmp_path)
-    assert ([rank.rank for rank in run.ranks], run.without_rank) == ([0, 1], ("a_front_end.json",))
+    assert ([rank.file.rank for rank in run.ranks], run.without_rank) == (
+        [0, 1],
+        ("a_front_end.json",),
+    )
     out = draw_report(ranks_report(run, 3, "op,module", {}).blocks)
     assert "Left out: a_front_end.json: no rank and no accelerator" in out
 

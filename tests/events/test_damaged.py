@@ -39,9 +39,9 @@ def survives(path):
         assert complaint.startswith(f"{path}: ")
         assert "\n" not in complaint
         return
-    if trace.device is not None:
+    if trace.tables.device is not None:
         assert sum(kernel.ns for kernel in trace.kernels) == sum(
-            sum(row.self_device_ns) for row in trace.device.rows
+            sum(row.self_device_ns) for row in trace.tables.device.rows
         )
     report = traces_report([trace], 3, "op,module", {})
     assert "\x1b" not in draw_report(report.blocks)

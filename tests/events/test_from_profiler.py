@@ -24,7 +24,7 @@ from mnistbench.core.record import OpRow, OpTable
 from mnistbench.events import from_file, from_profiler, model
 from mnistbench.events.links import link
 from mnistbench.events.model import Trace, steps_of
-from mnistbench.events.table import tables
+from mnistbench.events.table import host_and_device
 from mnistbench.suite.measuring.profiling import MODEL, started
 
 #: Thread of the forward pass.
@@ -85,7 +85,7 @@ def everything(*roots: Any) -> list[Any]:
 
 def table_of(*roots: Any, view: str = "host", device: str = "cpu") -> OpTable:
     trace = profiled([KinetoEvent(**root.kineto) for root in everything(*roots)])
-    both = tables(
+    both = host_and_device(
         trace, steps_of(trace), has_device=view == "device", memory_of_host=device == "cpu"
     )
     return both.device or both.host

@@ -22,7 +22,7 @@ def impossible(tmp_path, *events):
     """The counts and times that are not 0, in ns."""
     return {
         name: value
-        for name, value in asdict(analysed(tmp_path, *events).impossible).items()
+        for name, value in asdict(analysed(tmp_path, *events).file.impossible).items()
         if value
     }
 
@@ -45,17 +45,20 @@ def launched(start, length, number, *, at=None, name="cudaLaunchKernel", **kerne
 def test_kernels_of_one_stream_that_overlap(tmp_path):
     events = [event for number in range(10) for event in launched(1000 + 10 * number, 500, number)]
     trace = analysed(tmp_path, *events)
-    assert (trace.impossible.overlapping_kernels, trace.impossible.overlapping_kernels_ns) == (
+    assert (
+        trace.file.impossible.overlapping_kernels,
+        trace.file.impossible.overlapping_kernels_ns,
+    ) == (
         9,
         9 * 490_000,
     )
-    [timeline] = trace.timelines
-    assert (timeline.busy_ns, timeline.span_ns, trace.device.busy_ns) == (
+    [timeline] = trace.timeline.devices
+    assert (timeline.busy_ns, timeline.span_ns, trace.tables.device.busy_ns) == (
         590_000,
         590_000,
         (590_000,),
     )
-    assert sum(sum(row.self_device_ns) for row in trace.device.rows) == 5_000_000
+    assert sum(sum(row.self_device_ns) for row in trace.tables.device.rows) == 5_000_000
     out = text(tmp_path, *events)
     assert (
         "Impossible: kernels that overlap the next kernel of their stream (9, by 4.41 ms in all)."
@@ -66,7 +69,7 @@ def test_kernels_of_one_stream_that_overlap(tmp_path):
 
 def test_a_kernel_that_runs_past_the_following_ones_does_not_fill_the_gaps(tmp_path):
     events = [*launched(1000, 50_000, 1), *launched(1100, 10, 2), *launched(1200, 10, 3)]
-    [timeline] = analysed(tmp_path, *events).timelines
+    [timeline] = analysed(tmp_path, *events).timeline.devices
     assert (timeline.busy_ns, timeline.span_ns) == (120_000, 210_000)
 
 
@@ -138,8 +141,8 @@ def test_the_clock_and_rounding_are_no_overlap(tmp_path, start, length, overlap_
 def test_a_kernel_of_no_length_ends_no_other(tmp_path):
     events = [*launched(1000, 500, 1), *launched(1100, 0, 2), *launched(1500, 10, 3)]
     trace = analysed(tmp_path, *events)
-    assert not trace.impossible.overlapping_kernels
-    assert trace.timelines[0].busy_ns == 510_000
+    assert not trace.file.impossible.overlapping_kernels
+    assert trace.timeline.devices[0].busy_ns == 510_000
 
 
 def test_a_row_with_such_kernels_has_no_rates(tmp_path):
@@ -170,15 +173,15 @@ def test_kernels_without_a_time(tmp_path, length):
         *launched(1300, 100, 2, at=1130, external=2),
     ]
     trace = analysed(tmp_path, *events)
-    assert trace.impossible.untimed == 1
-    [timeline] = trace.timelines
+    assert trace.file.impossible.untimed == 1
+    [timeline] = trace.timeline.devices
     assert (timeline.span_ns, timeline.busy_ns, timeline.kernels, timeline.launches) == (
         100_000,
         100_000,
         2,
         2,
     )
-    assert trace.device.busy_ns == (100_000,)
+    assert trace.tables.device.busy_ns == (100_000,)
     assert sum(kernel.count for kernel in trace.kernels) == 2
     assert (
         "Impossible: kernels and copies that have a time of 0, last more than seven days or begin "
@@ -191,8 +194,8 @@ def test_kernels_with_a_time_of_another_clock(tmp_path):
     events = [event for number in range(5) for event in launched(10**9 + 200 * number, 50, number)]
     events += launched(5000, 50, 9, at=10**9 + 2000)
     trace = analysed(tmp_path, *events)
-    assert (trace.impossible.untimed, trace.timelines[0].span_ns) == (1, 850_000)
-    assert trace.host.iteration_ns == (2_105_000,)
+    assert (trace.file.impossible.untimed, trace.timeline.devices[0].span_ns) == (1, 850_000)
+    assert trace.tables.host.iteration_ns == (2_105_000,)
 
 
 @pytest.mark.parametrize(("before_us", "is_left_out"), [(90, False), (110, True)])
@@ -201,10 +204,10 @@ def test_one_kernel_of_many_before_its_launch_is_no_matter_of_clocks(
 ):
     events = [event for number in range(5) for event in launched(5000 + 200 * number, 50, number)]
     trace = analysed(tmp_path, *events, *launched(1000, 50, 9, at=1000 + before_us))
-    assert (trace.impossible.untimed, trace.impossible.before_launch) == (
+    assert (trace.file.impossible.untimed, trace.file.impossible.before_launch) == (
         (1, 0) if is_left_out else (0, 1)
     )
-    assert trace.timelines[0].span_ns == (850_000 if is_left_out else 4_850_000)
+    assert trace.timeline.devices[0].span_ns == (850_000 if is_left_out else 4_850_000)
 
 
 def test_kernels_without_a_time_and_a_launch(tmp_path):
@@ -214,7 +217,11 @@ def test_kernels_without_a_time_and_a_launch(tmp_path):
         *[build.kernel("lost", 0, 3)] * 2,
     ]
     trace = analysed(tmp_path, *events)
-    assert (trace.impossible.untimed, trace.timelines[0].span_ns, trace.host.iteration_ns) == (
+    assert (
+        trace.file.impossible.untimed,
+        trace.timeline.devices[0].span_ns,
+        trace.tables.host.iteration_ns,
+    ) == (
         2,
         10_000,
         (100_000,),
@@ -240,7 +247,11 @@ def test_a_trace_without_any_time_of_the_accelerator(tmp_path):
         *launched(0, 0, 1, at=1000),
         *launched(0, 0, 2, at=1100),
     )
-    assert (trace.impossible.untimed, trace.timelines[0].span_ns, trace.device.busy_ns) == (
+    assert (
+        trace.file.impossible.untimed,
+        trace.timeline.devices[0].span_ns,
+        trace.tables.device.busy_ns,
+    ) == (
         2,
         0,
         (0,),
@@ -258,7 +269,7 @@ def test_clocks_that_differ(tmp_path, before_us, is_stated):
     assert (
         "that begin before their own launch (1, by up to" in text(tmp_path, *events)
     ) == is_stated
-    assert analysed(tmp_path, *events).timelines[0].span_ns == 10_000
+    assert analysed(tmp_path, *events).timeline.devices[0].span_ns == 10_000
 
 
 def test_clocks_without_a_common_time(tmp_path):
@@ -271,8 +282,11 @@ def test_clocks_without_a_common_time(tmp_path):
         build.kernel("gemm", 1000 + 100 * number, 50, correlation=number) for number in range(4)
     ]
     trace = analysed(tmp_path, *events)
-    assert (trace.impossible.untimed, trace.impossible.before_launch) == (0, 4)
-    assert (trace.timelines[0].span_ns, trace.host.iteration_ns) == (350_000, (305_000,))
+    assert (trace.file.impossible.untimed, trace.file.impossible.before_launch) == (0, 4)
+    assert (trace.timeline.devices[0].span_ns, trace.tables.host.iteration_ns) == (
+        350_000,
+        (305_000,),
+    )
 
 
 @pytest.mark.parametrize("name", ["cudaDeviceSynchronize", "hipDeviceSynchronize"])
@@ -291,11 +305,11 @@ def test_a_kernel_ends_before_the_call_that_waited_for_it(tmp_path, name, start,
     trace = analysed(tmp_path, *events)
     excess_us = start + length - 500
     is_impossible = excess_us > 100
-    assert (trace.impossible.past_wait, trace.impossible.past_wait_ns) == (
+    assert (trace.file.impossible.past_wait, trace.file.impossible.past_wait_ns) == (
         is_impossible,
         excess_us * 1000 * is_impossible,
     )
-    assert trace.device.busy_ns == (busy_us * 1000,)
+    assert trace.tables.device.busy_ns == (busy_us * 1000,)
     assert (
         "end after a call that waited for them (1, by up to" in text(tmp_path, *events)
     ) == is_impossible
@@ -343,7 +357,7 @@ def test_events_of_the_host_without_a_time_are_left_out(tmp_path, event):
     events = [build.op("aten::mm", 100_000, 20), event, build.op("aten::mm", 100_040, 20)]
     assert without_time(tmp_path, *events) == (["aten::mm", "aten::mm"], 1)
     trace = analysed(tmp_path, *events)
-    assert trace.host.iteration_ns == (60_000,)
+    assert trace.tables.host.iteration_ns == (60_000,)
     assert "Left out: 1 event without a time" in text(tmp_path, *events)
 
 
@@ -386,8 +400,8 @@ def test_kernels_without_a_time_are_in_no_mean_and_no_share(tmp_path, kernel):
     assert [(row.count, row.timed, row.ns, row.least_ns) for row in trace.kernels] == [
         (3, 2, 150_000, 50_000)
     ]
-    assert trace.impossible.untimed == 1
-    [timeline] = trace.timelines
+    assert trace.file.impossible.untimed == 1
+    [timeline] = trace.timeline.devices
     assert (timeline.span_ns, timeline.busy_ns) == (250_000, 150_000)
 
 
@@ -402,13 +416,13 @@ def test_an_operation_that_runs_past_its_step(tmp_path):
         build.op("aten::add", 160, 20),
     ]
     trace = analysed(tmp_path, *events)
-    rows = {row.name: row.self_cpu_ns for row in trace.host.rows}
+    rows = {row.name: row.self_cpu_ns for row in trace.tables.host.rows}
     assert rows == {
         "aten::mm": (10_000, 0),
         "aten::add": (0, 20_000),
         "(outside operations)": (90_000, 80_000),
     }
-    assert (trace.impossible.past_step, trace.impossible.past_step_ns) == (1, 50_000)
+    assert (trace.file.impossible.past_step, trace.file.impossible.past_step_ns) == (1, 50_000)
     out = text(tmp_path, *events)
     assert (
         "Impossible: calls that end after the step in which they begin (1, by 50.0 us in all)"
@@ -426,14 +440,14 @@ def test_operations_in_one_that_runs_past_its_step_count_to_their_own_step(tmp_p
         build.step(2, 100, 100),
     ]
     trace = analysed(tmp_path, *events)
-    rows = {row.name: row.self_cpu_ns for row in trace.host.rows}
+    rows = {row.name: row.self_cpu_ns for row in trace.tables.host.rows}
     assert rows == {
         "aten::linear": (40_000, 0),
         "aten::t": (10_000, 0),
         "aten::mm": (0, 20_000),
         "(outside operations)": (50_000, 80_000),
     }
-    assert trace.impossible.past_step == 1
+    assert trace.file.impossible.past_step == 1
 
 
 def test_a_range_around_the_end_of_a_step_is_possible(tmp_path):
@@ -446,9 +460,10 @@ def test_a_range_around_the_end_of_a_step_is_possible(tmp_path):
         build.op("aten::mm", 120, 20),
     ]
     trace = analysed(tmp_path, *events)
-    assert not any(asdict(trace.impossible).values())
+    assert not any(asdict(trace.file.impossible).values())
     assert [
-        sum(times) for times in zip(*(row.self_cpu_ns for row in trace.host.rows), strict=True)
+        sum(times)
+        for times in zip(*(row.self_cpu_ns for row in trace.tables.host.rows), strict=True)
     ] == [100_000, 100_000]
 
 
@@ -481,11 +496,14 @@ def test_calls_of_one_thread_that_overlap(tmp_path):
         build.op("aten::add", 50, 60),
     ]
     trace = analysed(tmp_path, *events)
-    assert (trace.impossible.overlapping_calls, trace.impossible.overlapping_calls_ns) == (
+    assert (
+        trace.file.impossible.overlapping_calls,
+        trace.file.impossible.overlapping_calls_ns,
+    ) == (
         1,
         30_000,
     )
-    rows = {row.name: sum(row.self_cpu_ns) for row in trace.host.rows}
+    rows = {row.name: sum(row.self_cpu_ns) for row in trace.tables.host.rows}
     assert rows == {
         "aten::linear": 20_000,
         "aten::mm": 60_000,
@@ -507,7 +525,7 @@ def test_ranges_that_overlap_take_no_time_twice(tmp_path, end):
         build.range_("coroutine 2", 30, end - 30),
         build.op("aten::mm", 50, 20),
     ]
-    rows = {row.name: sum(row.self_cpu_ns) for row in analysed(tmp_path, *events).host.rows}
+    rows = {row.name: sum(row.self_cpu_ns) for row in analysed(tmp_path, *events).tables.host.rows}
     assert rows == {"aten::mm": 20_000, "(outside operations)": 180_000}
 
 
@@ -534,7 +552,8 @@ def test_the_host_rows_of_one_thread_add_up_to_the_steps(tmp_path, events):
     ]
     trace = analysed(tmp_path, *events)
     assert [
-        sum(times) for times in zip(*(row.self_cpu_ns for row in trace.host.rows), strict=True)
+        sum(times)
+        for times in zip(*(row.self_cpu_ns for row in trace.tables.host.rows), strict=True)
     ] == [100_000, 100_000]
     assert "add up to" not in text(tmp_path, *events)
 
@@ -607,4 +626,4 @@ def test_calls_that_may_overlap(tmp_path, events):
 @real_traces.needs_traces
 @pytest.mark.parametrize("name", real_traces.ALL)
 def test_real_traces_have_no_impossible_times(name):
-    assert not any(asdict(real_traces.analysed(name).impossible).values())
+    assert not any(asdict(real_traces.analysed(name).file.impossible).values())

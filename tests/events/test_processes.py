@@ -124,7 +124,9 @@ def merged(tmp_path, tool, ranks, **top):
 
 
 def without_names(trace):
-    return dataclasses.replace(trace, source="", rank=None, ranks=None)
+    return dataclasses.replace(
+        trace, file=dataclasses.replace(trace.file, source="", rank=None, ranks=None)
+    )
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -139,7 +141,7 @@ def test_each_rank_has_the_numbers_of_its_own_file(tmp_path, tool):
     ]
     traces = analyse_processes(merged(tmp_path, tool, ranks), counts_work=True)
     assert list(map(without_names, traces)) == list(map(without_names, alone))
-    assert [trace.rank for trace in traces] == [0, 1]
+    assert [trace.file.rank for trace in traces] == [0, 1]
 
 
 @pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool is not joined])
@@ -150,7 +152,7 @@ def test_ranks_with_the_same_ids_and_the_same_number_of_their_device(tmp_path, t
     assert [
         [kernel.ns for kernel in trace.kernels if kernel.name == "gemm"] for trace in traces
     ] == [[200_000], [400_000]]
-    assert [len(trace.timelines) for trace in traces] == [1, 1]
+    assert [len(trace.timeline.devices) for trace in traces] == [1, 1]
 
 
 def test_joined_files_with_the_same_ids_are_refused(tmp_path):
@@ -209,7 +211,8 @@ def test_the_rank_and_the_size_of_the_run(tmp_path):
     def named(tool):
         traces = analyse_processes(merged(tmp_path, tool, ranks, **run))
         return [
-            (trace.source.removeprefix(f"{tmp_path}/"), trace.rank, trace.ranks) for trace in traces
+            (trace.file.source.removeprefix(f"{tmp_path}/"), trace.file.rank, trace.file.ranks)
+            for trace in traces
         ]
 
     assert named(with_rank) == [("merged.json (rank 0)", 0, 8), ("merged.json (rank 1)", 1, 8)]
@@ -235,7 +238,7 @@ def test_a_number_of_different_accelerators_has_no_name(tmp_path):
         {"id": number, "name": name} for name in (build.H100, build.MI300X) for number in (0, 1)
     ]
     traces = analyse_processes(build.trace_file(tmp_path, events, deviceProperties=listed))
-    assert [trace.machine for trace in traces] == [(("", 0),), (("", 0),)]
+    assert [trace.timeline.machine for trace in traces] == [(("", 0),), (("", 0),)]
 
 
 def test_ranks_of_the_cpu(tmp_path):
@@ -246,7 +249,10 @@ def test_ranks_of_the_cpu(tmp_path):
     for tool in TOOLS:
         traces = analyse_processes(merged(tmp_path, tool, ranks))
         times = [
-            row.self_cpu_ns for trace in traces for row in trace.host.rows if row.name == "aten::mm"
+            row.self_cpu_ns
+            for trace in traces
+            for row in trace.tables.host.rows
+            if row.name == "aten::mm"
         ]
         assert times == [(50_000,), (51_000,)], tool
 
@@ -255,7 +261,7 @@ def test_labels_without_a_host(tmp_path):
     ranks = [[build.kernel("gemm", 0, 10 + rank)] for rank in range(2)]
     for tool in (labelled, with_rank):
         traces = analyse_processes(merged(tmp_path, tool, ranks))
-        assert [trace.timelines[0].busy_ns for trace in traces] == [10_000, 11_000], tool
+        assert [trace.timeline.devices[0].busy_ns for trace in traces] == [10_000, 11_000], tool
 
 
 @needs_traces
@@ -275,7 +281,10 @@ def test_real_traces_that_are_merged_have_the_tables_of_their_own_files(tmp_path
         ]
     merged_traces = analyse_processes(merged(tmp_path, tool, ranks))
     tables = [
-        [(trace.host, trace.device, trace.kernels, trace.launches) for trace in traces]
+        [
+            (trace.tables.host, trace.tables.device, trace.kernels, trace.launches)
+            for trace in traces
+        ]
         for traces in (alone, merged_traces)
     ]
     assert tables[0] == tables[1]
@@ -327,7 +336,7 @@ def test_annotations_may_have_the_number_of_the_process_outside_its_container(tm
     for event in events:
         if event["cat"] == "user_annotation":
             event["pid"] = 4_000_000
-    assert len(analyse(build.trace_file(tmp_path, events)).steps) == 2
+    assert len(analyse(build.trace_file(tmp_path, events)).tables.steps) == 2
 
 
 def test_one_rank_with_a_label_is_one_trace(tmp_path):
@@ -374,7 +383,7 @@ def test_a_merged_file_in_the_folder_of_its_ranks_is_left_out(tmp_path):
             tmp_path, events, name=f"{rank}.json", distributedInfo={"rank": rank, "world_size": 2}
         )
     run = read_ranks(tmp_path, lambda _: None)
-    assert ([trace.rank for trace in run.ranks], run.merged) == ([0, 1], ("merged.json",))
+    assert ([trace.file.rank for trace in run.ranks], run.merged) == ([0, 1], ("merged.json",))
 
 
 def test_where_one_trace_is_needed_a_merged_file_is_refused(tmp_path):

@@ -27,7 +27,7 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.events.analysis import timelines
 from mnistbench.events.model import KERNEL, steps_of
-from mnistbench.events.table import tables
+from mnistbench.events.table import host_and_device
 
 pytestmark = needs_traces
 
@@ -94,13 +94,13 @@ class TestOneTrace:
     def test_the_device_column_adds_up_to_all_kernels_copies_and_fills(self, name):
         trace = analysed(name)
         ran = [event for event in raw_events(name) if event.get("cat") in DEVICE_CATEGORIES]
-        assert sum(sum(row.self_device_ns) for row in trace.device.rows) == sum(
+        assert sum(sum(row.self_device_ns) for row in trace.tables.device.rows) == sum(
             round(event["dur"] * 1000) for event in ran
         )
         assert sum(kernel.count for kernel in trace.kernels) == len(ran)
 
     def test_the_host_rows_add_up_to_the_steps(self, name):
-        table = analysed(name).host
+        table = analysed(name).tables.host
         assert (
             tuple(map(sum, zip(*(row.self_cpu_ns for row in table.rows), strict=True)))
             == table.iteration_ns
@@ -165,7 +165,7 @@ class TestOneTrace:
 @pytest.mark.parametrize("name", COMPARED)
 def test_device_time_per_operation_is_that_of_tracelens(name):
     times = defaultdict(int)
-    for row in analysed(name).device.rows:
+    for row in analysed(name).tables.device.rows:
         if sum(row.self_device_ns):
             times[row.name] += sum(row.self_device_ns)
     assert times.pop(UNATTRIBUTED, 0) == UNLINKED[name]
@@ -278,13 +278,13 @@ def test_a_profile_with_the_events_of_a_trace_has_its_device_times(name, has_typ
     """
     raw = [event for event in raw_events(name) if event.get("cat") in PROFILED_CATEGORIES]
     trace = profiled([kineto_event(event, has_types=has_types) for event in raw if "dur" in event])
-    both = tables(trace, steps_of(trace), has_device=True, memory_of_host=False)
+    both = host_and_device(trace, steps_of(trace), has_device=True, memory_of_host=False)
     read = analysed(name)
-    assert both.device.busy_ns == read.device.busy_ns
+    assert both.device.busy_ns == read.tables.device.busy_ns
     assert times_by_name(both.device, "self_device_ns") == times_by_name(
-        read.device, "self_device_ns"
+        read.tables.device, "self_device_ns"
     )
-    assert times_by_name(both.host, "self_cpu_ns") == times_by_name(read.host, "self_cpu_ns")
+    assert times_by_name(both.host, "self_cpu_ns") == times_by_name(read.tables.host, "self_cpu_ns")
 
 
 def times_by_name(table, column):

@@ -55,7 +55,7 @@ def test_there_are_traces_of_both_vendors():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_device_column_adds_up_to_all_kernels_copies_and_fills(name):
-    column = sum(sum(row.self_device_ns) for row in analysed(name).device.rows)
+    column = sum(sum(row.self_device_ns) for row in analysed(name).tables.device.rows)
     durations = [round(event["dur"] * 1000) for event in recorded_events(name, *WORK)]
     assert column == sum(durations) > 0
     assert sum(kernel.count for kernel in analysed(name).kernels) == len(durations)
@@ -68,12 +68,12 @@ def test_busy_time_counts_overlapping_kernels_once(name):
     for start, end in sorted(nanoseconds(event) for event in recorded_events(name, *WORK)):
         busy_ns += max(0, end - max(start, last_end))
         last_end = max(last_end, end)
-    assert sum(analysed(name).device.busy_ns) == busy_ns
+    assert sum(analysed(name).tables.device.busy_ns) == busy_ns
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_host_rows_add_up_to_the_steps(name):
-    host = analysed(name).host
+    host = analysed(name).tables.host
     sums = [sum(times) for times in zip(*(row.self_cpu_ns for row in host.rows), strict=True)]
     assert sums == list(host.iteration_ns)
     assert median_ns(host.iteration_ns) > 0

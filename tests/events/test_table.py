@@ -14,7 +14,7 @@ def analysed(tmp_path, *events, **top):
 
 def host(tmp_path, *events):
     """(calls, self us, total us) by the name of the operation or the row."""
-    table = analysed(tmp_path, *events).host
+    table = analysed(tmp_path, *events).tables.host
     return {
         row.name + (f" {row.phase}" if row.phase else ""): (
             row.calls,
@@ -27,7 +27,7 @@ def host(tmp_path, *events):
 
 def device(tmp_path, *events, **top):
     """(device us, names of kernels) by the name of the row."""
-    table = analysed(tmp_path, *events, **top).device
+    table = analysed(tmp_path, *events, **top).tables.device
     return {
         row.name: (sum(row.self_device_ns) / 1e3, row.kernels)
         for row in table.rows
@@ -108,7 +108,7 @@ def test_memory_beside_a_thread_is_that_of_its_operations(tmp_path):
         build.op("aten::mm", 30, 20),
         build.memory(35, 64, of_host=True),
     ]
-    table = analysed(tmp_path, *events, devices=[]).host
+    table = analysed(tmp_path, *events, devices=[]).tables.host
     assert {row.name: row.memory_bytes for row in table.rows if row.is_operation} == {
         "gloo:all_reduce": 0,
         "aten::mm": 64,
@@ -164,8 +164,8 @@ def test_each_step_has_a_sample(tmp_path):
         build.op("aten::mm", 150, 40),
     ]
     trace = analysed(tmp_path, *events)
-    [row] = [row for row in trace.host.rows if row.is_operation]
-    assert (trace.steps, trace.host.iteration_ns) == (
+    [row] = [row for row in trace.tables.host.rows if row.is_operation]
+    assert (trace.tables.steps, trace.tables.host.iteration_ns) == (
         ("ProfilerStep#1", "ProfilerStep#2"),
         (100_000, 200_000),
     )
@@ -180,7 +180,10 @@ def test_calls_outside_the_steps_are_left_out_and_stated(tmp_path):
         build.op("aten::mm", 15, 5),
         build.op("aten::after", 70, 4),
     )
-    assert ([row.name for row in trace.host.rows if row.is_operation], trace.outside_ns) == (
+    assert (
+        [row.name for row in trace.tables.host.rows if row.is_operation],
+        trace.tables.outside_ns,
+    ) == (
         ["aten::mm"],
         11_000,
     )
@@ -191,7 +194,7 @@ def test_a_step_without_an_operation_is_none(tmp_path):
     trace = analysed(
         tmp_path, build.step(1, 0, 100), build.op("aten::mm", 10, 20), build.step(2, 100, 3)
     )
-    assert trace.steps == ("ProfilerStep#1",)
+    assert trace.tables.steps == ("ProfilerStep#1",)
 
 
 def test_without_steps_the_trace_is_one(tmp_path):
@@ -201,8 +204,8 @@ def test_without_steps_the_trace_is_one(tmp_path):
         build.op("aten::add", 50, 30),
         build.op("aten::t", 60, 90, thread=7),
     )
-    times = {row.name: sum(row.self_cpu_ns) for row in trace.host.rows}
-    assert (trace.are_steps_marked, trace.host.iteration_ns) == (False, (140_000,))
+    times = {row.name: sum(row.self_cpu_ns) for row in trace.tables.host.rows}
+    assert (trace.tables.are_steps_marked, trace.tables.host.iteration_ns) == (False, (140_000,))
     # The thread of the step is the one with the most time; it is idle or in Python while the other
     # one runs 50 us.
     assert times == {"aten::mm": 20_000, "aten::add": 30_000, "aten::t": 90_000, OUTSIDE: 0}
@@ -214,8 +217,11 @@ def test_the_whole_trace_ends_with_its_last_event(tmp_path):
     trace = analysed(
         tmp_path, *events, build.kernel("gemm", 1050, 100_000, correlation=1, external=1)
     )
-    assert (trace.host.iteration_ns, trace.device.busy_ns) == ((100_050_000,), (100_000_000,))
-    assert sum(sum(row.self_cpu_ns) for row in trace.host.rows) == 100_050_000
+    assert (trace.tables.host.iteration_ns, trace.tables.device.busy_ns) == (
+        (100_050_000,),
+        (100_000_000,),
+    )
+    assert sum(sum(row.self_cpu_ns) for row in trace.tables.host.rows) == 100_050_000
 
 
 def test_device_time_adds_up_whatever_is_linked(tmp_path):
@@ -248,7 +254,7 @@ def test_a_kernel_counts_to_the_step_that_launched_it(tmp_path):
         build.kernel("lost", -50, 7),
         build.kernel("late", 500, 3),
     ]
-    table = analysed(tmp_path, *events).device
+    table = analysed(tmp_path, *events).tables.device
     times = {row.name: row.self_device_ns for row in table.rows if sum(row.self_device_ns)}
     assert times == {"aten::mm": (10_000, 20_000), UNATTRIBUTED: (7_000, 3_000)}
     assert table.busy_ns == (17_000, 23_000)
@@ -262,7 +268,7 @@ def test_kernels_of_two_streams_are_busy_once(tmp_path):
             for stream in (1, 2)
         ),
     ]
-    table = analysed(tmp_path, *events).device
+    table = analysed(tmp_path, *events).tables.device
     assert (sum(sum(row.self_device_ns) for row in table.rows), table.busy_ns) == (
         20_000,
         (11_000,),
@@ -290,7 +296,7 @@ def test_launches_of_a_graph_are_its_calls(tmp_path, name):
             build.kernel(f"k{part}", start + 50 + 10 * part, 10, correlation=launch)
             for part in range(4)
         ]
-    [row] = [row for row in analysed(tmp_path, *events).device.rows if row.name == name]
+    [row] = [row for row in analysed(tmp_path, *events).tables.device.rows if row.name == name]
     assert (row.calls, row.self_device_ns) == (3, (120_000,))
 
 
@@ -303,13 +309,13 @@ def test_rows_that_are_no_operations_have_no_place(tmp_path):
         build.kernel("lost", 70, 10),
     ]
     trace = analysed(tmp_path, *events)
-    rows = {row.key: row for row in trace.device.rows}
+    rows = {row.key: row for row in trace.tables.device.rows}
     assert (rows[UNATTRIBUTED, "", ""].calls, rows[UNATTRIBUTED, "", ""].self_device_ns) == (
         2,
         (20_000,),
     )
     assert not any(rows[RUNTIME, "", ""].self_device_ns)
-    assert UNATTRIBUTED not in {row.name for row in trace.host.rows}
+    assert UNATTRIBUTED not in {row.name for row in trace.tables.host.rows}
 
 
 def in_ranges(*, thread=build.THREAD):
@@ -335,7 +341,7 @@ def test_kernels_outside_operations_belong_to_the_range_around_their_launch(tmp_
     trace = analysed(tmp_path, *in_ranges(thread=thread))
     rows = {
         row.key: (row.calls, row.self_device_ns, row.kernels)
-        for row in trace.device.rows
+        for row in trace.tables.device.rows
         if any(row.self_device_ns)
     }
     assert rows == {
@@ -343,19 +349,22 @@ def test_kernels_outside_operations_belong_to_the_range_around_their_launch(tmp_
         ("Optimizer.step#FusedAdam.step", "optimizer", ""): (1, (70_000,), ("adam",)),
         ("unscale", "optimizer", ""): (1, (5_000,), ("unscale_kernel",)),
     }
-    assert sum(sum(row.self_device_ns) for row in trace.device.rows) == sum(trace.device.busy_ns)
+    assert sum(sum(row.self_device_ns) for row in trace.tables.device.rows) == sum(
+        trace.tables.device.busy_ns
+    )
 
 
 def test_the_host_time_of_ranges_stays_outside_operations(tmp_path):
     trace = analysed(tmp_path, *in_ranges())
-    for table in (trace.host, trace.device):
+    for table in (trace.tables.host, trace.tables.device):
         assert sum(sum(row.self_cpu_ns) for row in table.rows) == sum(table.iteration_ns)
-    host = {row.key: sum(row.self_cpu_ns) for row in trace.host.rows}
+    host = {row.key: sum(row.self_cpu_ns) for row in trace.tables.host.rows}
     assert host[OUTSIDE, "optimizer", ""] == 170_000  # without three launches
     assert (
-        trace.ranges
+        trace.tables.ranges
         == {"Optimizer.step#FusedAdam.step", "unscale"}
-        == {row.name for row in trace.device.rows} - {row.name for row in trace.host.rows}
+        == {row.name for row in trace.tables.device.rows}
+        - {row.name for row in trace.tables.host.rows}
     )
 
 
@@ -372,7 +381,7 @@ def test_each_call_of_a_range_with_kernels_counts_in_its_step(tmp_path):
                 build.launch(at + 10, 10, correlation),
                 build.kernel("grouped_gemm", at + 30, 7, correlation=correlation),
             ]
-    [row] = [row for row in analysed(tmp_path, *events).device.rows if row.name == "mlp(B)"]
+    [row] = [row for row in analysed(tmp_path, *events).tables.device.rows if row.name == "mlp(B)"]
     assert (row.calls, row.total_cpu_ns, row.self_device_ns) == (
         1.5,
         (50_000, 100_000),
@@ -418,8 +427,8 @@ def test_a_range_named_like_an_operation_shares_its_row(tmp_path):
         build.kernel("k2", 80, 4, correlation=2),
     ]
     trace = analysed(tmp_path, *events)
-    [row] = [row for row in trace.device.rows if row.name == "aten::mm"]
-    assert (row.calls, row.self_device_ns, row.self_cpu_ns, trace.ranges) == (
+    [row] = [row for row in trace.tables.device.rows if row.name == "aten::mm"]
+    assert (row.calls, row.self_device_ns, row.self_cpu_ns, trace.tables.ranges) == (
         1,
         (14_000,),
         (20_000,),
@@ -439,8 +448,8 @@ def test_iterations_of_mnistbench_are_counted_alone(tmp_path):
         build.kernel("k", 30, 4, external=2, correlation=2),
     ]
     trace = analysed(tmp_path, *events)
-    times = {row.name: row.self_device_ns for row in trace.device.rows}
-    assert (times["aten::mm"], trace.outside_device_ns) == ((4_000,), 3_000)
+    times = {row.name: row.self_device_ns for row in trace.tables.device.rows}
+    assert (times["aten::mm"], trace.tables.outside_device_ns) == ((4_000,), 3_000)
 
 
 @pytest.mark.parametrize(
@@ -456,7 +465,7 @@ def test_memory_is_that_of_the_operation_itself(tmp_path, of_host, n_bytes):
         build.memory(26, 100, of_host=of_host),
         build.memory(40, 64, of_host=of_host),
     ]
-    rows = analysed(tmp_path, *events).host.rows
+    rows = analysed(tmp_path, *events).tables.host.rows
     assert {row.name: row.memory_bytes for row in rows if row.is_operation} == (
         n_bytes or dict.fromkeys(("aten::linear", "aten::addmm", "aten::empty"), 0)
     )
@@ -470,7 +479,7 @@ def test_shares_without_a_place(tmp_path):
         build.kernel("k", 60, 9, external=1),
         build.kernel("k", 70, 1, external=2),
     ]
-    shares = analysed(tmp_path, *events).unplaced
+    shares = analysed(tmp_path, *events).tables.unplaced
     assert shares == {
         "host_phase": 0.25,
         "host_module": 0.25,
@@ -484,7 +493,7 @@ def test_shapes_are_kept_where_they_were_recorded(tmp_path):
         build.op("aten::mm", 10, 20, shapes=[[2, 3], [3, 4]]),
         build.op("aten::mm", 40, 20, shapes=[[5, 3], [3, 4]]),
     ]
-    [row] = [row for row in analysed(tmp_path, *events).host.rows if row.is_operation]
+    [row] = [row for row in analysed(tmp_path, *events).tables.host.rows if row.is_operation]
     assert row.shapes == ("[[2, 3], [3, 4]]", "[[5, 3], [3, 4]]")
 
 
@@ -545,7 +554,7 @@ def test_a_range_around_the_end_of_a_step_is_one_call(tmp_path):
         build.op("aten::a", 180, 2),
         build.kernel("k", 130, 5, correlation=4),
     ]
-    [row] = [row for row in analysed(tmp_path, *events).device.rows if row.name == "part"]
+    [row] = [row for row in analysed(tmp_path, *events).tables.device.rows if row.name == "part"]
     assert (row.calls, row.self_device_ns, row.total_cpu_ns) == (
         0.5,
         (5_000, 5_000),

@@ -112,7 +112,7 @@ def test_the_trace_of_a_profile_has_the_table_of_the_profile(profile: Profile) -
 
     And calls, host times and kernels.
     """
-    exported = analyse(profile.trace).device
+    exported = analyse(profile.trace).tables.device
     assert exported is not None
     assert device_times_of(exported) == device_times_of(profile.table)
     assert exported.busy_ns == profile.table.busy_ns
@@ -132,7 +132,7 @@ def test_the_trace_of_mnistbench_profile_has_its_kernels(
     trace = tmp_path / "trace.json"
     case = run.profile_case(on_cuda(batch_size=1), workload(), iterations=2, trace=trace)
     _, device = case.tables
-    exported = analyse(trace).device
+    exported = analyse(trace).tables.device
     assert exported is not None
     assert device_times_of(exported) == device_times_of(device)
 
@@ -245,7 +245,7 @@ def test_the_gate_has_elapsed_and_busy_times_of_its_case() -> None:
     sample = case.clocked()
     assert sample.device_ns
     operations = case.operations(lambda: [None], [None] * ITERATIONS)
-    assert operations.keys() == columns(OpTable.from_rows("warm", "device", (), ())).keys()
+    assert operations.keys() == columns(OpTable("warm", "device", (), ())).keys()
     sums = list(map(sum, zip(*operations["self_ns"], strict=True)))
     assert all(
         0 < busy <= ns * 1.0001 for busy, ns in zip(operations["busy_ns"], sums, strict=True)

@@ -22,7 +22,7 @@ from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.core.record import OpCounts, run_header
+from mnistbench.core.record import OpColumns, OpCounts, run_header
 from mnistbench.saved_runs.report import history_table, list_table, run_csv
 from mnistbench.saved_runs.run import Run
 from mnistbench.saved_runs.storage import SavedRun, read_json
@@ -68,11 +68,11 @@ def test_a_comparison_needs_medians_of_warm_tables_and_final_values_alone():
     )
     [case] = Run.from_json(builders.saved_file(record), SOURCE, "medians").cases
     [table] = case.tables
-    assert (table.temperature, table.profiler_ns) == ("warm", 3)
+    assert (table.temperature, table.times.profiler_ns) == ("warm", 3)
     assert table.keys == (("aten::mm", "forward", "fc1"),)
     assert table.net_ns == (20 - 2 * 3,)
-    assert table.times.value.spread_ns == (15,)
-    assert table.samples is None
+    assert table.times.spread_ns == (15,)
+    assert isinstance(table, OpColumns)
     assert (case.wall_ns, case.wall_spread_ns, case.device_ns) == (7_500_000, 300_000, (5, 7))
     assert case.scalars == dataclasses.replace(record.scalars, curves={})
     assert (case.op_fail, case.case_fail) == (("5%",), "10%")
@@ -123,9 +123,10 @@ def test_where_git_failed_there_is_no_commit_and_no_branch(commit):
 def test_runs_of_the_same_code_share_the_counts_of_their_tables():
     texts = [json.dumps(builders.saved_file()) for _ in range(2)]
     base, head = (
-        Run.from_json(json.loads(text), SOURCE, "medians").cases[0].table("warm") for text in texts
+        Run.from_json(json.loads(text), SOURCE, "medians").cases[0].columns("warm")
+        for text in texts
     )
-    assert base.operations.value is head.operations.value
+    assert base.counts is head.counts
 
 
 # ---- files that somebody spoiled -----------------------------------------------------------------

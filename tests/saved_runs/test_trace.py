@@ -40,9 +40,12 @@ def test_the_host_has_the_time_of_a_step_and_the_device_its_busy_time(tmp_path):
     assert table.view == "device"
     assert table.busy_ns == device.device_ns
     assert device.wall_spread_ns == 15_750  # quartiles 157.5 and 173.25 us
-    assert dict(zip(table.keys, table.net_ns, strict=True))[GEMM] == 110_000
+    assert dict(zip(table.keys, table.columns.net_ns, strict=True))[GEMM] == 110_000
     [host_table] = host.tables
-    times = {name: ns for (name, _, _), ns in zip(host_table.keys, host_table.net_ns, strict=True)}
+    times = {
+        name: ns
+        for (name, _, _), ns in zip(host_table.keys, host_table.columns.net_ns, strict=True)
+    }
     assert times == {
         "aten::addmm": 280_000,
         "aten::relu": 90_000,

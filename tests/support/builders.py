@@ -139,7 +139,7 @@ def op_table(
     busy_ns: int | Sequence[int] = (),
 ) -> OpTable:
     """A warm host table of the given rows; without any, one of two operations."""
-    return OpTable.from_rows(
+    return OpTable(
         temperature=temperature,
         view=view,
         iteration_ns=_samples(iteration_ns, iterations),

@@ -95,7 +95,7 @@ def costs(size: int) -> OperationCosts:
 
 def table(rows: tuple[OpRow, ...], view: str = "host", busy_ns: int | None = None) -> OpTable:
     whole = (sum(row.self_ns("cpu") for row in rows),) * 10
-    return OpTable.from_rows(
+    return OpTable(
         "warm", view, whole, rows, profiler_ns=4 * US, busy_ns=(busy_ns,) * 10 if busy_ns else ()
     )
 
@@ -154,7 +154,7 @@ def first_iterations(
         return ColdCall(
             of_trained,
             is_first,
-            OpTable.from_rows("cold" if is_first else "warm", "host", (ns,), rows, is_first),
+            OpTable("cold" if is_first else "warm", "host", (ns,), rows, is_first),
         )
 
     later = None if warm is None else call(warm, (10, 2, 1, 7), of_trained=True, is_first=False)
@@ -460,8 +460,11 @@ def with_operations(findings: Findings, change: Callable[[OpRow, int], OpRow | N
 
     def changed(case: Profiled) -> tuple[OpTable, ...]:
         return tuple(
-            op_table.changed(
-                rows=[new for old in op_table.rows if (new := change(old, case.params.batch_size))]
+            dataclasses.replace(
+                op_table,
+                rows=tuple(
+                    new for old in op_table.rows if (new := change(old, case.params.batch_size))
+                ),
             )
             for op_table in case.tables
         )

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from mnistbench.core.operation import NO_MODULE, OUTSIDE
-from mnistbench.core.params import DATASETS, DTYPES, PHASES, STEPS, Params
+from mnistbench.core.params import DTYPES, PHASES, STEPS, Params
 from mnistbench.core.record import CaseRecord, Environment, OpRow, OpTable, Scalars, Timing
+from mnistbench.suite.workloads.builtin import DATASETS
 
 #: Decorates every test that draws: how long an example takes is not what is tested. Continuous
 #: integration draws the same examples each time, so that it judges the commit and not the draw.
@@ -137,7 +138,7 @@ def op_tables(draw: st.DrawFn) -> OpTable:
             unique_by=lambda row: row.key,
         )
     )
-    return OpTable.from_rows(
+    return OpTable(
         temperature=temperature,
         view=view,
         iteration_ns=draw(samples(iterations)),

@@ -33,6 +33,7 @@ from mnistbench.gate.words import LEAST_PAIRS
 from mnistbench.measuring.timing import Clock
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check_directory, print_error
 from mnistbench.showing.progress import Progress
+from mnistbench.suite import case_options
 from mnistbench.suite.measuring.torch_import import import_torch
 
 REFERENCE = "reference"
@@ -66,8 +67,8 @@ class Settings:
     output: Path = options.output_directory(
         "directory of the lab, to which score.json is written", DIRECTORY
     )
-    batch_size: int = options.batch_size()
-    dtype: scores.Precision = options.dtype(  # noqa: RUF009  # a field, as all options
+    batch_size: int = case_options.batch_size()
+    dtype: scores.Precision = case_options.dtype(  # noqa: RUF009  # a field, as all options
         text="least precise number format that is allowed"
     )
     launches: int = scored_launches()

@@ -32,6 +32,7 @@ from mnistbench.showing.html import html_document
 from mnistbench.showing.markdown import markdown_document
 from mnistbench.showing.output import EXIT_STOPPED, check_directory, print_error
 from mnistbench.showing.report import Document
+from mnistbench.suite import case_options
 from mnistbench.suite.measuring.torch_import import import_torch
 
 #: The default directory of a report of several labs.
@@ -55,7 +56,7 @@ _EPOCHS = {"digits": 3, "mnist": 1}
 class Settings(LabSettings):
     """What a lab measures, where, and how its report is written."""
 
-    data_dir: Path | None = options.data_dir()
+    data_dir: Path | None = case_options.data_dir()
     studies: bool = switch("--studies", "also run the operator studies, for at most 3 minutes")
     lang: str = language()
     output: Path | None = options.output_directory(_OUTPUT)

@@ -17,14 +17,23 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from mnistbench.core import options
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.options import option, whole
-from mnistbench.core.reading import FieldError, Nanoseconds, Positive, member, parsed, read, wrong
+from mnistbench.core.reading import (
+    FieldError,
+    Nanoseconds,
+    Positive,
+    member,
+    parsed,
+    place,
+    read,
+    wrong,
+)
 from mnistbench.core.record import Environment, OpTable, median_ns, quartiles_ns
 from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, TextFile, text_of
 from mnistbench.events.work.roofline import Ceilings
+from mnistbench.suite import case_options
 from mnistbench.suite.profile.result import ColdCall, Layer, Profiled
 from mnistbench.suite.train.result import EpochResult, Point
 
@@ -64,11 +73,11 @@ TRAINED = "trained"
 class LabSettings:
     """What a lab measures. Labs with different settings are different labs."""
 
-    dataset: str = options.dataset()
+    dataset: str = case_options.dataset()
     # Ascending.
-    batch_sizes: Annotated[tuple[Positive, ...], Meta(min_length=1)] = options.batch_sizes()
+    batch_sizes: Annotated[tuple[Positive, ...], Meta(min_length=1)] = case_options.batch_sizes()
     # Of a lab: names in torch, the CPU first.
-    devices: Annotated[tuple[str, ...], Meta(min_length=1)] = options.devices()
+    devices: Annotated[tuple[str, ...], Meta(min_length=1)] = case_options.devices()
     epochs: int = option(
         "--epochs", whole(1), None, "epochs of training (default: 3 on digits, 1 on mnist)", "N"
     )
@@ -274,7 +283,7 @@ def write_file(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_file(path: TextFile) -> dict[str, Any]:
-    """Return the content of a file of a lab.
+    """Return the content of a file of a lab: parsed JSON, and operation tables.
 
     Raises:
         RecordError: it cannot be read, is damaged, or has an unknown schema; names the field.
@@ -286,7 +295,23 @@ def read_file(path: TextFile) -> dict[str, Any]:
     content: dict[str, Any] = read(parsed(text, object_pairs_hook=_once), dict[str, Any])
     if (schema := member(content, "schema", int)) != SCHEMA:
         raise wrong(schema, f"{SCHEMA}, which this mnistbench reads", "schema")
-    return content
+    try:
+        return {name: _with_tables(value, name) for name, value in content.items()}
+    except RecursionError:
+        raise FieldError("is nested too deeply") from None
+
+
+def _with_tables(value: Any, path: str) -> Any:
+    """Return a value of a file with the operation tables in it, which are saved in columns."""
+    if isinstance(value, list):
+        with place(path):
+            return [_with_tables(part, f"[{position}]") for position, part in enumerate(value)]
+    if isinstance(value, dict):
+        with place(path):
+            if "temperature" in value and "view" in value:
+                return OpTable.from_json(value)
+            return {name: _with_tables(part, name) for name, part in value.items()}
+    return value
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mnistbench.core.params import Params, default_step
+from mnistbench.core.params import Params
 from mnistbench.course.lab.lab_file import FirstIteration, LabSettings, Training, WarmTime
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock
 from mnistbench.suite.measuring.case import Case, build, fork_random, memory_suffices, thread_count
@@ -24,6 +24,7 @@ from mnistbench.suite.profile.run import profile_case, too_large
 from mnistbench.suite.train.result import Listener, Point
 from mnistbench.suite.train.result import Settings as TrainSettings
 from mnistbench.suite.train.run import run as train
+from mnistbench.suite.workloads.builtin import default_step
 from mnistbench.suite.workloads.workload import builtin_workloads, params_of
 
 #: Points of a training curve per epoch, at most.

@@ -24,7 +24,6 @@ from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import scratch
-from mnistbench.core.params import default_step
 from mnistbench.core.reading import member
 from mnistbench.core.record import Environment
 from mnistbench.core.units import printable
@@ -43,6 +42,7 @@ from mnistbench.course.lab.predict.predictions import PREDICTIONS, Predictions, 
 from mnistbench.course.lab.sheets import in_a_name
 from mnistbench.saved_runs.compatibility import differences
 from mnistbench.showing.progress import Progress
+from mnistbench.suite.workloads.builtin import default_step
 
 if TYPE_CHECKING:  # it imports torch, which the steps' names and results do not need
     from mnistbench.course.lab.measures import Measures

@@ -1,6 +1,6 @@
 """Names of formats that are no trace and no saved run.
 
-By the first bytes of a file or by the keys of its JSON.
+A format is known by the first bytes of a file or by the keys of its JSON.
 """
 
 from __future__ import annotations
@@ -79,10 +79,7 @@ def of_bytes(content: bytes) -> Format | None:
 
 
 def of_json(document: Any) -> str:
-    """Return the format of a JSON document that is no trace, and what to do about it.
-
-    Empty if it is not known.
-    """
+    """Return the format of JSON that is no trace, and what to do; empty if it is not known."""
     if not isinstance(document, dict):
         return ""
     if "benchmarks" in document:

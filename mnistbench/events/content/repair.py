@@ -52,11 +52,11 @@ _OF_ANOTHER_EVENT = re.compile(r'"(?:ph|name)"\s*+:')
 
 #: So many strings may end in a backslash. For each of them, the whole rest of the text may be
 #: looked through.
-_MOST_ENDING_IN_BACKSLASH = 100
+_MAX_ENDING_IN_BACKSLASH = 100
 
 #: Broken strings are given up when so many times the characters of the text were looked through.
 #: Those of a whole file that torch wrote take one or two.
-_MOST_LOOKS = 16
+_MAX_LOOKS = 16
 
 _UNESCAPED = re.compile(r'\\["\\]|\\|"')
 
@@ -116,7 +116,7 @@ def _with_escapes(text: str) -> str:
 def _escaped_parts(text: str) -> Iterator[str]:
     position = 0
     ending_in_backslash = 0
-    looks = _Looks(_MOST_LOOKS * (len(text) + _LONGEST))
+    looks = _Looks(_MAX_LOOKS * (len(text) + _LONGEST))
     while position < len(text):
         sound = _SOUND_STRINGS.match(text, position)
         assert sound is not None  # it may be empty
@@ -129,7 +129,7 @@ def _escaped_parts(text: str) -> Iterator[str]:
         if inside is None or looks.characters_left < 0:
             break
         ending_in_backslash += inside.endswith("\\")
-        if ending_in_backslash > _MOST_ENDING_IN_BACKSLASH:
+        if ending_in_backslash > _MAX_ENDING_IN_BACKSLASH:
             break
         yield f'{opening[0]}{_UNESCAPED.sub(_escape, inside)}"'
         position = opening.end() + len(inside) + 1
@@ -144,9 +144,7 @@ class _Looks:
 
 
 def _inside(text: str, position: int, start: int, looks: _Looks) -> str | None:
-    """Return the string that begins at ``start``, without its quotes.
-
-    None where its end is not found.
+    """Return the string that begins at ``start``, without its quotes; None if it has no end.
 
     Before it, at ``position``, is the colon if the string is a value.
     """
@@ -170,10 +168,7 @@ def _escape(backslash: re.Match[str]) -> str:
 
 
 def _with_values(text: str) -> str:
-    """Write numbers that are not finite as Python reads them, and missing values as null.
-
-    And no comma before an end.
-    """
+    """Write infinite numbers as Python does, missing values as null, no comma before an end."""
     return "".join(_valued_parts(text))
 
 

@@ -1,6 +1,4 @@
-"""The arguments of an operation as a trace recorded them.
-
-Shapes and number formats of tensors, values of the others.
+"""The recorded arguments of an operation: shapes and formats of tensors, values of the others.
 
 ``record_shapes=True`` of torch.profiler records them: "Input Dims", "Input type", "Input Strides"
 and "Concrete Inputs", a list with an entry per argument each. Values are texts: ``[2, 2]``,
@@ -101,10 +99,7 @@ class Arguments:
         return len(self._types)
 
     def kind(self, position: int) -> str:
-        """Return the recorded type: that of a tensor's elements, Scalar, ScalarList, TensorList.
-
-        Empty for None.
-        """
+        """Return the recorded type: of a tensor's elements, Scalar, ScalarList or TensorList."""
         recorded_type = self._types[position] if position < len(self) else ""
         return recorded_type if type(recorded_type) is str else ""
 

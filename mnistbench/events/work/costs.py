@@ -1,6 +1,4 @@
-"""FLOPs and bytes of each row of a trace's table, and the peak rates of its accelerators.
-
-They are counted from recorded shapes.
+"""FLOPs and bytes of a trace's rows, from recorded shapes; and the peaks of its accelerators.
 
 With an accelerator, the operation that launched a kernel has the work: of ``aten::linear``, which
 calls ``aten::addmm``, which launches a kernel, only ``aten::addmm``. Without one, the work belongs

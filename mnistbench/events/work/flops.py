@@ -238,10 +238,7 @@ def _convolution(name: str) -> Rule:
 
 
 def _convolution_flops(batch: int, windows: Iterable[int], weight: Iterable[int]) -> int:
-    """Return the FLOPs of a convolution.
-
-    Every element of the weight once for each window of each image.
-    """
+    """Return the FLOPs of a convolution: the size of the weight for each window of each image."""
     return 2 * batch * math.prod(windows) * math.prod(weight)
 
 
@@ -252,10 +249,7 @@ def window_area(
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """Return the size of the output of a convolution or a pooling.
-
-    The formula in the documentation of torch.nn.Conv2d.
-    """
+    """Return the size of a convolution's output, as torch.nn.Conv2d documents it."""
     dims = zip(area, kernel, stride, padding, dilation, strict=True)
     sizes = tuple((size + 2 * p - d * (k - 1) - 1) // max(s, 1) + 1 for size, k, s, p, d in dims)
     return _checked(sizes)
@@ -269,10 +263,7 @@ def transposed_area(
     dilation: tuple[int, ...],
     added: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """Return the size of the output of a transposed convolution.
-
-    The formula in the documentation of ConvTranspose2d.
-    """
+    """Return the size of a transposed convolution's output, as its documentation does."""
     dims = zip(area, kernel, stride, padding, dilation, added, strict=True)
     return _checked(
         tuple((size - 1) * s - 2 * p + d * (k - 1) + a + 1 for size, k, s, p, d, a in dims)
@@ -286,10 +277,7 @@ def _checked(area: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _convolution_backward(arguments: Arguments) -> Work:
-    """Count as many FLOPs as in forward for each of both gradients.
-
-    Those of the input and of the weight.
-    """
+    """Count the FLOPs of forward for each gradient: of the input and of the weight."""
     gradient, images, weight = (arguments.tensor(position) for position in range(3))
     mask = arguments.flags(CONVOLUTION_BACKWARD.index("output_mask"))
     if len(mask) != 3 or len(gradient.shape) < 3:
@@ -531,10 +519,7 @@ def _attention_backward(name: str) -> Rule:
     layout, names = ATTENTION_BACKWARD[name]
 
     def count(arguments: Arguments) -> Work:
-        """Count five products.
-
-        The scores once more, and the gradients of the scores, of query, key and value.
-        """
+        """Count five products: scores again, and gradients of scores, query, key and value."""
         sizes = _sizes(arguments, layout, names)
         written = [
             arguments.tensor(names.index(argument)) for argument in ("query", "key", "value")

@@ -1,6 +1,4 @@
-"""Operations summed into rows, their work, and the roofline limit.
-
-FLOPs, bytes, and the rates that a machine reaches.
+"""Operations summed into rows, their FLOPs and bytes, and the roofline limit of a machine.
 
 Williams, Waterman and Patterson, "Roofline", CACM 52 (2009) 65. Times are nanoseconds, sizes are
 bytes.
@@ -40,7 +38,7 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
 class Ceilings:
     """Peak rates of a machine.
 
-    Measured with the threads and the precision of a case, or those of a data sheet.
+    They were measured with the threads and the precision of a case, or are of a data sheet.
     """
 
     flops_per_s: _Rate  # if measured: of a large matrix product or convolution, whichever is faster
@@ -91,9 +89,7 @@ class OperationSum:
 
     @property
     def of_roof(self) -> float | None:
-        """Achieved as a share of attainable FLOP/s, or bytes/s where FLOPs are not counted.
-
-        None if not known.
+        """Achieved as a share of attainable FLOP/s, or of bytes/s without FLOPs; None if not known.
 
         A share above 1 means that the data came from a cache: the bandwidth is that of a copy too
         large for one.

@@ -35,10 +35,7 @@ NAMES: tuple[Column[OperationSum], ...] = (
 
 
 def summed(table: OpTable, by: str, *, of_all: bool = False) -> dict[OpKey, OperationSum]:
-    """Sum the rows of a table by ``op``, ``module`` or ``op,module``.
-
-    Over all iterations, or as medians of one.
-    """
+    """Sum rows by ``op``, ``module`` or ``op,module``, as medians or over all iterations."""
     rows_by_key: dict[OpKey, list[OpRow]] = defaultdict(list)
     totals_ns: dict[OpKey, int] = defaultdict(int)
     iterations, time = (len(table.iteration_ns), sum) if of_all else (1, median_ns)
@@ -99,10 +96,7 @@ def paired(
     columns: Sequence[Column[Any]],
     rows: Iterable[tuple[_First, Any]],
 ) -> Table:
-    """Return the table for CSV and JSON of rows that have a first member in common.
-
-    Its columns come first.
-    """
+    """Return the table for CSV and JSON of pairs; the columns of the first member come first."""
 
     def of(column: Column[Any], position: int) -> Column[Any]:
         return replace(column, value=lambda row: column.value(row[position]))
@@ -146,10 +140,7 @@ def rooflines(title: str, rows: Iterable[OperationSum]) -> Iterator[Block]:
 
 
 def _plot(rows: Sequence[OperationSum], ceilings: Ceilings) -> str:
-    """Return the plot of at least one operation over FLOP per byte.
-
-    With a line of text for each.
-    """
+    """Return the plot of at least one operation over FLOP per byte, and a line of text for each."""
     points = [
         ((row.flops or 0) / (row.n_bytes or 1), (row.flops or 0) / (row.self_ns / 1e9))
         for row in rows

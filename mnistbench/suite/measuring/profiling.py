@@ -42,8 +42,13 @@ def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     profiler = profile_iterations(
         case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False
     )
-    operations = operation_table(profiler, case.params.device, "host")
-    return operations.changed(temperature="cold", first_of_process=first_of_process)
+    return operation_table(
+        profiler,
+        case.params.device,
+        "host",
+        temperature="cold",
+        first_of_process=first_of_process,
+    )
 
 
 def profile(case: Case, *, iterations: int, view: str = "host", shapes: bool = False) -> OpTable:
@@ -67,8 +72,7 @@ class WarmProfile:
 
     def table(self) -> OpTable:
         """Return the operations, one sample per iteration."""
-        operations = operation_table(self.profiler, self.device, self.view)
-        return operations.changed(profiler_ns=self.profiler_ns)
+        return operation_table(self.profiler, self.device, self.view, profiler_ns=self.profiler_ns)
 
     def export_trace(self, path: Path) -> None:
         """Write a Chrome trace, as long as no other profile has started."""

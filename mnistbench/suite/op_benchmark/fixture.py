@@ -177,7 +177,11 @@ class OpBenchmark:
         config = self._request.config
         hook = self._request.node.ihook.pytest_mnistbench_attach
         if hook.get_hookimpls():
-            return _with(record, lambda: hook(config=config, case=case, record=record, timed=timed))
+            return _with(
+                record,
+                lambda: hook(config=config, case=case, record=record, timed=timed),
+                CaseRecord.with_checked_attachments,
+            )
         record = _with(record, lambda: [operation_tables(config, case, timed)])
         if self._cases.options.tensorboard is None:
             return record
@@ -271,12 +275,14 @@ def training_scalars(config: pytest.Config, case: Case, timed: Timed) -> dict[st
 
 
 def _with(
-    record: CaseRecord, attach: Callable[[], Iterable[Mapping[str, Any] | None]]
+    record: CaseRecord,
+    attach: Callable[[], Iterable[Mapping[str, Any] | None]],
+    add: Callable[[CaseRecord, Mapping[str, Any]], CaseRecord] = CaseRecord.with_attachments,
 ) -> CaseRecord:
     """Return the record with attachments, or with a note of the exception that they raised."""
     try:
         for attachments in attach():
-            record = record.with_attachments(attachments or {})
+            record = add(record, attachments or {})
     # A user's hook, a tracer, a full disk: the timing is kept.
     except Exception as error:  # noqa: BLE001
         note = f"not attached: {type(error).__name__}: {first_line(error)}"
@@ -296,7 +302,7 @@ def _title(case: Case) -> str:
 def _with_note_of_unattributed(record: CaseRecord) -> CaseRecord:
     """Return the record with a note on each table of which much time belongs to no operation."""
     notes = []
-    for table in record.tables:
+    for table in record.whole_tables:
         share = table.rest_ns("device").get(UNATTRIBUTED, 0) / max(1, table.total_ns)
         if table.view == "device" and share >= NOTED_SHARE:
             part = f"{units.percent(share)} of the time of kernels and copies"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mnistbench.core.params import SUITE_MODELS
 from mnistbench.suite.op_benchmark.session import CASES
+from mnistbench.suite.workloads.builtin import SUITE_MODELS
 
 if TYPE_CHECKING:
     from mnistbench.core.record import CaseRecord

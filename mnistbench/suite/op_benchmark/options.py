@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnistbench.core import options
 from mnistbench.core.options import option, several, some_of, switch
 from mnistbench.core.params import REFERENCE, STEPS
+from mnistbench.suite import case_options
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOptions:
     """The options for the cases of a session."""
 
-    devices: tuple[str, ...] = options.devices(  # as given; "auto" is resolved later
+    devices: tuple[str, ...] = case_options.devices(  # as given; "auto" is resolved later
         "--bench-device",
         (
             "comma list of auto, cpu, cuda, cuda:1, mps; auto is the CPU and, if there is one, "
@@ -26,7 +26,7 @@ class CaseOptions:
         ),
         configurable=True,
     )
-    batch_sizes: tuple[int, ...] = options.batch_sizes("--bench-batch-size", configurable=True)
+    batch_sizes: tuple[int, ...] = case_options.batch_sizes("--bench-batch-size", configurable=True)
     workloads: tuple[str, ...] | None = option(
         "--bench-model",
         several(str),
@@ -49,14 +49,14 @@ class CaseOptions:
         "NAMES",
         configurable=True,
     )
-    dtype: str = options.dtype("--bench-dtype", configurable=True)
-    threads: int = options.threads("--bench-threads", configurable=True)
+    dtype: str = case_options.dtype("--bench-dtype", configurable=True)
+    threads: int = case_options.threads("--bench-threads", configurable=True)
     compile: bool = switch(
         "--bench-compile", "compile every model with torch.compile", configurable=True
     )
-    dataset: str = options.dataset("--bench-dataset", configurable=True)
-    data_dir: Path | None = options.data_dir("--bench-data-dir", configurable=True)
-    seed: int = options.seed(
+    dataset: str = case_options.dataset("--bench-dataset", configurable=True)
+    data_dir: Path | None = case_options.data_dir("--bench-data-dir", configurable=True)
+    seed: int = case_options.seed(
         "seed of weights, batches and dropout", "--bench-seed", configurable=True
     )
     tensorboard: Path | None = option(  # None: off

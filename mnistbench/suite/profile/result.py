@@ -19,9 +19,10 @@ from mnistbench.core import options
 from mnistbench.core.operation import OpKey
 from mnistbench.core.options import one_of, option, share, switch
 from mnistbench.core.params import Params
-from mnistbench.core.reading import Nanoseconds, place, read
+from mnistbench.core.reading import Nanoseconds, read
 from mnistbench.core.record import OpTable, median_ns, quartiles_ns
 from mnistbench.events.work.roofline import Ceilings, Cost
+from mnistbench.suite import case_options
 
 #: Sort keys, and the titles of their columns.
 SORTS = {
@@ -60,17 +61,17 @@ def _trace_file(text: str) -> Path:
 class Settings:
     """The options: what is profiled, and what the report shows."""
 
-    model: str = options.model()
-    batch_sizes: tuple[int, ...] = options.batch_sizes(
+    model: str = case_options.model()
+    batch_sizes: tuple[int, ...] = case_options.batch_sizes(
         text="comma list; samples of all ranks under torchrun (default: 1,16,64)", default=None
     )
-    devices: tuple[str, ...] = options.devices()
-    phases: tuple[str, ...] = options.phases("step")
-    dtype: str = options.dtype()
-    threads: int = options.threads()
-    dataset: str = options.dataset()
-    data_dir: Path | None = options.data_dir()
-    seed: int = options.seed("seed of weights, batch and dropout")
+    devices: tuple[str, ...] = case_options.devices()
+    phases: tuple[str, ...] = case_options.phases("step")
+    dtype: str = case_options.dtype()
+    threads: int = case_options.threads()
+    dataset: str = case_options.dataset()
+    data_dir: Path | None = case_options.data_dir()
+    seed: int = case_options.seed("seed of weights, batch and dropout")
     iterations: int = options.iterations()
     top: int = options.top()
     min_share: float = option(
@@ -186,10 +187,6 @@ class ColdCall:
     first: bool  # first iteration of its process
     table: OpTable
 
-    def __post_init__(self) -> None:
-        with place("table"):
-            self.table.checked()
-
     @property
     def ns(self) -> int:
         """Wall time in nanoseconds, profiler overhead included."""
@@ -212,11 +209,6 @@ class Profiled:
     cold: tuple[ColdCall, ...] = ()
     trained_steps: int = 0  # training steps between the cold iterations
     ranks: RankTimes | None = None  # of several ranks, of which this is number 0; None: one process
-
-    def __post_init__(self) -> None:
-        for position, table in enumerate(self.tables):
-            with place(f"tables[{position}]"):
-                table.checked()
 
     def table(self, view: str) -> OpTable | None:
         """Return the warm table of a view."""

@@ -21,12 +21,13 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.extras import install
 from mnistbench.core.files import why_not_writable
 from mnistbench.core.machine import shorten_waits, usable_cpus
-from mnistbench.core.params import FAST, default_step
+from mnistbench.core.params import FAST
 from mnistbench.showing.output import EXIT_STOPPED, print_error
 from mnistbench.suite.measuring.torch_import import import_torch
 from mnistbench.suite.train.recipe import RECIPES, with_recipe
 from mnistbench.suite.train.report import TrainingProgress, ending, title
 from mnistbench.suite.train.result import AUTO, CHECKPOINT, RESULT, Settings
+from mnistbench.suite.workloads.builtin import default_step
 from mnistbench.suite.workloads.torchrun import Rank, own_rank
 
 if TYPE_CHECKING:

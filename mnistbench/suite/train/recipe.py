@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mnistbench.core.params import SMALLNET
 from mnistbench.suite.train.result import AUTO, EXAMPLES, FASTEST, Settings
+from mnistbench.suite.workloads.builtin import SMALLNET
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from mnistbench.core.options import number, one_of, option, path, plain, switch,
 from mnistbench.core.params import device_label
 from mnistbench.core.record import CaseRecord, Environment, Scalars, finite
 from mnistbench.showing.report import document
+from mnistbench.suite import case_options
 
 #: File in the directory of a run, beside the event file of TensorBoard: the result.
 RESULT = "result.json"
@@ -60,8 +61,8 @@ class Settings:
         ),
         "NAME",
     )
-    batch_size: int = options.batch_size("samples per training step, of all ranks")
-    batch_size_per_rank: int | None = options.batch_size_per_rank(
+    batch_size: int = case_options.batch_size("samples per training step, of all ranks")
+    batch_size_per_rank: int | None = case_options.batch_size_per_rank(
         "the same, of each rank of torchrun"
     )
     test_batch_size: int = option(
@@ -78,27 +79,27 @@ class Settings:
         "--no-accel --no-cuda", "train on the CPU even if there is an accelerator"
     )
     dry_run: bool = switch("--dry-run", "train on one batch and test on one batch")
-    seed: int = options.seed("seed of weights, order and dropout")
+    seed: int = case_options.seed("seed of weights, order and dropout")
     log_interval: int = option(
         "--log-interval", whole(1), "10", "batches per point of the curves", "N"
     )
     save_model: bool = switch("--save-model", "write the weights to mnist_cnn.pt")
-    device: str = options.device(
+    device: str = case_options.device(
         "cpu, cuda, cuda:1 or mps; auto: the accelerator if there is one", AUTO
     )
-    model: str = options.model()
-    dataset: str = options.dataset(text="digits or mnist", default="mnist")
-    data_dir: Path | str | None = options.data_dir()
-    step: str = options.step(
+    model: str = case_options.model()
+    dataset: str = case_options.dataset(text="digits or mnist", default="mnist")
+    data_dir: Path | str | None = case_options.data_dir()
+    step: str = case_options.step(
         "reference, or fast: the same in less time, on cpu; auto: fast on cpu, reference elsewhere",
         AUTO,
         more=[AUTO],
     )
-    dtype: str = options.dtype(
+    dtype: str = case_options.dtype(
         text="float32; bfloat16 by autocast; auto: bfloat16 where the hardware multiplies it",
         more=[AUTO],
     )
-    threads: int | None = options.threads(
+    threads: int | None = case_options.threads(
         text="intra-op threads of torch on the CPU (default: torch's own, all cores)", default=None
     )
     resume: Path | None = option(

@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from mnistbench.core.errors import DataError, RecordError, UsageError
 from mnistbench.core.files import check_is_file
-from mnistbench.core.params import DATASETS
+from mnistbench.suite.workloads.builtin import DATASETS
 from mnistbench.suite.workloads.digits import digit_rows, legacy_permutation
 
 #: Images (float32 [B, 1, 28, 28], normalised) and labels (int64 [B]).

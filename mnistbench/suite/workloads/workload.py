@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.params import REFERENCE, SMALLNET, SUITE_MODELS, Params
+from mnistbench.core.params import REFERENCE, Params
 from mnistbench.suite.workloads import data
 from mnistbench.suite.workloads.adadelta import Adadelta, Optimizer
+from mnistbench.suite.workloads.builtin import SMALLNET, SUITE_MODELS
 from mnistbench.suite.workloads.data import Batch
 from mnistbench.suite.workloads.rewrite import fast_model
 

@@ -26,7 +26,9 @@ class Uneven(Counting):
         profiled = super().profiled(*arguments)
         [table] = profiled.tables
         whole_ns = table.iteration_ns[0]
-        uneven = table.changed(iteration_ns=tuple(whole_ns + 997 * number for number in range(10)))
+        uneven = dataclasses.replace(
+            table, iteration_ns=tuple(whole_ns + 997 * number for number in range(10))
+        )
         return dataclasses.replace(profiled, tables=(uneven,))
 
 

@@ -455,7 +455,7 @@ def test_an_accelerator_is_idle_or_busy(busy, key):
     findings = with_cases(
         cluster(),
         tables=lambda case: tuple(
-            table.changed(busy_ns=(busy,) if busy and table.view == "device" else ())
+            dataclasses.replace(table, busy_ns=(busy,) if busy and table.view == "device" else ())
             for table in case.tables
         ),
     )
@@ -502,7 +502,7 @@ def starting_with(first, warm):
 
     def changed(call, times):
         rows = tuple(row(name, round(ns)) for name, ns in times.items())
-        return dataclasses.replace(call, table=call.table.changed(rows=rows))
+        return dataclasses.replace(call, table=dataclasses.replace(call.table, rows=rows))
 
     cold = changed(untrained.cold, first)
     later = changed(untrained.warm, warm)
@@ -609,7 +609,8 @@ def test_time_added_by_the_profiler(iteration, added, key):
     findings = with_cases(
         laptop(iteration_times=(iteration_time("step", 1, 5 * MS),)),
         tables=lambda case: tuple(
-            table.changed(iteration_ns=(iteration,), profiler_ns=added) for table in case.tables
+            dataclasses.replace(table, iteration_ns=(iteration,), profiler_ns=added)
+            for table in case.tables
         ),
     )
     assert keys(findings, "profiler") == [key, "profiler_missing"]  # nothing was timed at batch 64

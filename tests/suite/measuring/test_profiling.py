@@ -417,7 +417,7 @@ def test_no_profiler_starts_between_a_warm_profile_and_its_trace(
     monkeypatch.setattr(torch.profiler.profile, "start", refuse)
     table = warm.table()
     warm.export_trace(tmp_path / "trace.json")
-    assert analyse(tmp_path / "trace.json").host.iteration_ns == table.iteration_ns
+    assert analyse(tmp_path / "trace.json").tables.host.iteration_ns == table.iteration_ns
 
 
 def test_the_events_of_the_cost_per_call_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

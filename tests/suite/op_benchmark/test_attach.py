@@ -73,7 +73,7 @@ def test_a_record_notes_that_kernels_belong_to_no_operation(project):
             def table(alone_ns):
                 times = (("aten::mm", 100 - alone_ns), (UNATTRIBUTED, alone_ns))
                 rows = [OpRow(name, "", "", 1.0, (0,), (0,), (ns,), 0) for name, ns in times]
-                return OpTable.from_rows("warm", "device", (100,), tuple(rows))
+                return OpTable("warm", "device", (100,), tuple(rows))
 
             return {"operation_tables": [table(30), table(5)]}
         """,

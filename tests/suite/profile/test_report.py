@@ -132,7 +132,7 @@ def test_modules_sum_their_operations_and_their_costs():
 
 
 def test_an_operation_that_a_batch_size_lacks_is_missing_not_zero():
-    lacking = profiled(16, tables=(table(16).changed(rows=table(16).rows[1:]),))
+    lacking = profiled(16, tables=(replace(table(16), rows=table(16).rows[1:]),))
     drawn = side_by_side([profiled(1), lacking], "host", Settings())
     conv = next(row for row in drawn.cells if row[0] == CONV[0])
     assert conv[-2:] == ["-", "-"]

@@ -40,6 +40,7 @@ from mnistbench.course.lab.predict.section import asked, shown_number
 from mnistbench.course.lab.run import has_begun
 from mnistbench.course.lab.texts import Texts, language
 from mnistbench.showing.output import EXIT_PASSED, EXIT_STOPPED, check_directory, print_error
+from mnistbench.suite import case_options
 
 #: Kind of a question -> the wording of what can be answered.
 _HELP = {OPERATION: "help_operation", RATIO: "help_ratio", PERCENT: "help_percent"}
@@ -63,7 +64,7 @@ class Settings:
         "read the answers from this file; a new file gets the questions",
         "FILE",
     )
-    dataset: str = options.dataset()
+    dataset: str = case_options.dataset()
     lang: str = language()
     output: Path = options.output_directory("directory of the lab", DIRECTORY)
 

@@ -19,6 +19,7 @@ from mnistbench.events.work.roofline import Ceilings
 from mnistbench.showing.output import CommandResult
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
+from mnistbench.suite import case_options
 from mnistbench.suite.measuring.torch_import import import_torch
 
 #: Name of the convolution of --images and --filters.
@@ -86,8 +87,8 @@ class Settings:
         "comma list of float32, bfloat16 and float64",
         "NAMES",
     )
-    device: str = options.device()
-    threads: int = options.threads()
+    device: str = case_options.device()
+    threads: int = case_options.threads()
     format: str = options.output_format(["csv"])
     output: Path | None = options.output()
 

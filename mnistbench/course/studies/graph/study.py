@@ -24,13 +24,14 @@ from mnistbench.core.options import (
     some_of,
     whole,
 )
-from mnistbench.core.params import MODELS
 from mnistbench.core.record import median_ns
 from mnistbench.course.studies.study import machine, run_study
 from mnistbench.showing.output import CommandResult, check_directory
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
+from mnistbench.suite import case_options
 from mnistbench.suite.measuring.torch_import import import_torch
+from mnistbench.suite.workloads.builtin import MODELS
 
 #: The program that is studied unless a workload is given.
 EXPRESSION = "x*y + z"
@@ -82,14 +83,14 @@ class Settings:
         "NAME",
     )
     size: int = option("--size", whole(1, 2**15), "2048", "rows and columns of x, y and z", "N")
-    batch_size: int = options.batch_size("samples of a workload's step")
+    batch_size: int = case_options.batch_size("samples of a workload's step")
     workers: int = option(
         "--workers", whole(0, 256), "2", "workers of a workload's DataLoader", "N"
     )
-    device: str = options.device()
-    threads: int = options.threads()
-    dataset: str = options.dataset()
-    data_dir: Path | None = options.data_dir()
+    device: str = case_options.device()
+    threads: int = case_options.threads()
+    dataset: str = case_options.dataset()
+    data_dir: Path | None = case_options.data_dir()
     show: tuple[str, ...] | None = option(
         "--show",
         some_of(*TEXTS),

@@ -12,12 +12,13 @@ from mnistbench.core.options import (
     option,
     some_of,
 )
-from mnistbench.core.params import SUITE_MODELS
 from mnistbench.course.studies.study import machine, run_study
 from mnistbench.showing.output import CommandResult
 from mnistbench.showing.report import Block, Report, document
 from mnistbench.showing.table import Column, Table
+from mnistbench.suite import case_options
 from mnistbench.suite.measuring.torch_import import import_torch
+from mnistbench.suite.workloads.builtin import SUITE_MODELS
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -49,9 +50,9 @@ class Settings:
         "comma list of convnet and lenet5",
         "NAMES",
     )
-    batch_sizes: tuple[int, ...] = options.batch_sizes(text="comma list of numbers of samples")
-    phases: tuple[str, ...] = options.phases("forward,step")
-    device: str = options.device("cpu, cuda or cuda:1", kind=one_device)
+    batch_sizes: tuple[int, ...] = case_options.batch_sizes(text="comma list of numbers of samples")
+    phases: tuple[str, ...] = case_options.phases("forward,step")
+    device: str = case_options.device("cpu, cuda or cuda:1", kind=one_device)
     memory: int | None = option(
         "--memory",
         size,
@@ -59,7 +60,7 @@ class Settings:
         "find the largest batch that fits: 512M or 2G (default: a CUDA device's memory)",
         "SIZE",
     )
-    threads: int = options.threads()
+    threads: int = case_options.threads()
     format: str = options.output_format(["csv"])
     output: Path | None = options.output()
 

@@ -17,6 +17,7 @@ from mnistbench.core.options import one_of, option, several, switch, whole
 from mnistbench.core.params import FAST
 from mnistbench.core.reading import Positive
 from mnistbench.core.record import Environment
+from mnistbench.suite import case_options
 from mnistbench.suite.profile.result import RankTimes
 
 #: The largest number of ranks on one machine.
@@ -40,18 +41,20 @@ class Settings:
     weak: bool = switch(
         "--weak", "weak scaling: the batch of each rank stays the same (--batch-size-per-rank)"
     )
-    batch_size: int = options.batch_size("with --strong: samples per step, of all ranks")
-    batch_size_per_rank: int = options.batch_size_per_rank(
+    batch_size: int = case_options.batch_size("with --strong: samples per step, of all ranks")
+    batch_size_per_rank: int = case_options.batch_size_per_rank(
         "with --weak: samples per step, of each rank", "64"
     )
-    model: str = options.model()
-    device: str = options.device("cpu, or cuda: a GPU for each rank", kind=one_of("cpu", "cuda"))
-    threads: int = options.threads(text="intra-op threads of torch on the CPU, of each rank")
-    dataset: str = options.dataset(text="digits or mnist")
-    data_dir: Path | str | None = options.data_dir()
-    step: str = options.step("reference, or fast, on cpu")
-    dtype: str = options.dtype()
-    seed: int = options.seed("seed of weights, batches and dropout")
+    model: str = case_options.model()
+    device: str = case_options.device(
+        "cpu, or cuda: a GPU for each rank", kind=one_of("cpu", "cuda")
+    )
+    threads: int = case_options.threads(text="intra-op threads of torch on the CPU, of each rank")
+    dataset: str = case_options.dataset(text="digits or mnist")
+    data_dir: Path | str | None = case_options.data_dir()
+    step: str = case_options.step("reference, or fast, on cpu")
+    dtype: str = case_options.dtype()
+    seed: int = case_options.seed("seed of weights, batches and dropout")
     iterations: int = options.iterations(
         text="timed steps with and without communication", default="50"
     )
