@@ -20,10 +20,10 @@ from mnistbench.core.machine import PINNED
 from mnistbench.core.operation import IN_TORCH, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.params import params_of_call
 from mnistbench.judging.acceptance import Acceptance
-from mnistbench.pytest_plugin.terminal_summary import session_line
 from mnistbench.saved_runs.case_tables import case_tables
 from mnistbench.showing.environment import environment_text
 from mnistbench.showing.terminal import draw
+from mnistbench.suite.op_benchmark.plugin import session_line
 
 
 def step(batch_size, scale=1, **changes):
