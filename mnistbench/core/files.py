@@ -233,16 +233,13 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(
-    path: Path, *, shared: bool = False, before_waiting: Callable[[], None] | None = None
-) -> Iterator[int]:
+def locked(path: Path, *, before_waiting: Callable[[], None] | None = None) -> Iterator[int]:
     """Lock a file, which is made if it does not exist, and give its descriptor.
 
     Its holder may remove it. Then the one that waits locks the file that is in its place.
 
     Args:
         path: the file.
-        shared: whether others may hold a shared lock at the same time.
         before_waiting: called before this process waits for another one; None: it does not wait.
 
     Raises:
@@ -251,16 +248,15 @@ def locked(
     """
     import fcntl  # here: a measured process locks nothing
 
-    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
         with path.open("ab") as stream:
             try:
-                fcntl.flock(stream, mode | fcntl.LOCK_NB)
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if before_waiting is None:
                     raise
                 before_waiting()
-                fcntl.flock(stream, mode)
+                fcntl.flock(stream, fcntl.LOCK_EX)
             # Else removed before it was locked.
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
                 yield stream.fileno()
@@ -268,7 +264,7 @@ def locked(
 
 
 @contextlib.contextmanager
-def scratch(command: str) -> Iterator[Path]:
+def scratch(command: str, cache: Path | None = None) -> Iterator[Path]:
     """Yield a temporary folder and remove it afterwards.
 
     Remove also the folders of killed commands, and on Linux end the processes that these have left.
@@ -277,20 +273,23 @@ def scratch(command: str) -> Iterator[Path]:
 
     Args:
         command: part of the name, which tells a user whose folder it is.
+        cache: folder of the user's caches in which it is made; None for that of temporary files.
     """
     from mnistbench.core.child import uninterrupted  # here: most commands start no process
 
-    temporary = Path(tempfile.gettempdir()).resolve()
+    temporary = (cache or Path(tempfile.gettempdir())).resolve()
     with contextlib.ExitStack() as held:
         try:
+            temporary.mkdir(parents=True, exist_ok=True)
             lock = _new_lock(temporary, command)
             held.enter_context(locked(lock, before_waiting=lambda: None))
             folder = lock.with_suffix("")
             folder.mkdir(mode=0o700)
         except OSError as error:
+            variable = "XDG_CACHE_HOME" if cache else "TMPDIR"
             raise UsageError(
-                f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that "
-                "can be"
+                f"{temporary}: cannot be written ({error.strerror}); set {variable} to a folder "
+                "that can be"
             ) from None
         try:
             _remove_abandoned(temporary, lock)

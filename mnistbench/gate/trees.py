@@ -11,9 +11,7 @@ other one has, ``check_alike`` ends the gate: code with a fallback would run it 
 
 from __future__ import annotations
 
-import contextlib
 import filecmp
-import hashlib
 import os
 import shlex
 import shutil
@@ -26,7 +24,6 @@ from pathlib import Path
 from mnistbench.core.errors import UsageError
 from mnistbench.core.units import cut
 from mnistbench.gate.copies.copying import (
-    LEFT_OUT,
     copy_file,
     copy_folder,
     copying,
@@ -256,30 +253,6 @@ def _pointers(root: Path) -> dict[str, bytes]:
                 if content.startswith(_POINTER):
                     pointers[str(path.relative_to(root))] = content
     return pointers
-
-
-def contents_of(path: Path) -> dict[str, str]:
-    """Return the files of a folder, or the file itself -> hash of its bytes.
-
-    Those of a repository as git sees them.
-
-    What a build writes, and what cannot be read, is left out.
-    """
-    names = [""]
-    if path.is_dir():
-        try:
-            names = own_files(path).names
-        except UsageError:  # no repository, or no git
-            left_out = {*LEFT_OUT, "build", "dist"}
-            relative = (os.path.relpath(file, path) for file in path.rglob("*"))
-            names = [name for name in relative if left_out.isdisjoint(Path(name).parts)]
-    contents = {}
-    for name in sorted(name for name in names if ".egg-info/" not in name):
-        if not (path / name).is_file():  # a folder, removed, a link to nothing, a pipe
-            continue
-        with contextlib.suppress(OSError), (path / name).open("rb") as stream:
-            contents[name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return contents
 
 
 def differing(

@@ -17,16 +17,16 @@ from mnistbench.core.errors import UsageError
 @pytest.fixture
 def gate(tmp_path, alone, monkeypatch, torch):
     """Run the gate in a repository with invented environments, until it would copy the trees."""
-    seen = SimpleNamespace(wanted=[], used=0, pythons=None, failure=None)
+    seen = SimpleNamespace(changes=[], used=0, pythons=None, failure=None)
 
     @contextmanager
-    def held(wanted, say):
+    def environment(changes, project):
         if seen.failure:
             raise UsageError(seen.failure)
-        seen.wanted.append(wanted.asked)
+        seen.changes.append([str(change) for change in changes])
         seen.used += 1
         try:
-            yield SimpleNamespace(python=f"/environments/{len(seen.wanted)}/bin/python")
+            yield f"/environments/{len(seen.changes)}/bin/python"
         finally:
             seen.used -= 1
 
@@ -42,7 +42,7 @@ def gate(tmp_path, alone, monkeypatch, torch):
     ):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mnistbench.gate.environments.interpreters.held", held)
+    monkeypatch.setattr("mnistbench.gate.environments.interpreters.environment", environment)
     monkeypatch.setattr("mnistbench.gate.flow._plan", plan)
     return seen
 
@@ -59,15 +59,20 @@ def test_each_side_has_an_environment_of_its_own_until_it_is_measured(gate, caps
         )
         == 2
     )
-    assert gate.wanted == [("werkzeug==4.66.2",), ("numpy==2.0", "werkzeug==4.67")]
+    assert gate.changes == [["werkzeug==4.66.2"], ["werkzeug==4.67", "numpy==2.0"]]
     assert gate.pythons == ["/environments/1/bin/python", "/environments/2/bin/python"]
     assert (gate.used_while_measuring, gate.used) == (2, 0)
-    assert capsys.readouterr().err == "mnistbench: measured\n"
+    *said, error = capsys.readouterr().err.splitlines()
+    assert [line.split(";")[0] for line in said] == [
+        "making an environment with werkzeug==4.66.2",
+        "making an environment with werkzeug==4.67, numpy==2.0",
+    ]
+    assert error == "mnistbench: measured"
 
 
 def test_without_the_options_no_environment_is_made(gate):
     gate.run("--base", "HEAD")
-    assert (gate.wanted, gate.pythons) == ([], [sys.executable, sys.executable])
+    assert (gate.changes, gate.pythons) == ([], [sys.executable, sys.executable])
 
 
 @pytest.mark.parametrize(
@@ -94,10 +99,10 @@ def test_what_cannot_be_measured_is_one_line_before_an_environment_is_made(
     (tmp_path / "file").touch()
     assert gate.run(*arguments, "--head-with", "werkzeug==4.66.2") == 2
     assert capsys.readouterr().err == f"mnistbench: {message.format(here=tmp_path)}\n"
-    assert (gate.wanted, gate.pythons) == ([], None)
+    assert (gate.changes, gate.pythons) == ([], None)
 
 
 def test_a_bisection_stops_if_an_environment_cannot_be_made(gate, capsys):
     gate.failure = "no environment with werkzeug==9: uv: Because there is no version of werkzeug==9"
     assert gate.run("--bisect", "--base", "HEAD", "--head-with", "werkzeug==9") == 128
-    assert capsys.readouterr().err == f"mnistbench: {gate.failure}\n"
+    assert capsys.readouterr().err.splitlines()[1:] == [f"mnistbench: {gate.failure}"]

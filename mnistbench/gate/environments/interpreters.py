@@ -7,8 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from mnistbench.gate.environments import python
-from mnistbench.gate.environments.packages import installed, wanted
-from mnistbench.gate.environments.store import held
+from mnistbench.gate.environments.made import environment
 from mnistbench.gate.options import SideOptions
 
 
@@ -31,9 +30,11 @@ def interpreters(options: SideOptions, say: Callable[[str], None]) -> Iterator[I
     chosen = f"{project.path} ({project.why})" if project.why else ""
     if chosen:
         say(f"interpreter: {chosen}")
-    packages = installed(project.distributions()) if options.changes else []
     with ExitStack() as environments:
         for side, changes in options.changes.items():
-            environment = held(wanted(changes, packages, project), say)
-            paths[side] = environments.enter_context(environment).python
+            say(
+                f"making an environment with {', '.join(map(str, changes))}; uv downloads what it "
+                "does not have in its cache"
+            )
+            paths[side] = environments.enter_context(environment(changes, project))
         yield Interpreters(paths, chosen)

@@ -3,7 +3,6 @@
 Both copies have files by the same rule, or the gate says in one line what a side lacks.
 """
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from git_repositories import Repository, names_of
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.trees import check_alike, contents_of, of_revision, of_working_tree
+from mnistbench.gate.trees import check_alike, of_revision, of_working_tree
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -127,18 +126,6 @@ def test_generated_files_of_a_submodule_are_on_both_sides(repository, into):
     base = of_revision(repository.path, "HEAD", into / "base")
     head = of_working_tree(repository.path, into / "head")
     assert base.generated == head.generated == ("data/samples/package/_version.py",)
-
-
-def test_what_is_installed_from_a_folder_has_its_submodules(repository):
-    assert sorted(contents_of(repository.path)) == FILES
-
-
-def test_what_is_installed_from_a_folder_without_git_has_no_pipes(tmp_path):
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "part.py").touch()
-    os.mkfifo(tmp_path / "package" / "pipe")  # nobody writes to it
-    assert list(contents_of(tmp_path / "package")) == ["part.py"]
-    assert contents_of(tmp_path / "package" / "pipe") == {}
 
 
 def test_an_empty_submodule_is_empty_on_both_sides(repository, into, tmp_path):
