@@ -139,29 +139,26 @@ def _check(options: GateOptions, here: Path) -> None:
         raise UsageError(
             f"--launches: {options.launches} are too few for --qualify; give at least {least}"
         )
-    if options.base_dir and not options.base_dir.is_dir():
-        raise UsageError(
-            f"--base-dir: {str(options.base_dir)!r} is not a folder; name a checkout of the base"
-        )
     if options.base:
-        trees.commit_of(here, options.base)
+        trees.folder_of_base(here, options.base)
     check_directory(options.storage / "gate", "--storage")
 
 
 def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
     """Copy both trees; return what all launches share."""
-    if options.base_dir:
-        base = trees.of_working_tree(
-            options.base_dir.resolve(), folder / BASE, str(options.base_dir)
-        )
-    elif options.base:
-        base = trees.of_revision(here, options.base, folder / BASE)
-    else:
+    base_folder = trees.folder_of_base(here, options.base) if options.base else here
+    if options.base is None:
         base = trees.of_working_tree(here, folder / BASE)
+    elif base_folder:
+        base = trees.of_working_tree(base_folder.resolve(), folder / BASE, str(base_folder))
+    else:
+        base = trees.of_revision(here, options.base, folder / BASE)
     head = trees.of_working_tree(here, folder / HEAD)
-    trees.check_alike(base, head, str(options.base_dir or ""))
-    if options.base:
+    trees.check_alike(base, head, str(base_folder) if options.base and base_folder else "")
+    if base_folder is None:
         trees.check_generated(base, head)
+    elif options.base:  # each side has its own generated files
+        base, head = (replace(tree, generated=()) for tree in (base, head))
     return Plan(
         trees={BASE: base, HEAD: head},
         pythons=pythons,

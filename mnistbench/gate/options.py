@@ -271,16 +271,18 @@ class SideOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BaseOptions:
-    """What the working tree is compared with."""
+    """What the working tree is compared with: a revision, or a folder."""
 
     base: str | None = option(
         "--base",
         str,
         None,
-        "commit, branch or tag to compare with; main... is the merge base with main",
-        "REV",
+        (
+            "commit, branch or tag to compare with, or the folder of another checkout; main... is "
+            "the merge base with main, ./NAME always a folder"
+        ),
+        "BASE",
     )
-    base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,17 +326,15 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
 
     def _check_comparison(self) -> None:
         """Check that there is something to compare."""
-        if self.base and self.base_dir:
-            raise UsageError("--base-dir: cannot be given with --base; remove one of them")
-        if self.qualify and (self.base or self.base_dir or self.differ):
+        if self.qualify and (self.base or self.differ):
             raise UsageError(
                 "--qualify: measures the working tree on both sides; remove the options of base "
                 "and head"
             )
-        if not (self.base or self.base_dir or self.differ or self.qualify):
+        if not (self.base or self.differ or self.qualify):
             raise UsageError(
-                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
-                "--base-env NAME=VALUE"
+                "nothing to compare: give --base with a revision or a folder, or what differs, "
+                "such as --base-env NAME=VALUE"
             )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -74,21 +75,51 @@ def repository_of(directory: Path) -> Path | None:
     return Path(top.removesuffix("\n"))
 
 
+def folder_of_base(here: Path, base: str) -> Path | None:
+    """Return the folder that ``--base`` names; None if it names a revision.
+
+    Of two with the same name the revision counts. ``./NAME``, ``../NAME`` and ``/NAME`` are always
+    folders.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    is_path = re.match(r"\.{0,2}/|\.{1,2}$", base)
+    if not is_path and shutil.which("git") and (top := repository_of(here)) and _commit(top, base):
+        return None
+    if os.path.isdir(base):  # noqa: PTH112  # of a name that is too long, Path.is_dir raises
+        return Path(base)
+    if is_path:
+        raise UsageError(f"--base: {base!r} is not a folder; name a checkout of the base")
+    commit_of(here, base)  # says what is missing
+    return None
+
+
 def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     """Return the root of the repository that contains ``here``, and the hash of a revision."""
     shown = cut(revision, _LONGEST_REVISION)
     top = repository_of(here)
     if top is None:
         raise UsageError(
-            f"--base {shown!r}: {here} is not in a git repository; name a folder with --base-dir"
+            f"--base {shown!r}: {here} is not in a git repository and has no such folder; name a "
+            "folder"
         )
+    if commit := _commit(top, revision):
+        return top, commit
+    raise UsageError(
+        f"--base {shown!r}: no such commit in {top}, and no such folder; {_hint(top, revision)}"
+    )
+
+
+def _commit(top: Path, revision: str) -> str:
+    """Return the hash of a revision; empty if a repository does not have it."""
     wanted = revision
     if revision.endswith("..."):  # as in git diff main...
         wanted = (
             git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip()
             or revision
         )
-    commit = git(
+    return git(
         top,
         "rev-parse",
         "--verify",
@@ -97,9 +128,6 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
         f"{wanted}^{{commit}}",
         check=False,
     ).strip()
-    if not commit:
-        raise UsageError(f"--base {shown!r}: no such commit in {top}; {_hint(top, revision)}")
-    return top, commit
 
 
 def _hint(top: Path, revision: str) -> str:
@@ -109,7 +137,7 @@ def _hint(top: Path, revision: str) -> str:
         return bool(git(top, "rev-parse", "--verify", "--quiet", name, check=False).strip())
 
     if not has("HEAD"):
-        return "it has no commit yet; commit first, or name a folder with --base-dir"
+        return "it has no commit yet; commit first, or name a folder"
     if git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
         return "this clone is shallow, so fetch what is missing: git fetch --unshallow"
     remotes = git(top, "remote", check=False).split()
@@ -220,10 +248,10 @@ def check_alike(base: Tree, head: Tree, base_dir: str = "") -> None:
         side, command = "base", in_base
         if name in head.empty_submodules:
             side, command = "working tree", "git"
-        advice = "name a checkout of the base with --base-dir"
+        advice = "name a checkout of the base with --base"
         if command:
             advice = f"run {command} submodule update --init --recursive"
-            advice += " or name a checkout with --base-dir" if not base_dir else ""
+            advice += " or name a checkout with --base" if not base_dir else ""
         raise UsageError(
             f"{name}: a submodule that has no files in the {side} and differs between the sides; "
             f"{advice}"

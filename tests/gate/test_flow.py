@@ -304,7 +304,7 @@ def gate(here, tmp_path, launches, monkeypatch):
         monkeypatch.chdir(where)
         request = GateOptions(
             **{
-                "base_dir": tmp_path / "base",
+                "base": str(tmp_path / "base"),
                 "storage": tmp_path / "storage",
                 "launches": 9,
                 **changes,
@@ -590,7 +590,7 @@ def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, laun
     case = "bench/test_step.py::test_convolution"
     launches.factors = {case: 1.0}
     forced = (("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ATEN_CPU_CAPABILITY", "default"))
-    measured = gate(launches=8, base_dir=None, head_env=forced)
+    measured = gate(launches=8, base=None, head_env=forced)
     text = render(report(conclude(measured, JudgeOptions())), "terminal")
     assert re.search(
         (
@@ -710,7 +710,7 @@ def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_p
 
 
 def test_sides_of_one_tree_have_one_name(gate):
-    header = gate(launches=8, base_dir=None, head_env=(("A", "1"),)).header
+    header = gate(launches=8, base=None, head_env=(("A", "1"),)).header
     assert header.base == header.head
 
 
@@ -761,12 +761,11 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
     ).stdout[:7]
-    header = gate(launches=8, base_dir=None, base="HEAD").header
+    header = gate(launches=8, base="HEAD").header
     assert (header.base, header.head) == (commit, commit)
     (here / "new.py").touch()
     assert (
-        gate(launches=8, base_dir=None, base="HEAD", where=here / "bench").header.head
-        == f"{commit} with changes"
+        gate(launches=8, base="HEAD", where=here / "bench").header.head == f"{commit} with changes"
     )
     assert launches.started[-1][0].repository == here
     assert launches.started[-1][0].trees[HEAD].directory.name == "bench"
@@ -774,7 +773,7 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
 
 @pytest.mark.parametrize(
     ("changes", "generated"),
-    [({"base_dir": None, "base": "HEAD"}, ("pkg/native.so",)), ({}, ())],
+    [({"base": "HEAD"}, ("pkg/native.so",)), ({}, ())],
 )
 def test_the_header_has_the_ignored_files_that_a_base_gets_from_the_working_tree(
     gate, here, tmp_path, changes, generated
@@ -1707,7 +1706,7 @@ def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, la
 def qualifying(gate, monkeypatch):
     """Qualify a machine of few gates."""
     monkeypatch.setattr(qualification, "GATES", 2)
-    return lambda **changes: gate(base_dir=None, qualify=True, **changes)
+    return lambda **changes: gate(base=None, qualify=True, **changes)
 
 
 def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
@@ -1894,7 +1893,7 @@ def gate_command(gate, launches, here, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
     def run():
-        options = ["--base-dir", str(tmp_path / "base"), "--storage", str(tmp_path / "storage")]
+        options = ["--base", str(tmp_path / "base"), "--storage", str(tmp_path / "storage")]
         code = cli.main(["gate", *options, "--launches=9"])
         printed = capsys.readouterr()
         [path] = re.findall(r"^raw samples: (.*?); ", printed.err, re.MULTILINE)

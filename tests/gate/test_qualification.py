@@ -454,7 +454,7 @@ def test_a_qualification_of_another_machine_or_of_other_cases_is_not(folder, qui
 
 @pytest.mark.parametrize(
     "changes",
-    [{"base": "main"}, {"base_dir": "."}, {"head_env": (("A", "1"),)}, {"base_python": "python3"}],
+    [{"base": "main"}, {"head_env": (("A", "1"),)}, {"base_python": "python3"}],
     ids=str,
 )
 def test_both_sides_are_the_working_tree(changes):

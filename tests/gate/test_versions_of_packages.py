@@ -80,11 +80,14 @@ def test_without_the_options_no_environment_is_made(gate):
     [
         (
             ["--base", "nothing"],
-            ("--base 'nothing': no such commit in {here}; name a commit, a branch or a tag"),
+            (
+                "--base 'nothing': no such commit in {here}, and no such folder; name a commit, a "
+                "branch or a tag"
+            ),
         ),
         (
-            ["--base-dir", "nowhere"],
-            "--base-dir: 'nowhere' is not a folder; name a checkout of the base",
+            ["--base", "./nowhere"],
+            "--base: './nowhere' is not a folder; name a checkout of the base",
         ),
         (
             ["--base", "HEAD", "--storage", "file"],

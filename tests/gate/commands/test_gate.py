@@ -439,8 +439,8 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         (
             [],
             (
-                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
-                "--base-env NAME=VALUE"
+                "nothing to compare: give --base with a revision or a folder, or what differs, "
+                "such as --base-env NAME=VALUE"
             ),
         ),
         (
@@ -461,10 +461,6 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         (
             ["--base", "HEAD", "--shard", "9/8"],
             "--shard: '9/8' is no part; give K/N, the Kth of N parts, at most 256: 3/8",
-        ),
-        (
-            ["--base", "HEAD", "--base-dir", "."],
-            "--base-dir: cannot be given with --base; remove one of them",
         ),
         (
             ["--base", "HEAD", "--launches", "3"],
@@ -499,7 +495,7 @@ def test_wrong_usage_is_one_line_before_anything_is_started(
     "arguments",
     [
         ["--base", "nothing"],
-        ["--base-dir", ".", "--nonsense"],
+        ["--base", ".", "--nonsense"],
         ["--qualify"],
         ["--base", "HEAD", "--shard", "1/2"],
     ],
