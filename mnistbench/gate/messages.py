@@ -94,7 +94,6 @@ class Job:
     parameters: Mapping[str, str] = field(default_factory=dict)  # of the survey, by node id
     efforts: Sequence[float] = ALL_ITERATIONS
     in_order: bool = False  # the cases run in the order of ``only``, not in a random one
-    added: float = 0.0  # share of its time by which each iteration is made longer
     touched_bytes: int = 0  # of the heap, before the process measures
     collects_paths: bool = False  # in place of times: the call paths of each case
 

@@ -292,13 +292,6 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
     Help shows the options of the last base first.
     """
 
-    qualify: bool = switch(
-        "--qualify",
-        (
-            "measure the working tree against itself for about 10 minutes: what does a gate find "
-            "on this machine?"
-        ),
-    )
     shard: Shard = option(
         "--shard",
         shard,
@@ -315,27 +308,8 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
         """Check the options."""
         super().__post_init__()
         self._check_environments()
-        self._check_comparison()
-        if self.qualify and self.shard.of > 1:
-            raise UsageError("--shard: cannot be given with --qualify; remove one of them")
-        if self.qualify and self.format == "html":
-            raise UsageError("--format: a qualification has no page; choose another format")
-        for name, is_given in (("--qualify", self.qualify), ("--shard", self.shard.of > 1)):
-            if self.bisect and is_given:
-                raise UsageError(f"--bisect: cannot be given with {name}; remove one of them")
-
-    def _check_comparison(self) -> None:
-        """Check that there is something to compare."""
-        if self.qualify and (self.base or self.differ):
-            raise UsageError(
-                "--qualify: measures the working tree on both sides; remove the options of base "
-                "and head"
-            )
-        if not (self.base or self.differ or self.qualify):
-            raise UsageError(
-                "nothing to compare: give --base with a revision or a folder, or what differs, "
-                "such as --base-env NAME=VALUE"
-            )
+        if self.bisect and self.shard.of > 1:
+            raise UsageError("--bisect: cannot be given with --shard; remove one of them")
 
 
 def budget_text(seconds: float) -> str:

@@ -23,13 +23,13 @@ from full_disks import NO_ROOM, largest_file
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import budget, flow, qualification, rounds, surveying, words
+from mnistbench.gate import budget, flow, rounds, surveying, words
 from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.environments import python
 from mnistbench.gate.environments.python import Interpreter
-from mnistbench.gate.flow import measure, measure_same_code
+from mnistbench.gate.flow import measure
 from mnistbench.gate.launcher import LaunchError, LaunchResult, stage_home
 from mnistbench.gate.listing import (
     OTHER_ID,
@@ -48,7 +48,9 @@ from mnistbench.gate.options import (
     Thresholds,
     budget_text,
 )
-from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, least_launches
+from mnistbench.gate.qualification import measurement, resampling
+from mnistbench.gate.qualification.resampling import least_launches
+from mnistbench.gate.qualification.result import stated
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
@@ -311,8 +313,6 @@ def gate(here, tmp_path, launches, monkeypatch):
             }
         )
         heard = progress or Heard()
-        if request.qualify:
-            return measure_same_code(request, heard, seed=100)
         verdict = measure(request, heard, seed=100)
         measured = raw_samples.load(verdict.recorded.path)
         # The file leads to the verdict by which the gate acted.
@@ -1703,22 +1703,27 @@ def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, la
 
 
 @pytest.fixture
-def qualifying(gate, monkeypatch):
+def qualifying(gate, here, tmp_path, monkeypatch):
     """Qualify a machine of few gates."""
-    monkeypatch.setattr(qualification, "GATES", 2)
-    return lambda **changes: gate(base=None, qualify=True, **changes)
+    monkeypatch.setattr(resampling, "GATES", 2)
+
+    def qualified(progress=None, **changes):
+        monkeypatch.chdir(here)
+        options = GateOptions(**{"storage": tmp_path / "storage", **changes})
+        return measurement.qualify(options, progress or Heard(), seed=100)
+
+    return qualified
 
 
-def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
-    measured = qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
-    assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER_STAGE] * LIVE_LAUNCHES
-    assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
+def test_a_qualification_measures_the_same_code(qualifying, launches):
+    qualification = qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
+    measured = qualification.measured
+    assert stages_of(measured) == [1] * SIZE
     assert measured.header.base == measured.header.head
-    assert measured.path.name.startswith("qualification_")
     assert raw_samples.load(measured.path) == measured
-    data = measured.end.qualification
-    assert [case["case"] for case in data["cases"]] == list(measured.header.labels.values())
-    assert data["gate_seconds"] == launches.loading + LAUNCHES * 25.0
+    found = qualification.found
+    assert [case["case"] for case in found["cases"]] == list(measured.header.labels.values())
+    assert found["gate_seconds"] == launches.loading + LAUNCHES * 25.0
     assert (measured.end.cut_short, measured.end.elapsed_s) == ("", launches.clock)
 
 
@@ -1727,7 +1732,7 @@ def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualify
     [
         (10.0, None, SIZE),
         (2.5, None, 45),
-        (-1.0, None, qualification.MOST_SAME * SIZE),
+        (-1.0, None, measurement.MOST_LAUNCHES * SIZE),
         (2.5, 400, 30),
     ],
     ids=["long launches", "as many as ten minutes allow", "short launches", "a budget"],
@@ -1737,10 +1742,10 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(
 ):
     launches.of_case = of_case
     heard = Heard()
-    measured = qualifying(progress=heard, budget_s=budget)
-    assert stages_of(measured).count(1) == same
-    assert measured.end.qualification
-    assert launches.clock <= (budget or max(qualification.QUALIFYING_S, 700))
+    qualification = qualifying(progress=heard, budget_s=budget)
+    assert stages_of(qualification.measured).count(1) == same
+    assert qualification.found
+    assert launches.clock <= (budget or max(measurement.QUALIFYING_S, 700))
     assert heard.launches[1][0] == f"launch 2 of {same}"
 
 
@@ -1751,48 +1756,63 @@ def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
     launches.loading = of_case / 2
     launches.of_case = of_case
     passed = []
-    monkeypatch.setattr(qualification, "qualify", lambda *arguments: passed.append(arguments) or {})
+    monkeypatch.setattr(measurement, "resample", lambda *arguments: passed.append(arguments) or {})
     qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
     [(_, _, gate_s, drawn_first_look, _)] = passed
     assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
     assert drawn_first_look == first_look
 
 
-@pytest.mark.parametrize(
-    ("budget", "reason"),
-    [
-        (100, "the budget allowed 3 of 22 launches"),
-        (5 + (SIZE + 1) * 25, "the budget allowed 1 of 4 launches"),
-    ],
-)
-def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, budget, reason):
-    measured = qualifying(budget_s=budget)
-    assert (measured.end.cut_short, measured.end.qualification) == (reason, {})
+def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, tmp_path):
+    qualification = qualifying(budget_s=400)
+    reason = "the budget allowed 15 of 22 launches"
+    assert (qualification.measured.end.cut_short, qualification.found) == (reason, {})
+    assert qualification.sentence() == f"this runner is not qualified: {reason}"
+    assert not qualification.path.exists()
 
 
-def test_an_interrupted_qualification_keeps_its_launches(qualifying, launches):
-    launches.before[5] = raising(KeyboardInterrupt)
-    measured = qualifying()
-    assert (stages_of(measured), measured.end.cut_short) == ([1] * 4, "interrupted")
+@pytest.mark.parametrize("in_resampling", [False, True])
+def test_an_interrupted_qualification_keeps_its_launches(
+    qualifying, launches, monkeypatch, in_resampling
+):
+    if in_resampling:
+        monkeypatch.setattr(measurement, "resample", lambda *_: raising(KeyboardInterrupt)())
+    else:
+        launches.before[5] = raising(KeyboardInterrupt)
+    qualification = qualifying()
+    measured = qualification.measured
+    assert len(measured.launches) == (SIZE if in_resampling else 4)
+    assert (measured.end.cut_short, qualification.found) == ("interrupted", {})
+
+
+def test_a_result_that_cannot_be_saved_is_reported(qualifying, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mnistbench.gate.qualification.result.replace_file", full)
+    heard = Heard()
+    qualification = qualifying(progress=heard)
+    assert qualification.found
+    assert heard.said[-1] == (
+        f"{qualification.path} cannot be written (No space left on device), so later gates do not "
+        "state this result"
+    )
 
 
 def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(
     qualifying, gate, monkeypatch
 ):
-    qualified = qualifying()
-    assert qualified.header.qualified == ""
-    later = gate(launches=8)
-    day = qualified.header.started[:10]
-    assert later.header.qualified.startswith(f"this runner was qualified on {day}: it rules out ")
-    shown = report(conclude(later, JudgeOptions()))
-    assert later.header.qualified in shown.blocks[0].lines
-    assert shown.data["qualified"] == later.header.qualified
+    qualification = qualifying()
+    day = qualification.measured.header.started[:10]
+
+    def lines_of_gate():
+        later = gate(launches=8)
+        return stated(report(conclude(later, JudgeOptions())), later).blocks[0].lines
+
+    assert lines_of_gate()[-1] == qualification.sentence(day)
+    assert lines_of_gate()[-1].startswith(f"this runner was qualified on {day}: it rules out ")
     monkeypatch.setattr(surveying, "cpu_model", lambda: "Xeon")
-    elsewhere = gate(launches=8)
-    assert elsewhere.header.qualified == ""
-    assert not any(
-        "qualified" in line for line in report(conclude(elsewhere, JudgeOptions())).blocks[0].lines
-    )
+    assert not any("qualified" in line for line in lines_of_gate())
 
 
 # ---- Early ends ----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def gate(tmp_path, alone, monkeypatch, torch):
     ):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mnistbench.gate.environments.interpreters.environment", environment)
+    monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     monkeypatch.setattr("mnistbench.gate.flow._plan", plan)
     return seen
 

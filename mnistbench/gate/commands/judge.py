@@ -11,6 +11,7 @@ from pathlib import Path
 from mnistbench.core.options import argument, output_format, path
 from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.qualification.result import stated
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
@@ -37,4 +38,5 @@ def run(settings: Settings) -> CommandResult:
         MnistbenchError: a file cannot be read or used.
     """
     verdict = conclude(gather(settings.files), settings)
-    return result_of(report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable)
+    shown = stated(report(verdict), verdict.recorded)
+    return result_of(shown, settings, verdict.outcome, is_excusable=verdict.is_excusable)

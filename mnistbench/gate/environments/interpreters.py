@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from mnistbench.gate.environments import python
-from mnistbench.gate.environments.made import environment
 from mnistbench.gate.options import SideOptions
 
 
@@ -30,6 +29,11 @@ def interpreters(options: SideOptions, say: Callable[[str], None]) -> Iterator[I
     chosen = f"{project.path} ({project.why})" if project.why else ""
     if chosen:
         say(f"interpreter: {chosen}")
+    if not options.changes:
+        yield Interpreters(paths, chosen)
+        return
+    from mnistbench.gate.environments.made import environment  # most gates make none
+
     with ExitStack() as environments:
         for side, changes in options.changes.items():
             say(

@@ -212,7 +212,7 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     monkeypatch.setattr(
         "mnistbench.gate.environments.releases.check_can_be_changed", lambda change: None
     )
-    monkeypatch.setattr("mnistbench.gate.environments.interpreters.environment", environment)
+    monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     monkeypatch.setattr("mnistbench.gate.commands.bisect.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()

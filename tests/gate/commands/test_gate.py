@@ -18,8 +18,9 @@ import pytest
 from projects import git
 
 from mnistbench import cli
-from mnistbench.gate import qualification
-from mnistbench.gate.commands import gate as gate_command
+from mnistbench.gate.qualification import measurement
+from mnistbench.gate.qualification import report as report_module
+from mnistbench.gate.qualification.result import Qualification
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.words import BASE, HEAD
 
@@ -367,9 +368,10 @@ def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(
     monkeypatch, capsys, outcome, code, options
 ):
     measured = gate_builders.recorded(gate_builders.series(count=3), end=raw_samples.INTERRUPTED)
-    shown = qualification.report(measured, 10)[1]
-    monkeypatch.setattr(gate_command, "measure_same_code", lambda *_: measured)
-    monkeypatch.setattr(qualification, "report", lambda *_: (outcome, shown))
+    qualification = Qualification(measured)
+    shown = report_module.report(qualification, 10)[1]
+    monkeypatch.setattr(measurement, "qualify", lambda *_: qualification)
+    monkeypatch.setattr(report_module, "report", lambda *_: (outcome, shown))
     assert cli.main(["gate", "--qualify", *options]) == code
     assert capsys.readouterr().out.splitlines()[-1] == shown.heading
 

@@ -33,7 +33,7 @@ def environments(monkeypatch):
         yield f"/environments/{len(environments.changes)}/bin/python"
         environments.used -= 1
 
-    monkeypatch.setattr(module, "environment", environment)
+    monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     return environments
 
 

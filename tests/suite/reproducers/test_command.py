@@ -71,7 +71,7 @@ def test_options_of_the_sides_and_launches_are_used(write, measured, monkeypatch
     def environment(changes, project):
         yield f"/environments/{changes[0]}"
 
-    monkeypatch.setattr("mnistbench.gate.environments.interpreters.environment", environment)
+    monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     options = ["--base-with", "torch==2.13.0", "--head-env", "C=4", "--launches", "7"]
     assert cli.main(["reproduce", write(), *options]) == 0
     [measurement] = measured
