@@ -255,11 +255,8 @@ class Launches:
                 begins(number, len(only))
             self.clock += self.case_s.get(only[number - 1], self.of_case)
         self.before.get(len(self.started), lambda: None)()
-        added = 1 + self.started[-1][0].added
         cases = {
-            case: gate_builders.Measured(
-                factor=self.factors[case] * added, operations=self.operations
-            )
+            case: gate_builders.Measured(factor=self.factors[case], operations=self.operations)
             for case in only
         }
         [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
