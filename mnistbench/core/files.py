@@ -264,7 +264,7 @@ def locked(path: Path, *, before_waiting: Callable[[], None] | None = None) -> I
 
 
 @contextlib.contextmanager
-def scratch(command: str, cache: Path | None = None) -> Iterator[Path]:
+def scratch(command: str) -> Iterator[Path]:
     """Yield a temporary folder and remove it afterwards.
 
     Remove also the folders of killed commands, and on Linux end the processes that these have left.
@@ -273,23 +273,20 @@ def scratch(command: str, cache: Path | None = None) -> Iterator[Path]:
 
     Args:
         command: part of the name, which tells a user whose folder it is.
-        cache: folder of the user's caches in which it is made; None for that of temporary files.
     """
     from mnistbench.core.child import uninterrupted  # here: most commands start no process
 
-    temporary = (cache or Path(tempfile.gettempdir())).resolve()
+    temporary = Path(tempfile.gettempdir()).resolve()
     with contextlib.ExitStack() as held:
         try:
-            temporary.mkdir(parents=True, exist_ok=True)
             lock = _new_lock(temporary, command)
             held.enter_context(locked(lock, before_waiting=lambda: None))
             folder = lock.with_suffix("")
             folder.mkdir(mode=0o700)
         except OSError as error:
-            variable = "XDG_CACHE_HOME" if cache else "TMPDIR"
             raise UsageError(
-                f"{temporary}: cannot be written ({error.strerror}); set {variable} to a folder "
-                "that can be"
+                f"{temporary}: cannot be written ({error.strerror}); set TMPDIR to a folder that "
+                "can be"
             ) from None
         try:
             _remove_abandoned(temporary, lock)

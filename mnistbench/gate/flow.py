@@ -99,25 +99,23 @@ def surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Iter
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
     _check(options, here)
-    with interpreters(options, progress.say) as pythons:
-        budget = Budget(
-            monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
-        )
-        with scratch("gate") as folder:
-            log = folder / "log"
-            plan = _plan(options, pythons.paths, here, folder)
-            survey_began = monotonic()
-            plan, code, header = survey_sides(options, plan, here, seed, log, progress)
-            header = replace(header, interpreter=pythons.chosen)
-            budget.survey_s = monotonic() - survey_began
-            budget.prepared_s = monotonic() - budget.began
-            check_cases(options.accept, names_of_cases(header))
-            plan = _with_efforts(options, plan, budget, header.sides)
-            measured = Recorded(
-                _new_file(options.storage, options.shard.prefix, header), header, []
-            )
-            rounds = Rounds(plan, budget, measured, log, progress, seed)
-            yield RunningGate(options, rounds, code)
+    pythons = interpreters(options, progress.say)
+    budget = Budget(
+        monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
+    )
+    with scratch("gate") as folder:
+        log = folder / "log"
+        plan = _plan(options, pythons.paths, here, folder)
+        survey_began = monotonic()
+        plan, code, header = survey_sides(options, plan, here, seed, log, progress)
+        header = replace(header, interpreter=pythons.chosen)
+        budget.survey_s = monotonic() - survey_began
+        budget.prepared_s = monotonic() - budget.began
+        check_cases(options.accept, names_of_cases(header))
+        plan = _with_efforts(options, plan, budget, header.sides)
+        measured = Recorded(_new_file(options.storage, options.shard.prefix, header), header, [])
+        rounds = Rounds(plan, budget, measured, log, progress, seed)
+        yield RunningGate(options, rounds, code)
 
 
 def _check(options: GateOptions, here: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
+from urllib.parse import parse_qs, unquote, urlsplit
 
-import platformdirs
 from packaging.requirements import Requirement
 
 from mnistbench.core.errors import UsageError
@@ -16,13 +18,12 @@ from mnistbench.gate.environments.packages import installed, requirements
 from mnistbench.gate.environments.python import Interpreter
 
 
-@contextmanager
-def environment(changes: Sequence[Requirement], project: Interpreter) -> Iterator[str]:
-    """Make an environment, yield the path of its interpreter, and remove it at the end.
+def environment(changes: Sequence[Requirement], project: Interpreter) -> str:
+    """Return the path of the interpreter of an environment that uv makes, or has made before.
 
-    uv chooses all versions: those of the project, unless the changes exclude them. What uv has in
-    its cache is neither downloaded nor built again, and it links the files from there. So the
-    environment is made beside the user's caches, which are usually on the same file system.
+    uv chooses all versions: those of the project, unless the changes exclude them. The environment
+    is that of a tool (``uv tool run``), which uv keeps in its cache. Without a network, it is made
+    of what is there.
 
     Args:
         changes: the requirements that differ from what is installed.
@@ -32,22 +33,25 @@ def environment(changes: Sequence[Requirement], project: Interpreter) -> Iterato
         UsageError: it cannot be made.
     """
     asked = ", ".join(map(str, changes))
-    program = uv.find()
-    cache = platformdirs.user_cache_path("mnistbench")
-    with scratch("environment", cache) as folder:
+    with scratch("environment") as folder:
         try:
-            python = _make(program, folder, changes, project)
+            try:
+                return _made(folder, changes, project)
+            except UsageError as error:
+                try:
+                    return _made(folder, changes, project, "--offline")
+                except UsageError:
+                    raise error from None
         except OSError as error:
             raise UsageError(
                 f"no environment with {asked}: {folder} cannot be written ({error.strerror})"
             ) from None
         except UsageError as error:
             raise UsageError(f"no environment with {asked}: {error}") from None
-        yield str(python)
 
 
-def _make(program: str, folder: Path, changes: Sequence[Requirement], project: Interpreter) -> Path:
-    """Make an environment in a folder; return its interpreter."""
+def _made(folder: Path, changes: Sequence[Requirement], project: Interpreter, *options: str) -> str:
+    """Make an environment, with options for each command of uv; return its interpreter."""
     packages = installed(project.distributions())
     wanted = requirements(changes, packages, project.markers)
     present = [
@@ -55,29 +59,40 @@ def _make(program: str, folder: Path, changes: Sequence[Requirement], project: I
         for package in packages
         if not (package.url or package.is_copied)
     ]
-    requirements_file = _write(folder / "requirements.in", wanted)
-    versions_file = _write(folder / "requirements.txt", present)
-    python = folder / "venv" / "bin" / "python"
-    # uv would use what it has built from a folder until the pyproject.toml there changes.
-    from_files = [line.partition(" @ ")[0] for line in wanted if " @ file:" in line]
-    refresh = [f"--refresh-package={name.partition('[')[0]}" for name in from_files]
+    program = uv.find()
+    lines = [_as_it_is_now(line, folder, options) for line in wanted]
+    requirements_file = _write(folder / "requirements.in", lines)
     # uv prefers the versions of an output file that exists.
+    versions_file = _write(folder / "requirements.txt", present)
     choose_versions = [
+        *options,
         "pip",
         "compile",
         f"--python={project.path}",
         "--quiet",
         "--no-header",
-        "--no-annotate",
+        "--emit-index-url",
+        "--emit-find-links",
+        "--emit-index-annotation",
         f"--output-file={versions_file}",
-        *refresh,
         str(requirements_file),
     ]
-    install = ["pip", "install", f"--python={python}", "--no-deps", *refresh]
-    install.append(f"--requirements={versions_file}")
-    uv.run(program, ["venv", "--no-project", f"--python={project.path}", str(folder / "venv")])
-    _run_also_offline(program, (choose_versions, install))
-    return python
+    uv.run(program, choose_versions)
+    name_interpreter = [
+        *options,
+        "tool",
+        "run",
+        "--quiet",
+        "--isolated",
+        f"--python={project.path}",
+        f"--with-requirements={versions_file}",
+        *_sources(versions_file.read_text(encoding="utf-8")),
+        "python",
+        "-I",
+        "-c",
+        "import sys; print(sys.executable)",
+    ]
+    return uv.run(program, name_interpreter).strip()
 
 
 def _write(path: Path, lines: Sequence[str]) -> Path:
@@ -85,14 +100,33 @@ def _write(path: Path, lines: Sequence[str]) -> Path:
     return path
 
 
-def _run_also_offline(program: str, commands: Sequence[Sequence[str]]) -> None:
-    """Run commands of uv; if one fails, run all from uv's cache alone."""
-    try:
-        for arguments in commands:
-            uv.run(program, arguments)
-    except UsageError as error:
-        try:
-            for arguments in commands:
-                uv.run(program, [*arguments, "--offline"])
-        except UsageError:
-            raise error from None
+def _as_it_is_now(line: str, folder: Path, options: Sequence[str]) -> str:
+    """Return a requirement; of a folder or a wheel, that of a new wheel with its content.
+
+    uv compares only paths to find out whether it has an environment already.
+    """
+    name, is_local, url = line.partition(" @ file:")
+    if not is_local:
+        return line
+    built = Path(mkdtemp(dir=folder))
+    source = unquote(urlsplit(url).path)
+    part = parse_qs(urlsplit(url).fragment).get("subdirectory", [""])[0]
+    if source.endswith(".whl"):
+        shutil.copy(source, built)
+    else:
+        build = ["build", "--quiet", "--wheel", f"--out-dir={built}", str(Path(source, part))]
+        uv.run(uv.find(), [*options, *build])
+    [wheel] = built.glob("*.whl")
+    return f"{name} @ {wheel.as_uri()}"
+
+
+def _sources(chosen: str) -> Iterator[str]:
+    """Yield the options of the places in which uv has found the packages.
+
+    A tool has none of the settings of a project, nor those that ``uv pip`` alone has.
+    """
+    yield "--index-strategy=unsafe-best-match"  # each version is known
+    for index in uv.indexes(chosen):
+        yield f"--index={index}"
+    for links in re.findall(r"^--find-links (.+)$", chosen, re.MULTILINE):
+        yield f"--find-links={links}"

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -97,8 +97,9 @@ def releases(wanted: Range) -> tuple[str, ...]:
     for end in ends:
         if end not in installable:
             newest = f"; the newest one that has is {installable[-1]}" if installable else ""
+            place = uv.without_credentials(index)
             raise UsageError(
-                f"{name} {end} is not available: {_shown(index)} has no wheel of it for Python "
+                f"{name} {end} is not available: {place} has no wheel of it for Python "
                 f"{project.number} and this platform{newest}"
             )
     return tuple(
@@ -131,7 +132,7 @@ def _installable(files: Iterable[_File], project: Interpreter) -> Iterator[Versi
 # ---- The index -----------------------------------------------------------------------------------
 
 
-def _index_of(name: str, project: Interpreter) -> SplitResult:
+def _index_of(name: str, project: Interpreter) -> str:
     """Return the URL of the index in which uv finds a package, with the credentials of uv."""
     command = [
         "pip",
@@ -144,35 +145,28 @@ def _index_of(name: str, project: Interpreter) -> SplitResult:
         "-",
     ]
     output = uv.run(uv.find(), command, text=name)
-    match = re.search(r"# from (\w+://\S+)", output)
-    if not match:
+    found = uv.indexes(output)
+    if not found:
         raise UsageError(
             f"uv: found {name} in no package index, and only an index lists releases; name one "
             "with UV_DEFAULT_INDEX"
         )
-    found = match[1].rstrip("/")
-    named = re.findall(r"^--(?:extra-)?index-url (\S+)", output, re.MULTILINE)
-    with_credentials = [url for text in named if _shown(url := urlsplit(text.rstrip("/"))) == found]
-    return with_credentials[0] if with_credentials else urlsplit(found)
+    return found[0]
 
 
-def _shown(index: SplitResult) -> str:
-    """Return a URL without credentials."""
-    return index._replace(netloc=index.netloc.rpartition("@")[2]).geturl()
-
-
-def _files_of(name: str, index: SplitResult) -> list[_File]:
+def _files_of(name: str, index: str) -> list[_File]:
     """Ask an index for all files of a package.
 
     Raises:
         UsageError: it does not answer, or not as PEP 503 or PEP 691 specify.
     """
-    page = "index.html" if index.scheme == "file" else ""
-    url = f"{_shown(index)}/{canonicalize_name(name)}/{page}"
+    parts = urlsplit(index)
+    page = "index.html" if parts.scheme == "file" else ""
+    url = f"{uv.without_credentials(index)}/{canonicalize_name(name)}/{page}"
     # The user's own settings name the index, which may be a folder.
     request = Request(url, headers={"Accept": _ACCEPTED})  # noqa: S310
-    if index.username is not None:
-        user = f"{unquote(index.username)}:{unquote(index.password or '')}"
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_unredirected_header(
             "Authorization", f"Basic {base64.b64encode(user.encode()).decode()}"
         )

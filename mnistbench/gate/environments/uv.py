@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, without_job_variables
@@ -65,6 +66,28 @@ def run(uv: str, arguments: Sequence[str], text: str = "") -> str:
             raise UsageError(
                 f"uv: {reason(log.read_text(encoding='utf-8', errors='replace')) or error}"
             ) from None
+
+
+def indexes(output: str) -> list[str]:
+    """Return the URLs of the indexes in which ``uv pip compile`` has found packages.
+
+    With credentials, which are only in the lines of the options. The one of the first package is
+    the first.
+    """
+    named = re.findall(r"^--(?:extra-)?index-url (\S+)", output, re.MULTILINE)
+    with_credentials = {without_credentials(url): url.rstrip("/") for url in named}
+    found = map(without_credentials, re.findall(r"# from (\w+://\S+)", output))
+    return [
+        with_credentials.get(url, url)
+        for url in dict.fromkeys(found)
+        if url in with_credentials or not url.startswith("file:")  # a folder of --find-links
+    ]
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL without a user's name and password, and without a slash at its end."""
+    parts = urlsplit(url.rstrip("/"))
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def reason(text: str) -> str:

@@ -2,7 +2,6 @@
 
 import sys
 import venv
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -184,7 +183,6 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     """Environments that have the packages of this one, and a release of one more package."""
     folder = tmp_path_factory.mktemp("environments")
 
-    @contextmanager
     def environment(changes, project):
         [(name, release)] = (str(change).split("==") for change in changes)
         if not (folder / release).exists():
@@ -200,7 +198,7 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
             (site / f"{name}-{release}.dist-info" / "METADATA").write_text(
                 metadata, encoding="utf-8"
             )
-        yield str(folder / release / "bin" / "python")
+        return str(folder / release / "bin" / "python")
 
     model = "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))"
     conftest = (project.path / "conftest.py").read_text(encoding="utf-8")

@@ -45,6 +45,33 @@ PRESENT = [
 ]
 VISION = Installed("vision", "1.0", ("large==2.0",))
 
+PROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "alone"
+version = "4.0"
+"""
+
+#: Builds a wheel of a module with the number in a file.
+BACKEND = """
+import pathlib, zipfile
+
+def build_wheel(directory, *_):
+    name = "alone-4.0-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(directory, name), "w") as archive:
+        archive.writestr("alone.py", "number = " + pathlib.Path("number").read_text())
+        info = "alone-4.0.dist-info/"
+        archive.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: alone\\nVersion: 4.0\\n")
+        archive.writestr(
+            info + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        )
+        archive.writestr(info + "RECORD", "")
+    return name
+"""
+
 
 def write_wheel(folder, name, version, *requires, code=""):
     wheel = folder / f"{name}-{version}-py3-none-any.whl"
@@ -64,7 +91,7 @@ def write_wheel(folder, name, version, *requires, code=""):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """The cache of a user whose project has the packages PRESENT, with uv and its index."""
+    """The cache of uv. The project has the packages PRESENT, and uv finds the wheels."""
     try:
         uv.find()
     except UsageError:
@@ -76,28 +103,35 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / ".cache" / name)
     monkeypatch.setattr(made, "installed", lambda _: PRESENT)
-    return tmp_path / ".cache" / "mnistbench"
+    return tmp_path / "uv"
+
+
+def made_with(*changes):
+    return environment([Requirement(change) for change in changes], Interpreter.own())
 
 
 def versions(*changes):
     """Make an environment; return the version of each package."""
-    with environment([Requirement(change) for change in changes], Interpreter.own()) as python:
-        [site] = Path(python).parent.parent.glob("lib/python*/site-packages")
-        return {
-            distribution.name: distribution.version
-            for distribution in importlib.metadata.distributions(path=[str(site)])
-        }
+    [site] = Path(made_with(*changes)).parent.parent.glob("lib/python*/site-packages")
+    return {
+        distribution.name: distribution.version
+        for distribution in importlib.metadata.distributions(path=[str(site)])
+    }
 
 
-def test_an_environment_can_be_used_and_is_removed(cache):
-    with environment([Requirement("alone==2.0")], Interpreter.own()) as python:
-        code = "import alone, large, importlib.metadata as m; print(m.version('alone'))"
-        printed = subprocess.run([python, "-I", "-c", code], check=True, capture_output=True)
-        assert printed.stdout == b"2.0\n"
-        assert Path(python).is_relative_to(cache)
-    assert list(cache.iterdir()) == []
+def printed(python, code):
+    done = subprocess.run([python, "-I", "-c", code], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_an_environment_can_be_used_and_is_used_again(cache):
+    python = made_with("alone==2.0")
+    assert Path(python).is_relative_to(cache)
+    code = "import alone, large, importlib.metadata as m; print(m.version('alone'))"
+    assert printed(python, code) == "2.0"
+    assert made_with("alone==2.0") == python
+    assert made_with("alone==1.0") != python
 
 
 def test_other_packages_keep_their_versions(cache):
@@ -133,28 +167,22 @@ def test_what_requires_another_version_of_a_changed_package_changes_with_it(cach
     }
 
 
-def test_a_changed_wheel_is_installed_as_it_is_now(cache, tmp_path):
-    change = Requirement(f"alone @ {write_wheel(tmp_path, 'alone', '3.0').as_uri()}")
+def test_a_changed_wheel_or_folder_is_installed_as_it_is_now(cache, tmp_path):
+    package = tmp_path / "a package"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (package / "backend.py").write_text(BACKEND, encoding="utf-8")
     for number in ("1", "2"):
-        write_wheel(tmp_path, "alone", "3.0", code=f"number = {number}")
-        with environment([change], Interpreter.own()) as python:
-            code = "import alone; print(alone.number)"
-            printed = subprocess.run([python, "-I", "-c", code], check=True, capture_output=True)
-        assert printed.stdout.decode() == f"{number}\n"
+        wheel = write_wheel(tmp_path, "alone", "3.0", code=f"number = {number}")
+        (package / "number").write_text(number, encoding="utf-8")
+        for source in (wheel, package):
+            python = made_with(f"alone @ {source.as_uri()}")
+            assert printed(python, "import alone; print(alone.number)") == number
 
 
-def test_what_uv_cannot_find_is_one_line_and_leaves_nothing(cache):
+def test_what_uv_cannot_find_is_one_line(cache):
     with pytest.raises(UsageError, match=r"^no environment with alone==9: uv: Because .*alone"):
         versions("alone==9")
-    assert list(cache.iterdir()) == []
-
-
-def test_a_cache_that_cannot_be_written_is_one_line(cache):
-    cache.parent.write_text("a file", encoding="utf-8")
-    with pytest.raises(
-        UsageError, match=r"mnistbench: cannot be written \(.+\); set XDG_CACHE_HOME to a folder"
-    ):
-        versions("alone==2.0")
 
 
 # ---- Again, and without a network ----------------------------------------------------------------

@@ -200,7 +200,8 @@ def test_an_index_may_be_a_folder(index, monkeypatch, tmp_path):
     links = "".join(f'<a href="{file["filename"]}">x</a>' for file in FILES[:3])
     (tmp_path / "part" / "index.html").write_text(links, encoding="utf-8")
     monkeypatch.setattr(module.uv, "find", lambda: "uv")
-    monkeypatch.setattr(module.uv, "run", lambda *_, text: f"# from {tmp_path.as_uri()}")
+    url = tmp_path.as_uri()
+    monkeypatch.setattr(module.uv, "run", lambda *_, text: f"--index-url {url}\n# from {url}")
     assert releases(Range("part", "2.10", "2.13.0")) == ("2.10", "2.11.0", "2.13.0")
 
 
