@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -78,6 +79,12 @@ def _made(folder: Path, changes: Sequence[Requirement], project: Interpreter, *o
         str(requirements_file),
     ]
     uv.run(program, choose_versions)
+    # A tool has none of the settings of a project, nor those that ``uv pip`` alone has: it gets the
+    # places in which the packages were found. Others see command lines, but not variables, which
+    # may have passwords.
+    found = versions_file.read_text(encoding="utf-8")
+    indexes = " ".join([os.environ.get("UV_INDEX", ""), *uv.indexes(found)]).strip()
+    links = re.findall(r"^--find-links (.+)$", found, re.MULTILINE)
     name_interpreter = [
         *options,
         "tool",
@@ -86,13 +93,14 @@ def _made(folder: Path, changes: Sequence[Requirement], project: Interpreter, *o
         "--isolated",
         f"--python={project.path}",
         f"--with-requirements={versions_file}",
-        *_sources(versions_file.read_text(encoding="utf-8")),
+        "--index-strategy=unsafe-best-match",  # each version is known
+        *(f"--find-links={place}" for place in links),
         "python",
         "-I",
         "-c",
         "import sys; print(sys.executable)",
     ]
-    return uv.run(program, name_interpreter).strip()
+    return uv.run(program, name_interpreter, variables={"UV_INDEX": indexes}).strip()
 
 
 def _write(path: Path, lines: Sequence[str]) -> Path:
@@ -118,15 +126,3 @@ def _as_it_is_now(line: str, folder: Path, options: Sequence[str]) -> str:
         uv.run(uv.find(), [*options, *build])
     [wheel] = built.glob("*.whl")
     return f"{name} @ {wheel.as_uri()}"
-
-
-def _sources(chosen: str) -> Iterator[str]:
-    """Yield the options of the places in which uv has found the packages.
-
-    A tool has none of the settings of a project, nor those that ``uv pip`` alone has.
-    """
-    yield "--index-strategy=unsafe-best-match"  # each version is known
-    for index in uv.indexes(chosen):
-        yield f"--index={index}"
-    for links in re.findall(r"^--find-links (.+)$", chosen, re.MULTILINE):
-        yield f"--find-links={links}"

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -41,19 +41,22 @@ def find() -> str:
     )
 
 
-def run(uv: str, arguments: Sequence[str], text: str = "") -> str:
+def run(
+    uv: str, arguments: Sequence[str], text: str = "", variables: Mapping[str, str] | None = None
+) -> str:
     """Run uv, wait for it, and return its output.
 
     Args:
         uv: its path.
         arguments: its command line.
         text: its input.
+        variables: of its environment, beside those of this process.
 
     Raises:
         UsageError: uv failed; the message has its reason.
     """
     # uv builds packages, which runs their code.
-    environ = {**without_job_variables(os.environ), "NO_COLOR": "1"}
+    environ = {**without_job_variables(os.environ), "NO_COLOR": "1", **(variables or {})}
     environ.pop("UV_SYSTEM_PYTHON", None)
     with scratch("uv") as folder:
         log = folder / "log"

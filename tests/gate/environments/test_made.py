@@ -191,6 +191,12 @@ def test_what_uv_cannot_find_is_one_line(cache):
 class Handler(SimpleHTTPRequestHandler):
     """Serves the files of a folder, and keeps which ones were asked for."""
 
+    def do_GET(self):  # the name of the base class
+        if self.server.asks_for_password and not self.headers["Authorization"]:
+            self.send_error(401)
+        else:
+            super().do_GET()
+
     def log_message(self, format, *arguments):  # noqa: A002  # the name of the base class
         self.server.paths.append(self.path)
 
@@ -205,6 +211,7 @@ def index(cache, tmp_path, monkeypatch):
         (tmp_path / name / "index.html").write_text(links, encoding="utf-8")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path))
     server.paths = []
+    server.asks_for_password = False
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for variable in ("UV_NO_INDEX", "UV_FIND_LINKS"):
         monkeypatch.delenv(variable)
@@ -226,3 +233,15 @@ def test_an_environment_is_made_again_without_a_download_and_without_a_network(i
     assert versions("large==1.5") == first
     with pytest.raises(UsageError, match=r"^no environment with large==1.0: uv: .*127\.0\.0\.1"):
         versions("large==1.0")
+
+
+def test_a_private_index_of_the_project_is_used(index, monkeypatch, tmp_path):
+    index.asks_for_password = True
+    monkeypatch.delenv("UV_DEFAULT_INDEX")
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    Path("uv.toml").write_text(
+        f'[[index]]\nurl = "http://me:secret@127.0.0.1:{index.server_port}"\ndefault = true\n',
+        encoding="utf-8",
+    )
+    assert versions("large==1.5")["large"] == "1.5"
