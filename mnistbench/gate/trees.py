@@ -231,7 +231,7 @@ def check_generated(base: Tree, head: Tree) -> None:
         check_sources(generated, changed, (base.root, head.root), base.what)
 
 
-def check_alike(base: Tree, head: Tree, base_dir: str = "") -> None:
+def check_alike(base: Tree, head: Tree, base_folder: str = "") -> None:
     """Check that no side lacks files of a submodule or of git LFS which differ between the sides.
 
     What both sides lack in the same way is not in the user's own tree either.
@@ -239,9 +239,9 @@ def check_alike(base: Tree, head: Tree, base_dir: str = "") -> None:
     Args:
         base: its copy.
         head: its copy.
-        base_dir: the folder of the base that the user has named; empty for a revision.
+        base_folder: the folder of the base that the user has named; empty for a revision.
     """
-    in_base = f"git -C {shlex.quote(base_dir)}" if base_dir else ""
+    in_base = f"git -C {shlex.quote(base_folder)}" if base_folder else ""
     for name in sorted({*base.empty_submodules, *head.empty_submodules}):
         if base.empty_submodules.get(name) == head.empty_submodules.get(name):
             continue
@@ -251,7 +251,7 @@ def check_alike(base: Tree, head: Tree, base_dir: str = "") -> None:
         advice = "name a checkout of the base with --base"
         if command:
             advice = f"run {command} submodule update --init --recursive"
-            advice += " or name a checkout with --base" if not base_dir else ""
+            advice += " or name a checkout with --base" if not base_folder else ""
         raise UsageError(
             f"{name}: a submodule that has no files in the {side} and differs between the sides; "
             f"{advice}"

@@ -33,9 +33,8 @@ class Settings(GateOptions):
         """Check that there is something to compare, or to qualify."""
         super().__post_init__()
         if self.qualify:
-            from mnistbench.gate.qualification.measurement import (
-                check,
-            )  # most gates qualify nothing
+            # Here, because most gates qualify nothing.
+            from mnistbench.gate.qualification.measurement import check
 
             check(self)
         elif not (self.base or self.differ):
