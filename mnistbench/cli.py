@@ -114,10 +114,6 @@ COMMANDS = {
         ),
         measures=True,
     ),
-    "environments": Command(
-        "gate.environments.command",
-        "list the environments that the gate has made; remove them with --prune",
-    ),
     "profile": Command(
         "suite.profile.command",
         "show the time, the FLOPs and bytes, and the roofline limit of each operation",

@@ -27,13 +27,15 @@ from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.core import params
 from mnistbench.core.options import GROUPINGS
-from mnistbench.gate import qualification, words
+from mnistbench.gate import words
 from mnistbench.gate.commands import bisect as bisect_command
 from mnistbench.gate.commands import bisection
 from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.options import JudgeOptions, Thresholds
+from mnistbench.gate.qualification import resampling
+from mnistbench.gate.qualification.report import report as report_of_qualification
+from mnistbench.gate.qualification.result import Qualification
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.verdict.decision import decide
@@ -227,21 +229,15 @@ def searched():
 def qualified(spread=0.5):
     """A qualification of a noisy machine by two gates of the same code."""
     measured = {CASE: Measured(spread=spread), OTHER: Measured()}
-    launches = [
-        *series(measured, count=qualification.least_launches(Thresholds())),
-        *series(measured, count=4, stage=raw_samples.LONGER_STAGE),
-    ]
     measured_launches = recorded(
-        launches, labels={CASE: LABEL, OTHER: "other"}, machine="EPYC, 2 cores"
+        series(measured, count=resampling.least_launches(Thresholds())),
+        labels={CASE: LABEL, OTHER: "other"},
+        machine="EPYC, 2 cores",
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(qualification, "GATES", 2)
-        measured_launches.end = raw_samples.End(
-            qualification=qualification.qualify(
-                measured_launches, Thresholds(), 240.0, 4, lambda: True
-            )
-        )
-    return measured_launches
+        patch.setattr(resampling, "GATES", 2)
+        found = resampling.resample(measured_launches, Thresholds(), 240.0, 4, lambda: True)
+    return Qualification(measured_launches, found)
 
 
 @functools.cache
@@ -252,7 +248,7 @@ def document_of(report):
     if report == "bisect":
         return json.loads(bisect_command.report(searched()).json)
     if report == "qualify":
-        return json.loads(qualification.report(qualified(), 10)[1].json)
+        return json.loads(report_of_qualification(qualified(), 10)[1].json)
     return as_json(concluded(REPLACED_CASE, 8, only_base=[OTHER]))
 
 
@@ -371,9 +367,8 @@ def empty_verdict() -> Verdict:
 
 
 def test_a_qualification_without_a_result_is_valid():
-    document = json.loads(
-        qualification.report(recorded(series(count=3), end=INTERRUPTED), 10)[1].json
-    )
+    interrupted = Qualification(recorded(series(count=3), end=INTERRUPTED))
+    document = json.loads(report_of_qualification(interrupted, 10)[1].json)
     assert (document["found"], complaints("qualify", document)) == (None, [])
 
 

@@ -490,7 +490,7 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
         def command(limit_s: float) -> Sequence[str]:
             budget = f"--budget={max(1.0, limit_s - GATE_REPORTS_S):.0f}s"
             options = (
-                f"--base-dir={scratch / 'base'}",
+                f"--base={scratch / 'base'}",
                 budget,
                 f"--launches={LAUNCHES}",
                 f"--storage={out / name}",

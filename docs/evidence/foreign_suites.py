@@ -307,8 +307,8 @@ def test_claim(folder: Path, claim: Claim) -> None:
                 f"in {parent}, for {python}"
             )
             return
-        parent_options = ["--base-dir", str(parent)]
-        same_options = ["--base-dir", str(repository)]
+        parent_options = ["--base", str(parent)]
+        same_options = ["--base", str(repository)]
     command = [
         *(("taskset", "-c", claim.core) if claim.core else ()),
         sys.executable,

@@ -6,7 +6,7 @@
     python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]  # rates of what occurs once
     python docs/evidence/gate_power.py small POOL.json.gz [TRIALS]  # --threshold 0.5% of each case
 
-Gates are drawn from the launches by ``mnistbench.gate.qualification.Pool``, on all cores for the
+Gates are drawn from the launches by ``Pool`` of ``gate.qualification``, on all cores for the
 last two. For power and for the comparison of designs they have new roles; the row "recorded roles"
 keeps the recorded ones. FIRST is the number of fresh launches that are made before they are judged
 for the first time: 4 by default, and 12 in a gate where they are cheap.
@@ -26,10 +26,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mnistbench.gate import qualification
 from mnistbench.gate.budget import planned_launches
 from mnistbench.gate.options import LAUNCHES, Thresholds
-from mnistbench.gate.qualification import is_found, share
+from mnistbench.gate.qualification import resampling
+from mnistbench.gate.qualification.resampling import is_found, share
 from mnistbench.gate.statistics import (
     differences,
     operations,
@@ -138,7 +138,7 @@ class Pool:
         self.quantities = [Quantity(*e[:4], (), (), e[5], e[5], e[4]) for e in data["quantities"]]
         self.launches = len(data["files"])
         self._seed = seed
-        self._pools: dict[tuple[object, ...], qualification.Pool] = {}
+        self._pools: dict[tuple[object, ...], resampling.Pool] = {}
 
     def verdict(
         self,
@@ -165,7 +165,7 @@ class Pool:
                 for quantity, row in zip(self.quantities, self.logs[way], strict=True)
                 if (quantity.clock in clocks if quantity.is_case else once or not quantity.is_once)
             ]
-            self._pools[key] = qualification.Pool(quantities, self._seed)
+            self._pools[key] = resampling.Pool(quantities, self._seed)
         hit = None if target is None else self.quantities[target]
         return self._pools[key].gate(
             limits,
@@ -279,7 +279,7 @@ def small(recorded: Pool, trials: int) -> None:
             if quantity.case == recorded.quantities[row].case and not quantity.is_once
         ]
         [hit] = [quantity for quantity in of_case if quantity.key == recorded.quantities[row].key]
-        gates = qualification.Pool(of_case)
+        gates = resampling.Pool(of_case)
         planned, fresh = list[int](), list[int]()
         hits = red = 0
         for _ in range(trials):

@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from mnistbench.gate.options import LAUNCHES, Thresholds
-from mnistbench.gate.qualification import share
+from mnistbench.gate.qualification.resampling import share
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import Shard

@@ -163,7 +163,7 @@ def drawn(
     Whether the slower test was found, whether another one was, and the outcome.
     """
     from mnistbench.gate.options import Thresholds
-    from mnistbench.gate.qualification import Pool, is_found
+    from mnistbench.gate.qualification.resampling import Pool, is_found
     from mnistbench.gate.statistics import quantities, raw_samples
     from mnistbench.judging.verdicts import REGRESSED
 
@@ -198,7 +198,7 @@ def drawn(
 
 def rates(paths: list[Path], without: str, first: int, threshold: float, gates: int) -> None:
     """Print the rates of drawn gates."""
-    from mnistbench.gate.qualification import share
+    from mnistbench.gate.qualification.resampling import share
 
     for change in (0.0, 0.05, 0.10):
         with ProcessPoolExecutor(2) as processes:

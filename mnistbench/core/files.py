@@ -233,16 +233,13 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(
-    path: Path, *, shared: bool = False, before_waiting: Callable[[], None] | None = None
-) -> Iterator[int]:
+def locked(path: Path, *, before_waiting: Callable[[], None] | None = None) -> Iterator[int]:
     """Lock a file, which is made if it does not exist, and give its descriptor.
 
     Its holder may remove it. Then the one that waits locks the file that is in its place.
 
     Args:
         path: the file.
-        shared: whether others may hold a shared lock at the same time.
         before_waiting: called before this process waits for another one; None: it does not wait.
 
     Raises:
@@ -251,16 +248,15 @@ def locked(
     """
     import fcntl  # here: a measured process locks nothing
 
-    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
         with path.open("ab") as stream:
             try:
-                fcntl.flock(stream, mode | fcntl.LOCK_NB)
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if before_waiting is None:
                     raise
                 before_waiting()
-                fcntl.flock(stream, mode)
+                fcntl.flock(stream, fcntl.LOCK_EX)
             # Else removed before it was locked.
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
                 yield stream.fileno()

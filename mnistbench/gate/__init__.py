@@ -27,7 +27,8 @@ Beside the way:
 - ``causes`` finds the functions that made a case slower or faster.
 - ``page`` shows a verdict as an HTML page.
 - ``environments`` installs the packages that a user gives one side alone.
-- ``qualification`` measures the same code on both sides, to know what gates find on a machine.
+- ``qualification`` measures the same code on both sides, to know what gates find on a machine; only
+  ``commands`` knows it.
 - ``commands`` also has ``judge`` and ``bisect``, which runs gates for releases of a package until
   the first slower one is known.
 """

@@ -35,7 +35,6 @@ from mnistbench.gate.launcher import LaunchError, Plan, stage_home
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.messages import Efforts
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, budget_text
-from mnistbench.gate.qualification import PREFIX, least_launches, measure_to_qualify, newest
 from mnistbench.gate.reach.compared import ComparedCode
 from mnistbench.gate.rounds import Rounds, Stage, launches_at_once
 from mnistbench.gate.statistics.quantities import Quantity, quantities
@@ -86,82 +85,61 @@ def measure(options: GateOptions, progress: Progress, seed: int | None = None) -
         UsageError: an option cannot be used.
         LaunchError: a side cannot be measured.
     """
-    with _surveyed(options, progress, seed) as gate:
+    with surveyed(options, progress, seed) as gate:
         return gate.judged_to_the_end()
 
 
-def measure_same_code(
-    options: GateOptions, progress: Progress, seed: int | None = None
-) -> Recorded:
-    """Measure the same code on both sides for a qualification, and return all samples.
+@contextmanager
+def surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Iterator[RunningGate]:
+    """Copy and survey both sides, and begin the file; remove the copies at the end.
 
     Args and errors are those of :func:`measure`.
     """
-    with _surveyed(options, progress, seed) as gate:
-        return gate.qualified()
-
-
-@contextmanager
-def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Iterator[_Gate]:
-    """Copy and survey both sides, and begin the file; remove the copies at the end."""
     here = Path.cwd().resolve()
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     # An environment takes minutes and gigabytes, so what is wrong is found before.
     _check(options, here)
-    with interpreters(options, progress.say) as pythons:
-        budget = Budget(
-            monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
-        )
-        with scratch("gate") as folder:
-            log = folder / "log"
-            plan = _plan(options, pythons.paths, here, folder)
-            surveyed = monotonic()
-            plan, code, header = survey_sides(options, plan, here, seed, log, progress)
-            header = replace(header, interpreter=pythons.chosen)
-            budget.survey_s = monotonic() - surveyed
-            budget.prepared_s = monotonic() - budget.began
-            if not options.qualify:
-                files = options.storage / "gate"
-                qualified = newest(files, header.machine, header.sides.common)
-                header = replace(header, qualified=qualified)
-                check_cases(options.accept, names_of_cases(header))
-            prefix = PREFIX * options.qualify + options.shard.prefix
-            plan = _with_efforts(options, plan, budget, header.sides)
-            measured = Recorded(_new_file(options.storage, prefix, header), header, [])
-            rounds = Rounds(plan, budget, measured, log, progress, seed)
-            yield _Gate(options, rounds, code)
+    pythons = interpreters(options, progress.say)
+    budget = Budget(
+        monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
+    )
+    with scratch("gate") as folder:
+        log = folder / "log"
+        plan = _plan(options, pythons.paths, here, folder)
+        survey_began = monotonic()
+        plan, code, header = survey_sides(options, plan, here, seed, log, progress)
+        header = replace(header, interpreter=pythons.chosen)
+        budget.survey_s = monotonic() - survey_began
+        budget.prepared_s = monotonic() - budget.began
+        check_cases(options.accept, names_of_cases(header))
+        plan = _with_efforts(options, plan, budget, header.sides)
+        measured = Recorded(_new_file(options.storage, options.shard.prefix, header), header, [])
+        rounds = Rounds(plan, budget, measured, log, progress, seed)
+        yield RunningGate(options, rounds, code)
 
 
 def _check(options: GateOptions, here: Path) -> None:
     """Check what can be checked before anything is made."""
-    least = least_launches(options)
-    if options.qualify and "launches" in options.given_fields and options.launches < least:
-        raise UsageError(
-            f"--launches: {options.launches} are too few for --qualify; give at least {least}"
-        )
-    if options.base_dir and not options.base_dir.is_dir():
-        raise UsageError(
-            f"--base-dir: {str(options.base_dir)!r} is not a folder; name a checkout of the base"
-        )
     if options.base:
-        trees.commit_of(here, options.base)
+        trees.folder_of_base(here, options.base)
     check_directory(options.storage / "gate", "--storage")
 
 
 def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
     """Copy both trees; return what all launches share."""
-    if options.base_dir:
-        base = trees.of_working_tree(
-            options.base_dir.resolve(), folder / BASE, str(options.base_dir)
-        )
-    elif options.base:
-        base = trees.of_revision(here, options.base, folder / BASE)
-    else:
+    base_folder = trees.folder_of_base(here, options.base) if options.base else here
+    if options.base is None:
         base = trees.of_working_tree(here, folder / BASE)
+    elif base_folder:
+        base = trees.of_working_tree(base_folder.resolve(), folder / BASE, str(base_folder))
+    else:
+        base = trees.of_revision(here, options.base, folder / BASE)
     head = trees.of_working_tree(here, folder / HEAD)
-    trees.check_alike(base, head, str(options.base_dir or ""))
-    if options.base:
+    trees.check_alike(base, head, str(base_folder) if options.base and base_folder else "")
+    if base_folder is None:
         trees.check_generated(base, head)
+    elif options.base:  # each side has its own generated files
+        base, head = (replace(tree, generated=()) for tree in (base, head))
     return Plan(
         trees={BASE: base, HEAD: head},
         pythons=pythons,
@@ -171,7 +149,7 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
         arguments=options.pytest,
         phases=(),
         only=options.only,
-        follows_code=not (options.all_cases or options.qualify),
+        follows_code=not options.all_cases,
         longest_call_s=longest_first_call_s(options.budget_s),
         shard=options.shard,
     )
@@ -192,7 +170,7 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listi
     least = Efforts(LEAST_EFFORT, LEAST_EFFORT)
     deadline = budget.deadline_of_first_stage(len(cases))
     fitting = budget.cases_that_fit(cases, least, LEAST_LAUNCHES, deadline)
-    if options.budget_s and not fitting and not options.qualify:
+    if options.budget_s and not fitting:
         quickest_s = min(budget.round_s([case], least) for case in cases)
         least_s = budget.prepared_s + budget.rounds(LEAST_LAUNCHES) * quickest_s
         sufficient_s = budget.sufficient_s(cases, (), efforts, LAUNCHES)
@@ -206,66 +184,63 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listi
 
 
 @dataclass
-class _Gate:
+class RunningGate:
     """One run of the gate, after the survey."""
 
     _options: GateOptions
-    _rounds: Rounds
+    rounds: Rounds
     _code: ComparedCode
     _newest: Verdict | None = None  # of the launches when it was last asked for
 
     def judged_to_the_end(self) -> Verdict:
         """Measure until the gate is settled; return its verdict, with how the run ended."""
-        end = self._run(self._compare)
+        end = self.run(self._compared)
         verdict = self._verdict()
         return replace(verdict, recorded=replace(verdict.recorded, end=end))
 
-    def qualified(self) -> Recorded:
-        """Measure for a qualification; return the samples, with what was found."""
-        self._run(lambda cases: measure_to_qualify(cases, self._options, self._rounds))
-        return self._rounds.measured
-
-    def _run(self, measure_cases: Callable[[Sequence[str]], End]) -> End:
+    def run(self, measure_cases: Callable[[Sequence[str]], End]) -> End:
         """Measure the cases; write and return how it ended."""
-        cases = list(self._rounds.measured.header.labels)
+        cases = list(self.rounds.measured.header.labels)
         try:
             end = measure_cases(cases) if cases else self._without_cases()
         except KeyboardInterrupt:
             end = INTERRUPTED
         except (LaunchError, NotSavedError) as error:
-            if cases and not self._rounds.measured.launches:
+            if cases and not self.rounds.measured.launches:
                 raise
             end = End(str(error), broken_off=True)
-        elapsed_s = round(monotonic() - self._rounds.budget.began, 3)
+        elapsed_s = round(monotonic() - self.rounds.budget.began, 3)
         end = replace(
             end,
             elapsed_s=elapsed_s,
-            parts_s=self._rounds.budget.parts_s(),
-            left_out=self._rounds.measured.end.left_out,
-            sufficient_s=0.0 if end.broken_off else self._sufficient_s(),
+            parts_s=self.rounds.budget.parts_s(),
+            left_out=self.rounds.measured.end.left_out,
         )
         try:
-            append(self._rounds.measured.path, end.line())
+            append(self.rounds.measured.path, end.line())
         except NotSavedError as error:  # what was measured is reported nevertheless
             is_complete = not end.broken_off
             end = replace(end, cut_short=str(error), broken_off=True, is_unsaved=is_complete)
-        self._rounds.measured.end = end
+        self.rounds.measured.end = end
         return end
 
     def _verdict(self) -> Verdict:
         """Return the verdict of the launches so far, which are judged once."""
-        launches = self._rounds.measured.launches
+        launches = self.rounds.measured.launches
         if self._newest is None or len(self._newest.recorded.launches) < len(launches):
-            self._newest = conclude(self._rounds.measured, self._options)
+            self._newest = conclude(self.rounds.measured, self._options)
         return self._newest
 
     def _without_cases(self) -> End:
-        header = self._rounds.measured.header
+        header = self.rounds.measured.header
         if header.shard.of > 1 and not header.reach.same:
             return End("no test of this shard is a case of both sides", broken_off=True)
         return End()  # all cases of the head are new, or run the same code on both sides
 
     # ---- Compare two sides -----------------------------------------------------------------------
+
+    def _compared(self, cases: Sequence[str]) -> End:
+        return replace(self._compare(cases), sufficient_s=self._sufficient_s())
 
     def _compare(self, cases: Sequence[str]) -> End:
         stage = Stage(
@@ -273,11 +248,11 @@ class _Gate:
             LEAST_LAUNCHES if self._plans_launches else self._options.launches,
             LEAST_LAUNCHES,
             cases,
-            self._rounds.budget.deadline_of_first_stage(len(cases)),
+            self.rounds.budget.deadline_of_first_stage(len(cases)),
             likely=self._options.launches,
             leaves_out=True,
         )
-        if cut_short := self._rounds.run(stage):
+        if cut_short := self.rounds.run(stage):
             return End(cut_short)
         if self._plans_launches:
             self._make_more_launches(stage)
@@ -286,16 +261,16 @@ class _Gate:
             return End()
         end = self._measure_again(findings, cases)
         verdict = self._verdict()
-        path = self._rounds.measured.path
+        path = self.rounds.measured.path
         scripts = self._options.reproducers or path.with_name(path.name.removesuffix(ENDING))
         return replace(
             end,
             reproducers=tuple(
                 script
-                for framework in self._rounds.measured.header.sides.frameworks
-                for script in provider_of(framework).write_scripts(verdict, self._rounds, scripts)
+                for framework in self.rounds.measured.header.sides.frameworks
+                for script in provider_of(framework).write_scripts(verdict, self.rounds, scripts)
             ),
-            profiles=profiles_of(verdict, self._rounds, self._code),
+            profiles=profiles_of(verdict, self.rounds, self._code),
         )
 
     @property
@@ -313,25 +288,25 @@ class _Gate:
         is_flagged = bool(self._verdict().decision.findings)
         if not is_flagged and are_enough(self._quantities(), self._options, shards):
             return
-        self._rounds.run(replace(stage, launches=LAUNCHES))
-        if len(self._rounds.measured.launches) == LAUNCHES:
+        self.rounds.run(replace(stage, launches=LAUNCHES))
+        if len(self.rounds.measured.launches) == LAUNCHES:
             needed = planned_launches(self._quantities(), self._options, shards)
-            self._rounds.run(replace(stage, launches=needed))
+            self.rounds.run(replace(stage, launches=needed))
 
     def _quantities(self) -> Sequence[Quantity]:
-        return quantities(self._rounds.measured.launches)
+        return quantities(self.rounds.measured.launches)
 
     def _sufficient_s(self) -> float:
         """Return a budget that is expected to be enough for all launches, in seconds.
 
-        0 if the gate has none, or nothing to measure.
+        0 if the gate has none.
         """
-        budget = self._rounds.budget
-        cases = self._rounds.measured.header.sides.common
-        if self._options.budget_s is None or self._options.qualify or not cases:
+        budget = self.rounds.budget
+        cases = self.rounds.measured.header.sides.common
+        if self._options.budget_s is None:
             return 0.0
         launches = self._options.launches
-        can_be_judged = len(self._rounds.measured.launches) >= LEAST_LAUNCHES
+        can_be_judged = len(self.rounds.measured.launches) >= LEAST_LAUNCHES
         if can_be_judged and self._plans_launches:
             launches = planned_launches(self._quantities(), self._options, self._options.shard.of)
         findings = self._verdict().decision.findings if can_be_judged else ()
@@ -352,7 +327,7 @@ class _Gate:
         # Its memory is measured with the first case, other costs of the process come from all.
         if kinds_of_process - {MEMORY}:
             return cases
-        node_id = self._rounds.measured.header.node_id
+        node_id = self.rounds.measured.header.node_id
         ranked = sorted(findings, key=lambda finding: (finding.screened.p, by_size(finding)))
         flagged = dict.fromkeys(node_id(finding.quantity.case) for finding in ranked)
         measured = {*cases}
@@ -365,10 +340,10 @@ class _Gate:
         the profile of their functions. Without slower cases the gate is settled, whatever fresh
         launches show.
         """
-        budget = self._rounds.budget
+        budget = self.rounds.budget
         shards = self._options.shard.of
         first_launches = sum(
-            launch.stage == FIRST_STAGE for launch in self._rounds.measured.launches
+            launch.stage == FIRST_STAGE for launch in self.rounds.measured.launches
         )
         slower = [finding for finding in findings if finding.screened.change > 0]
         least_of_faster = next(
@@ -385,26 +360,26 @@ class _Gate:
                 f"the budget leaves {budget.left_s:.0f} s, and {least} fresh launches take "
                 f"about {needed_s:.0f} s; increase --budget"
             )
-            self._rounds.progress.say(too_little)
+            self.rounds.progress.say(too_little)
             return End(too_little if slower else "")
         of_all = f" of {len(flagged)}" if len(fitting) < len(flagged) else ""
-        self._rounds.progress.say(
+        self.rounds.progress.say(
             f"measuring {len(fitting)}{of_all} {'case' if len(flagged) == 1 else 'cases'} again, "
             "in fresh launches"
         )
         end = End()
-        round_s = self._rounds.expected_round_s(fitting)
+        round_s = self.rounds.expected_round_s(fitting)
         profile_s = self._profile_s(fitting)
         stage = Stage(FRESH_STAGE, 0, least, fitting, budget.deadline - profile_s)
         first_look = max(least, budget.first_look(first_launches, round_s, profile_s))
         looks_left = [look for look in looks(self._options, shards) if look >= first_look]
         for look in looks_left:
-            end = End(self._rounds.run(replace(stage, launches=look)))
-            fresh = sum(launch.stage == FRESH_STAGE for launch in self._rounds.measured.launches)
+            end = End(self.rounds.run(replace(stage, launches=look)))
+            fresh = sum(launch.stage == FRESH_STAGE for launch in self.rounds.measured.launches)
             is_last = fresh < look or look == looks_left[-1]
             if is_last or is_settled(self._verdict().decision, self._options):
                 break
-            self._rounds.progress.say(f"{look} fresh launches are not enough to decide")
+            self.rounds.progress.say(f"{look} fresh launches are not enough to decide")
         return end if slower else End()
 
     def _affordable(self, flagged: Sequence[str], launches: int) -> Sequence[str]:
@@ -417,7 +392,7 @@ class _Gate:
             first_flagged = flagged[:number]
             return self._fresh_s(first_flagged, launches) + self._profile_s(first_flagged)
 
-        left_s = self._rounds.budget.left_s
+        left_s = self.rounds.budget.left_s
         fitting = bisect_right(range(1, len(flagged) + 1), left_s, key=needed_s)
         if not fitting and self._fresh_s(flagged[:1], launches) <= left_s:
             return flagged[:1]
@@ -425,12 +400,12 @@ class _Gate:
 
     def _fresh_s(self, flagged: Sequence[str], launches: int) -> float:
         """Return the expected seconds of fresh launches with these cases."""
-        budget = self._rounds.budget
-        return self._rounds.expected_round_s(flagged) * budget.rounds(launches)
+        budget = self.rounds.budget
+        return self.rounds.expected_round_s(flagged) * budget.rounds(launches)
 
     def _profile_s(self, flagged: Sequence[str]) -> float:
         """Return the seconds that are kept for the likely causes of the surest findings."""
-        return self._rounds.budget.profile_s(flagged[:MOST_CAUSES])
+        return self.rounds.budget.profile_s(flagged[:MOST_CAUSES])
 
 
 def _new_file(storage: Path, prefix: str, header: GateHeader) -> Path:

@@ -112,7 +112,6 @@ class Plan:
     # With the tests of all shards after the survey, which runs those of this one.
     shard: Shard = WHOLE
     frameworks: tuple[str, ...] = ()  # that the tests of both sides import
-    added: float = 0.0  # share of its time by which each iteration of the head is made longer
     efforts: Efforts = ALL_ITERATIONS
     # Side -> node id -> hash of what a test is parametrized with, in its survey
     parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -226,7 +225,6 @@ def launching(
                     parallel=sorted(plan.parallel),
                     parameters=plan.parameters.get(side, {}),
                     efforts=plan.efforts,
-                    added=plan.added if side == HEAD else 0.0,
                     touched_bytes=plan.touched_bytes,
                     collects_paths=collects_paths,
                     in_order=in_order,

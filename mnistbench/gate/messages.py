@@ -102,7 +102,6 @@ class LaunchJob(Job):
     parallel: Sequence[str] = ()  # node ids of cases that use more than one core
     parameters: Mapping[str, str] = field(default_factory=dict)  # of the survey, by node id
     efforts: Sequence[float] = ALL_ITERATIONS
-    added: float = 0.0  # share of its time by which each iteration is made longer
     touched_bytes: int = 0  # of the heap, before the process measures
     collects_paths: bool = False  # in place of times: the call paths of each case
 

@@ -270,16 +270,18 @@ class SideOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BaseOptions:
-    """What the working tree is compared with."""
+    """What the working tree is compared with: a revision, or a folder."""
 
     base: str | None = option(
         "--base",
         str,
         None,
-        "commit, branch or tag to compare with; main... is the merge base with main",
-        "REV",
+        (
+            "commit, branch or tag to compare with, or the folder of another checkout; main... is "
+            "the merge base with main, ./NAME always a folder"
+        ),
+        "BASE",
     )
-    base_dir: Path | None = option("--base-dir", path, None, "checkout to compare with", "DIR")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,13 +291,6 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
     Help shows the options of the last base first.
     """
 
-    qualify: bool = switch(
-        "--qualify",
-        (
-            "estimate what a gate finds on this machine: measure the working tree against itself "
-            "(about 10 minutes)"
-        ),
-    )
     shard: Shard = option(
         "--shard",
         shard,
@@ -312,29 +307,8 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
         """Check the options."""
         super().__post_init__()
         self._check_environments()
-        self._check_comparison()
-        if self.qualify and self.shard.of > 1:
-            raise UsageError("--shard: cannot be given with --qualify; remove one of them")
-        if self.qualify and self.format == "html":
-            raise UsageError("--format: a qualification has no page; choose another format")
-        for name, is_given in (("--qualify", self.qualify), ("--shard", self.shard.of > 1)):
-            if self.bisect and is_given:
-                raise UsageError(f"--bisect: cannot be given with {name}; remove one of them")
-
-    def _check_comparison(self) -> None:
-        """Check that there is something to compare."""
-        if self.base and self.base_dir:
-            raise UsageError("--base-dir: cannot be given with --base; remove one of them")
-        if self.qualify and (self.base or self.base_dir or self.differ):
-            raise UsageError(
-                "--qualify: measures the working tree on both sides; remove the options of base "
-                "and head"
-            )
-        if not (self.base or self.base_dir or self.differ or self.qualify):
-            raise UsageError(
-                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
-                "--base-env NAME=VALUE"
-            )
+        if self.bisect and self.shard.of > 1:
+            raise UsageError("--bisect: cannot be given with --shard; remove one of them")
 
 
 def budget_text(seconds: float) -> str:

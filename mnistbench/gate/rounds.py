@@ -46,7 +46,7 @@ def launches_at_once(plan: Plan, sides: Listings) -> int:
 class Stage:
     """Launches of one purpose."""
 
-    number: int  # FIRST_STAGE, FRESH_STAGE or LONGER_STAGE
+    number: int  # FIRST_STAGE or FRESH_STAGE
     launches: int  # wanted, with those that the stage already has
     least: int  # fewest that can be judged, or confirm a slowdown
     cases: Sequence[str]  # node ids of the cases to measure
@@ -73,12 +73,8 @@ class Rounds:
         """Remember the efforts of launches that fit into the budget."""
         self._efforts = self.plan.efforts
 
-    def run(self, stage: Stage, *, added: float = 0.0) -> str:
+    def run(self, stage: Stage) -> str:
         """Run launches until the stage has enough, or the next would exceed its deadline.
-
-        Args:
-            stage: the launches.
-            added: share of its time by which each iteration of the head is made longer.
 
         Returns:
             Why there are too few launches to be judged; empty if there are enough.
@@ -86,7 +82,6 @@ class Rounds:
         Raises:
             LaunchError: a side cannot be measured.
         """
-        self.plan = replace(self.plan, added=added)
         while (done := self._launches_of(stage)) < stage.launches:
             if stage.number == FIRST_STAGE:
                 self._fit_into_budget(stage, done)

@@ -452,7 +452,6 @@ def _header(
 ) -> GateHeader:
     commit, has_changes = trees.head_of(here)
     head = f"{commit}{' with changes' if has_changes else ''}" if commit else str(here)
-    has_base = options.base or options.base_dir
     copies = tuple(plan.trees.values())
     sources = {
         name
@@ -462,16 +461,14 @@ def _header(
     }
     return GateHeader(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        base=plan.trees[BASE].what if has_base else head,
+        base=plan.trees[BASE].what if options.base else head,
         head=head,
         arguments=plan.arguments,
         seed=seed,
         sides=sides,
         variables=plan.variables,
         differing=trees.differing(copies, names=sources),
-        generated=()
-        if options.base_dir  # which has its own
-        else tuple(sorted({name for tree in copies for name in tree.generated})),
+        generated=tuple(sorted({name for tree in copies for name in tree.generated})),
         remarks=tuple(_remarks(surveys, plan)),
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,

@@ -11,10 +11,9 @@ other one has, ``check_alike`` ends the gate: code with a fallback would run it 
 
 from __future__ import annotations
 
-import contextlib
 import filecmp
-import hashlib
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -26,7 +25,6 @@ from pathlib import Path
 from mnistbench.core.errors import UsageError
 from mnistbench.core.units import cut
 from mnistbench.gate.copies.copying import (
-    LEFT_OUT,
     copy_file,
     copy_folder,
     copying,
@@ -77,21 +75,51 @@ def repository_of(directory: Path) -> Path | None:
     return Path(top.removesuffix("\n"))
 
 
+def folder_of_base(here: Path, base: str) -> Path | None:
+    """Return the folder that ``--base`` names; None if it names a revision.
+
+    Of two with the same name the revision counts. ``./NAME``, ``../NAME`` and ``/NAME`` are always
+    folders.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    is_path = re.match(r"\.{0,2}/|\.{1,2}$", base)
+    if not is_path and shutil.which("git") and (top := repository_of(here)) and _commit(top, base):
+        return None
+    if os.path.isdir(base):  # noqa: PTH112  # of a name that is too long, Path.is_dir raises
+        return Path(base)
+    if is_path:
+        raise UsageError(f"--base: {base!r} is not a folder; name a checkout of the base")
+    commit_of(here, base)  # says what is missing
+    return None
+
+
 def commit_of(here: Path, revision: str) -> tuple[Path, str]:
     """Return the root of the repository that contains ``here``, and the hash of a revision."""
     shown = cut(revision, _LONGEST_REVISION)
     top = repository_of(here)
     if top is None:
         raise UsageError(
-            f"--base {shown!r}: {here} is not in a git repository; name a folder with --base-dir"
+            f"--base {shown!r}: {here} is not in a git repository and has no such folder; name a "
+            "folder"
         )
+    if commit := _commit(top, revision):
+        return top, commit
+    raise UsageError(
+        f"--base {shown!r}: no such commit in {top}, and no such folder; {_hint(top, revision)}"
+    )
+
+
+def _commit(top: Path, revision: str) -> str:
+    """Return the hash of a revision; empty if a repository does not have it."""
     wanted = revision
     if revision.endswith("..."):  # as in git diff main...
         wanted = (
             git(top, "merge-base", "HEAD", revision.removesuffix("..."), check=False).strip()
             or revision
         )
-    commit = git(
+    return git(
         top,
         "rev-parse",
         "--verify",
@@ -100,9 +128,6 @@ def commit_of(here: Path, revision: str) -> tuple[Path, str]:
         f"{wanted}^{{commit}}",
         check=False,
     ).strip()
-    if not commit:
-        raise UsageError(f"--base {shown!r}: no such commit in {top}; {_hint(top, revision)}")
-    return top, commit
 
 
 def _hint(top: Path, revision: str) -> str:
@@ -112,7 +137,7 @@ def _hint(top: Path, revision: str) -> str:
         return bool(git(top, "rev-parse", "--verify", "--quiet", name, check=False).strip())
 
     if not has("HEAD"):
-        return "it has no commit yet; commit first, or name a folder with --base-dir"
+        return "it has no commit yet; commit first, or name a folder"
     if git(top, "rev-parse", "--is-shallow-repository", check=False).strip() == "true":
         return "this clone is shallow, so fetch what is missing: git fetch --unshallow"
     remotes = git(top, "remote", check=False).split()
@@ -206,7 +231,7 @@ def check_generated(base: Tree, head: Tree) -> None:
         check_sources(generated, changed, (base.root, head.root), base.what)
 
 
-def check_alike(base: Tree, head: Tree, base_dir: str = "") -> None:
+def check_alike(base: Tree, head: Tree, base_folder: str = "") -> None:
     """Check that no side lacks files of a submodule or of git LFS which differ between the sides.
 
     What both sides lack in the same way is not in the user's own tree either.
@@ -214,19 +239,19 @@ def check_alike(base: Tree, head: Tree, base_dir: str = "") -> None:
     Args:
         base: its copy.
         head: its copy.
-        base_dir: the folder of the base that the user has named; empty for a revision.
+        base_folder: the folder of the base that the user has named; empty for a revision.
     """
-    in_base = f"git -C {shlex.quote(base_dir)}" if base_dir else ""
+    in_base = f"git -C {shlex.quote(base_folder)}" if base_folder else ""
     for name in sorted({*base.empty_submodules, *head.empty_submodules}):
         if base.empty_submodules.get(name) == head.empty_submodules.get(name):
             continue
         side, command = "base", in_base
         if name in head.empty_submodules:
             side, command = "working tree", "git"
-        advice = "name a checkout of the base with --base-dir"
+        advice = "name a checkout of the base with --base"
         if command:
             advice = f"run {command} submodule update --init --recursive"
-            advice += " or name a checkout with --base-dir" if not base_dir else ""
+            advice += " or name a checkout with --base" if not base_folder else ""
         raise UsageError(
             f"{name}: a submodule that has no files in the {side} and differs between the sides; "
             f"{advice}"
@@ -256,30 +281,6 @@ def _pointers(root: Path) -> dict[str, bytes]:
                 if content.startswith(_POINTER):
                     pointers[str(path.relative_to(root))] = content
     return pointers
-
-
-def contents_of(path: Path) -> dict[str, str]:
-    """Return the files of a folder, or the file itself -> hash of its bytes.
-
-    Files of a repository are hashed as git sees them.
-
-    What a build writes, and what cannot be read, is left out.
-    """
-    names = [""]
-    if path.is_dir():
-        try:
-            names = own_files(path).names
-        except UsageError:  # no repository, or no git
-            left_out = {*LEFT_OUT, "build", "dist"}
-            relative = (os.path.relpath(file, path) for file in path.rglob("*"))
-            names = [name for name in relative if left_out.isdisjoint(Path(name).parts)]
-    contents = {}
-    for name in sorted(name for name in names if ".egg-info/" not in name):
-        if not (path / name).is_file():  # a folder, removed, a link to nothing, a pipe
-            continue
-        with contextlib.suppress(OSError), (path / name).open("rb") as stream:
-            contents[name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return contents
 
 
 def differing(

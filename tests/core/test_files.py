@@ -173,17 +173,15 @@ def test_the_temporary_file_is_one_that_was_not_there(
     assert victim.read_bytes() == b"old"
 
 
-def test_a_lock_is_held_by_one_process_or_shared_by_several(tmp_path: Path) -> None:
+def test_a_lock_is_held_by_one_process(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     waits: list[str] = []
-    with locked(path, shared=True), locked(path, shared=True):
+    with locked(path):
         with pytest.raises(BlockingIOError), locked(path):
             pass
         with pytest.raises(InterruptedError), locked(path, before_waiting=interrupt(waits)):
             pass
         assert waits == ["waits"]
-    with locked(path), pytest.raises(BlockingIOError), locked(path, shared=True):
-        pass
     with locked(path, before_waiting=interrupt(waits)):
         assert waits == ["waits"]
 

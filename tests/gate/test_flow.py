@@ -23,13 +23,13 @@ from full_disks import NO_ROOM, largest_file
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import budget, flow, qualification, rounds, surveying, words
+from mnistbench.gate import budget, flow, rounds, surveying, words
 from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.environments import python
 from mnistbench.gate.environments.python import Interpreter
-from mnistbench.gate.flow import measure, measure_same_code
+from mnistbench.gate.flow import measure
 from mnistbench.gate.launcher import LaunchError, LaunchResult, stage_home
 from mnistbench.gate.listing import (
     OTHER_ID,
@@ -48,7 +48,9 @@ from mnistbench.gate.options import (
     Thresholds,
     budget_text,
 )
-from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, least_launches
+from mnistbench.gate.qualification import measurement, resampling
+from mnistbench.gate.qualification.resampling import least_launches
+from mnistbench.gate.qualification.result import stated
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
@@ -253,11 +255,8 @@ class Launches:
                 begins(number, len(only))
             self.clock += self.case_s.get(only[number - 1], self.of_case)
         self.before.get(len(self.started), lambda: None)()
-        added = 1 + self.started[-1][0].added
         cases = {
-            case: gate_builders.Measured(
-                factor=self.factors[case] * added, operations=self.operations
-            )
+            case: gate_builders.Measured(factor=self.factors[case], operations=self.operations)
             for case in only
         }
         [launch] = gate_builders.series(cases, count=1, seed=seed, once=self.once)
@@ -304,15 +303,13 @@ def gate(here, tmp_path, launches, monkeypatch):
         monkeypatch.chdir(where)
         request = GateOptions(
             **{
-                "base_dir": tmp_path / "base",
+                "base": str(tmp_path / "base"),
                 "storage": tmp_path / "storage",
                 "launches": 9,
                 **changes,
             }
         )
         heard = progress or Heard()
-        if request.qualify:
-            return measure_same_code(request, heard, seed=100)
         verdict = measure(request, heard, seed=100)
         measured = raw_samples.load(verdict.recorded.path)
         # The file leads to the verdict by which the gate acted.
@@ -593,7 +590,7 @@ def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, laun
     case = "bench/test_step.py::test_convolution"
     launches.factors = {case: 1.0}
     forced = (("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ATEN_CPU_CAPABILITY", "default"))
-    measured = gate(launches=8, base_dir=None, head_env=forced)
+    measured = gate(launches=8, base=None, head_env=forced)
     text = render(report(conclude(measured, JudgeOptions())), "terminal")
     assert re.search(
         (
@@ -688,7 +685,7 @@ def test_other_dependencies_and_numbers_of_threads_are_remarks(gate, here, tmp_p
 
 
 def test_sides_of_one_tree_have_one_name(gate):
-    header = gate(launches=8, base_dir=None, head_env=(("A", "1"),)).header
+    header = gate(launches=8, base=None, head_env=(("A", "1"),)).header
     assert header.base == header.head
 
 
@@ -739,12 +736,11 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
     ).stdout[:7]
-    header = gate(launches=8, base_dir=None, base="HEAD").header
+    header = gate(launches=8, base="HEAD").header
     assert (header.base, header.head) == (commit, commit)
     (here / "new.py").touch()
     assert (
-        gate(launches=8, base_dir=None, base="HEAD", where=here / "bench").header.head
-        == f"{commit} with changes"
+        gate(launches=8, base="HEAD", where=here / "bench").header.head == f"{commit} with changes"
     )
     assert launches.started[-1][0].repository == here
     assert launches.started[-1][0].trees[HEAD].directory.name == "bench"
@@ -752,7 +748,7 @@ def test_of_a_repository_the_header_has_commits(gate, launches, here):
 
 @pytest.mark.parametrize(
     ("changes", "generated"),
-    [({"base_dir": None, "base": "HEAD"}, ("pkg/native.so",)), ({}, ())],
+    [({"base": "HEAD"}, ("pkg/native.so",)), ({}, ())],
 )
 def test_the_header_has_the_ignored_files_that_a_base_gets_from_the_working_tree(
     gate, here, tmp_path, changes, generated
@@ -1682,22 +1678,27 @@ def test_a_budget_that_is_enough_to_judge_but_for_fresh_launches_judges(gate, la
 
 
 @pytest.fixture
-def qualifying(gate, monkeypatch):
+def qualifying(gate, here, tmp_path, monkeypatch):
     """Qualify a machine of few gates."""
-    monkeypatch.setattr(qualification, "GATES", 2)
-    return lambda **changes: gate(base_dir=None, qualify=True, **changes)
+    monkeypatch.setattr(resampling, "GATES", 2)
+
+    def qualified(progress=None, **changes):
+        monkeypatch.chdir(here)
+        options = GateOptions(**{"storage": tmp_path / "storage", **changes})
+        return measurement.qualify(options, progress or Heard(), seed=100)
+
+    return qualified
 
 
-def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualifying, launches):
-    measured = qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
-    assert stages_of(measured) == [1] * SIZE + [raw_samples.LONGER_STAGE] * LIVE_LAUNCHES
-    assert [plan.added for plan, _, _ in launches.started] == [0.0] * SIZE + [LIVE] * LIVE_LAUNCHES
+def test_a_qualification_measures_the_same_code(qualifying, launches):
+    qualification = qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
+    measured = qualification.measured
+    assert stages_of(measured) == [1] * SIZE
     assert measured.header.base == measured.header.head
-    assert measured.path.name.startswith("qualification_")
     assert raw_samples.load(measured.path) == measured
-    data = measured.end.qualification
-    assert [case["case"] for case in data["cases"]] == list(measured.header.labels.values())
-    assert data["gate_seconds"] == launches.loading + LAUNCHES * 25.0
+    found = qualification.found
+    assert [case["case"] for case in found["cases"]] == list(measured.header.labels.values())
+    assert found["gate_seconds"] == launches.loading + LAUNCHES * 25.0
     assert (measured.end.cut_short, measured.end.elapsed_s) == ("", launches.clock)
 
 
@@ -1706,7 +1707,7 @@ def test_a_qualification_measures_the_same_code_and_then_with_time_added(qualify
     [
         (10.0, None, SIZE),
         (2.5, None, 45),
-        (-1.0, None, qualification.MOST_SAME * SIZE),
+        (-1.0, None, measurement.MOST_LAUNCHES * SIZE),
         (2.5, 400, 30),
     ],
     ids=["long launches", "as many as ten minutes allow", "short launches", "a budget"],
@@ -1716,10 +1717,10 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(
 ):
     launches.of_case = of_case
     heard = Heard()
-    measured = qualifying(progress=heard, budget_s=budget)
-    assert stages_of(measured).count(1) == same
-    assert measured.end.qualification
-    assert launches.clock <= (budget or max(qualification.QUALIFYING_S, 700))
+    qualification = qualifying(progress=heard, budget_s=budget)
+    assert stages_of(qualification.measured).count(1) == same
+    assert qualification.found
+    assert launches.clock <= (budget or max(measurement.QUALIFYING_S, 700))
     assert heard.launches[1][0] == f"launch 2 of {same}"
 
 
@@ -1730,48 +1731,63 @@ def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
     launches.loading = of_case / 2
     launches.of_case = of_case
     passed = []
-    monkeypatch.setattr(qualification, "qualify", lambda *arguments: passed.append(arguments) or {})
+    monkeypatch.setattr(measurement, "resample", lambda *arguments: passed.append(arguments) or {})
     qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
     [(_, _, gate_s, drawn_first_look, _)] = passed
     assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
     assert drawn_first_look == first_look
 
 
-@pytest.mark.parametrize(
-    ("budget", "reason"),
-    [
-        (100, "the budget allowed 3 of 22 launches"),
-        (5 + (SIZE + 1) * 25, "the budget allowed 1 of 4 launches"),
-    ],
-)
-def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, budget, reason):
-    measured = qualifying(budget_s=budget)
-    assert (measured.end.cut_short, measured.end.qualification) == (reason, {})
+def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, tmp_path):
+    qualification = qualifying(budget_s=400)
+    reason = "the budget allowed 15 of 22 launches"
+    assert (qualification.measured.end.cut_short, qualification.found) == (reason, {})
+    assert qualification.sentence() == f"this runner is not qualified: {reason}"
+    assert not qualification.path.exists()
 
 
-def test_an_interrupted_qualification_keeps_its_launches(qualifying, launches):
-    launches.before[5] = raising(KeyboardInterrupt)
-    measured = qualifying()
-    assert (stages_of(measured), measured.end.cut_short) == ([1] * 4, "interrupted")
+@pytest.mark.parametrize("in_resampling", [False, True])
+def test_an_interrupted_qualification_keeps_its_launches(
+    qualifying, launches, monkeypatch, in_resampling
+):
+    if in_resampling:
+        monkeypatch.setattr(measurement, "resample", lambda *_: raising(KeyboardInterrupt)())
+    else:
+        launches.before[5] = raising(KeyboardInterrupt)
+    qualification = qualifying()
+    measured = qualification.measured
+    assert len(measured.launches) == (SIZE if in_resampling else 4)
+    assert (measured.end.cut_short, qualification.found) == ("interrupted", {})
+
+
+def test_a_result_that_cannot_be_saved_is_reported(qualifying, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mnistbench.gate.qualification.result.replace_file", full)
+    heard = Heard()
+    qualification = qualifying(progress=heard)
+    assert qualification.found
+    assert heard.said[-1] == (
+        f"{qualification.path} cannot be written (No space left on device), so later gates do not "
+        "state this result"
+    )
 
 
 def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(
     qualifying, gate, monkeypatch
 ):
-    qualified = qualifying()
-    assert qualified.header.qualified == ""
-    later = gate(launches=8)
-    day = qualified.header.started[:10]
-    assert later.header.qualified.startswith(f"this runner was qualified on {day}: it rules out ")
-    shown = report(conclude(later, JudgeOptions()))
-    assert later.header.qualified in shown.blocks[0].lines
-    assert shown.data["qualified"] == later.header.qualified
+    qualification = qualifying()
+    day = qualification.measured.header.started[:10]
+
+    def lines_of_gate():
+        later = gate(launches=8)
+        return stated(report(conclude(later, JudgeOptions())), later).blocks[0].lines
+
+    assert lines_of_gate()[-1] == qualification.sentence(day)
+    assert lines_of_gate()[-1].startswith(f"this runner was qualified on {day}: it rules out ")
     monkeypatch.setattr(surveying, "cpu_model", lambda: "Xeon")
-    elsewhere = gate(launches=8)
-    assert elsewhere.header.qualified == ""
-    assert not any(
-        "qualified" in line for line in report(conclude(elsewhere, JudgeOptions())).blocks[0].lines
-    )
+    assert not any("qualified" in line for line in lines_of_gate())
 
 
 # ---- Early ends ----------------------------------------------------------------------------------
@@ -1872,7 +1888,7 @@ def gate_command(gate, launches, here, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
     def run():
-        options = ["--base-dir", str(tmp_path / "base"), "--storage", str(tmp_path / "storage")]
+        options = ["--base", str(tmp_path / "base"), "--storage", str(tmp_path / "storage")]
         code = cli.main(["gate", *options, "--launches=9"])
         printed = capsys.readouterr()
         [path] = re.findall(r"^raw samples: (.*?); ", printed.err, re.MULTILINE)

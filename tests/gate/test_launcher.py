@@ -293,9 +293,7 @@ result_of_side({
     (tmp_path / "python").symlink_to(sys.executable)
     pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
     variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
-    plan = replace(
-        plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}), added=0.1
-    )
+    plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}))
     plan = replace(
         plan,
         efforts=Efforts(0.5, 0.25),
@@ -323,7 +321,6 @@ result_of_side({
             "frameworks": ["torch"],
             "parallel": ["t.py::t"],
             "parameters": {"t.py::t": side},
-            "added": 0.1 if side == HEAD else 0.0,
             "touched_bytes": 64 * 2**20,
             "collects_paths": False,
             "in_order": False,

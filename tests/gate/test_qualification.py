@@ -17,25 +17,25 @@ import pytest
 from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import qualification
-from mnistbench.gate.flow import measure
-from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
-from mnistbench.gate.qualification import (
+from mnistbench.gate.commands.gate import Settings
+from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.qualification import resampling
+from mnistbench.gate.qualification.report import report
+from mnistbench.gate.qualification.resampling import (
     AMOUNTS,
-    LIVE,
-    LIVE_LAUNCHES,
-    PREFIX,
     Pool,
+    is_found,
     least_launches,
-    qualify,
-    report,
+    resample,
+    share,
 )
+from mnistbench.gate.qualification.result import PREFIX, Qualification, newest, stated
 from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER_STAGE, End
+from mnistbench.gate.statistics.raw_samples import INTERRUPTED, End
 from mnistbench.gate.verdict.findings import LOOKS, looks
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_PASSED, EXIT_UNJUDGED, render
-from mnistbench.showing.progress import Progress
+from mnistbench.showing.report import Block, Report
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"
 LIMITS = Thresholds()
@@ -48,7 +48,7 @@ FEW = 6
 @pytest.fixture(autouse=True, scope="module")
 def _few_gates():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(qualification, "GATES", 10 * FEW)
+        patch.setattr(resampling, "GATES", 10 * FEW)
         yield
 
 
@@ -140,10 +140,7 @@ def test_a_cost_that_occurs_once_is_longer_by_its_part_of_what_is_compared():
 def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, count):
     drawn = pool(spread)
     hit = drawn.quantities[0]
-    assert (
-        sum(qualification.is_found(drawn.gate(LIMITS, hit, 0.05)[1], hit) for _ in range(20))
-        == count
-    )
+    assert sum(is_found(drawn.gate(LIMITS, hit, 0.05)[1], hit) for _ in range(20)) == count
 
 
 @pytest.mark.parametrize("first_look", LOOKS)
@@ -155,7 +152,7 @@ def test_fresh_launches_are_first_judged_when_there_are_enough_of_them(first_loo
 
 def test_a_gate_with_a_small_threshold_has_more_launches():
     small = Thresholds(case=0.005)
-    assert qualification.least_launches(small) > qualification.least_launches(LIMITS)
+    assert least_launches(small) > least_launches(LIMITS)
     launches = pool()
     _, decision = launches.gate(small, launches.quantities[0], 0.1)
     assert decision.fresh == looks(small)[0] > looks(LIMITS)[0]
@@ -164,42 +161,34 @@ def test_a_gate_with_a_small_threshold_has_more_launches():
 def test_only_the_case_that_is_slower_counts_as_found():
     drawn = Pool([quantity(logs(0.002)), quantity(logs(0.002, seed=2), case="other")])
     decision = drawn.gate(LIMITS, drawn.quantities[0], 0.05)[1]
-    assert [qualification.is_found(decision, hit) for hit in drawn.quantities] == [True, False]
+    assert [is_found(decision, hit) for hit in drawn.quantities] == [True, False]
 
 
 def test_a_share_has_its_exact_interval():
-    assert qualification.share(0, 40) == "0.0 % (0.0 % to 8.8 %)"
-    assert qualification.share(61, 100) == "61.0 % (50.7 % to 70.6 %)"  # R: binom.test(61, 100)
+    assert share(0, 40) == "0.0 % (0.0 % to 8.8 %)"
+    assert share(61, 100) == "61.0 % (50.7 % to 70.6 %)"  # R: binom.test(61, 100)
 
 
 # ---- Qualifications ------------------------------------------------------------------------------
 
 
-def launches(live=1 + LIVE, count=LEAST + 2, **cases):
-    """Launches of the same code, and those in which the head really takes longer."""
+def launches(**cases):
+    """Launches of the same code."""
     measured = cases or {CASE: Measured(operations={}), SLOW: Measured(operations={})}
-    slower = {
-        case: dataclasses.replace(measured_case, factor=live)
-        for case, measured_case in measured.items()
-    }
-    return [
-        *series(measured, count=count),
-        *series(slower, count=LIVE_LAUNCHES, stage=LONGER_STAGE, seed=2),
-    ]
+    return series(measured, count=LEAST + 2)
 
 
 def qualified(measured, limits=LIMITS, may_go_on=never, **header):
-    """The content of a file of a qualification: of few gates, unless there is time."""
+    """A qualification of few gates, unless there is time."""
     measurement = recorded(
         measured,
         labels={CASE: LABEL, SLOW: "step lenet5-b16-cpu on digits"},
         machine="EPYC, 2 cores",
         **header,
     )
-    measurement.end = End(
-        elapsed_s=600.0, qualification=qualify(measurement, limits, 244.0, min(LOOKS), may_go_on)
-    )
-    return measurement
+    measurement.end = End(elapsed_s=600.0)
+    found = resample(measurement, limits, 244.0, min(LOOKS), may_go_on)
+    return Qualification(measurement, found)
 
 
 @pytest.fixture(scope="module")
@@ -207,14 +196,12 @@ def quiet():
     return qualified(launches())
 
 
-def noisy(spread, **changes):
-    return launches(
-        **changes, **{CASE: Measured(operations={}, spread=spread), SLOW: Measured(operations={})}
-    )
+def noisy(spread):
+    return launches(**{CASE: Measured(operations={}, spread=spread), SLOW: Measured(operations={})})
 
 
 def test_a_quiet_machine_is_qualified(quiet):
-    data = quiet.end.qualification
+    data = quiet.found
     assert 0 < data["rules_out"] < 0.01
     # A tenth of them, because there is no time for more.
     assert (data["gates"], data["regressed"]) == (2 * FEW, 0)
@@ -225,10 +212,6 @@ def test_a_quiet_machine_is_qualified(quiet):
     ]
     assert data["found"][2:] == [FEW] * 2
     assert [case["gates"] for case in data["cases"]] == [FEW // 2] * 2
-    for case in data["cases"]:
-        change, low, high = case["measured"]
-        assert low < LIVE < high
-        assert change == pytest.approx(LIVE, abs=0.01)
     assert (data["reasons"], data["improvements"]) == ([], [])
     outcome, shown = report(quiet, 10)
     assert outcome == PASSED
@@ -256,33 +239,33 @@ def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monke
     monkeypatch.setattr(Pool, "gate", alarming)
     slower = launches(**{CASE: Measured(operations={}, factor=1.05), SLOW: Measured(operations={})})
     qualification_run = qualified(slower)
-    data = qualification_run.end.qualification
+    data = qualification_run.found
     assert (data["gates"], data["regressed"], data["windows"], data["windows_regressed"]) == (
         12,
         4,
         3,
         3,
     )
-    last = qualification.last_line(qualification_run)
+    last = qualification_run.sentence()
     # R: binom.test(4, 12).
     assert "false alarms in 33.3 % (9.9 % to 65.1 %) of 12 resampled gates" in last
     assert last.endswith("and in 3 of 3 with the roles as recorded")
 
 
 def test_with_time_there_are_ten_times_as_many(monkeypatch):
-    monkeypatch.setattr(qualification, "GATES", 30)
-    data = qualified(launches(), may_go_on=always).end.qualification
+    monkeypatch.setattr(resampling, "GATES", 30)
+    data = qualified(launches(), may_go_on=always).found
     assert data["gates"] == 60
     assert [case["gates"] for case in data["cases"]] == [15, 15]
 
 
 def test_the_thresholds_are_the_users():
-    assert qualified(launches(), Thresholds(case=0.5)).end.qualification["found"] == [0] * 4
+    assert qualified(launches(), Thresholds(case=0.5)).found["found"] == [0] * 4
 
 
 def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case():
     qualification_run = qualified(noisy(0.5))
-    assert qualification_run.end.qualification["inconclusive"] == 2 * FEW
+    assert qualification_run.found["inconclusive"] == 2 * FEW
     outcome, shown = report(qualification_run, 1)
     assert outcome == INCONCLUSIVE
     text = render(shown, "terminal")
@@ -296,22 +279,10 @@ def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case
 
 
 def test_a_machine_with_more_cases_than_gates_is_judged_by_all_cases_together():
-    cases = [
-        {"case": f"{number}", "gates": number % 2, "found": [0] * 4, "measured": [LIVE] * 3}
-        for number in range(40)
-    ]
+    cases = [{"case": f"{number}", "gates": number % 2, "found": [0] * 4} for number in range(40)]
     data = {"rules_out": 0.05, "gates": 40, "found": [0, 0, 2, 9], "cases": cases}
-    assert list(qualification._reasons(data)) == ["it finds +10.0 % in a case in 9 of 20 gates"]
-    assert list(qualification._reasons({**data, "found": [0, 0, 2, 19]})) == []
-
-
-def test_added_time_that_is_not_measured_is_a_reason():
-    qualification_run = qualified(launches(live=1.0))
-    [reason, _] = qualification_run.end.qualification["reasons"]
-    assert re.fullmatch(
-        rf"\+10\.0 % was added to {LABEL}, and [+-]?0\.\d % to [+-]?0\.\d % measured", reason
-    )
-    assert report(qualification_run, 10)[0] == INCONCLUSIVE
+    assert list(resampling._reasons(data)) == ["it finds +10.0 % in a case in 9 of 20 gates"]
+    assert list(resampling._reasons({**data, "found": [0, 0, 2, 19]})) == []
 
 
 def test_other_programs_are_named_if_they_had_the_core():
@@ -332,8 +303,7 @@ def test_other_programs_are_named_if_they_had_the_core():
         for measured in launches()
     ]
     assert (
-        "other programs had the core for 6.0 % of the time"
-        in qualified(busy).end.qualification["improvements"]
+        "other programs had the core for 6.0 % of the time" in qualified(busy).found["improvements"]
     )
 
 
@@ -354,7 +324,7 @@ def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path
 def test_cases_without_times_cannot_be_judged():
     empty = qualified(launches(**{CASE: Measured(ns=0, operations={})}))
     outcome, shown = report(empty, 10)
-    assert (empty.end.qualification, outcome) == ({}, INCONCLUSIVE)
+    assert (empty.found, outcome) == ({}, INCONCLUSIVE)
     assert shown.heading == "this runner is not qualified: no case has usable times in every launch"
 
 
@@ -363,29 +333,27 @@ def test_a_case_that_cannot_be_measured_is_named_and_says_nothing_of_the_machine
         series(count=3), unmeasurable={"t.py::t": "its function only creates a coroutine"}
     )
     assert "Not measured:\nt.py::t: its function only creates a coroutine\n" in render(
-        report(measured, 10)[1], "terminal"
+        report(Qualification(measured), 10)[1], "terminal"
     )
     first, *rest = launches(**{CASE: Measured(operations={}), SLOW: Measured(operations={})})
     lacking = dataclasses.replace(
         first, cases={CASE: first.cases[CASE]}, unmeasurable={SLOW: "its id differs"}
     )
-    assert qualified([lacking, *rest]).end.qualification["reasons"] == []
+    assert qualified([lacking, *rest]).found["reasons"] == []
 
 
 def test_a_case_without_times_is_a_reason():
     qualification_run = qualified(
         launches(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})})
     )
-    assert qualification_run.end.qualification["reasons"] == [
-        f"{LABEL} has no usable time in every launch"
-    ]
-    assert [case["case"] for case in qualification_run.end.qualification["cases"]] == [
+    assert qualification_run.found["reasons"] == [f"{LABEL} has no usable time in every launch"]
+    assert [case["case"] for case in qualification_run.found["cases"]] == [
         "step lenet5-b16-cpu on digits"
     ]
 
 
 def test_an_interrupted_qualification_gives_its_reason():
-    outcome, shown = report(recorded(series(count=3), end=INTERRUPTED), 10)
+    outcome, shown = report(Qualification(recorded(series(count=3), end=INTERRUPTED)), 10)
     assert (outcome, shown.heading) == (INCONCLUSIVE, "this runner is not qualified: interrupted")
     assert json.loads(shown.json)["found"] is None
 
@@ -394,13 +362,10 @@ def test_an_interrupted_qualification_gives_its_reason():
 def test_the_report_has_a_row_for_each_case(quiet, form):
     text = render(report(quiet, 10)[1], form)
     assert "5d6e7f8 with changes on both sides, EPYC, 2 cores" in text
-    assert "measured: 2 cases, 28 launches, 600 s from start to finish" in text
+    assert "measured: 2 cases, 24 launches, 600 s from start to finish" in text
     for name in (LABEL, "step lenet5-b16-cpu on digits"):
         assert re.search(
-            (
-                rf"{re.escape(name)} .* {FEW // 2} of {FEW // 2} .*\+\d+\.\d % \(\+\d+\.\d % to "
-                r"\+\d+\.\d %\)"
-            ),
+            (rf"{re.escape(name)} .* {FEW // 2} of {FEW // 2}"),
             text,
         )
 
@@ -411,42 +376,38 @@ def test_the_report_has_a_row_for_each_case(quiet, form):
 @pytest.fixture
 def folder(quiet, tmp_path):
     """Files of qualifications of two days."""
-    for day, spread in ((23, 0.5), (24, None)):
-        end = quiet.end if spread is None else End()
-        started = f"2026-11-{day}T10:00:00+00:00"
-        path = tmp_path / f"{PREFIX}202611{day}_100000.jsonl.gz"
-        gate_builders.write(
-            path,
-            [],
-            end=end,
-            labels=quiet.header.labels,
-            machine=quiet.header.machine,
-            started=started,
-        )
-    (tmp_path / f"{PREFIX}20261125_100000.jsonl.gz").write_bytes(b"damaged")
-    other_header = {
-        "labels": quiet.header.labels,
-        "machine": quiet.header.machine,
-        "end": End(qualification={"other": 1}),
-    }
-    gate_builders.write(tmp_path / f"{PREFIX}20261126_100000.jsonl.gz", [], **other_header)
+    (tmp_path / f"{PREFIX}20261125_100000.json").write_bytes(b"damaged")
+    (tmp_path / f"{PREFIX}20261126_100000.json").write_text('{"another": "version"}')
+    for day, run in (("2026-11-23", qualified(noisy(0.5))), ("2026-11-24", quiet)):
+        header = dataclasses.replace(run.measured.header, started=f"{day}T10:00:00+00:00")
+        path = tmp_path / f"{day.replace('-', '')}_100000{raw_samples.ENDING}"
+        Qualification(dataclasses.replace(run.measured, path=path, header=header), run.found).save()
     return tmp_path
 
 
+def newest_of(folder, quiet):
+    return newest(folder, quiet.measured.header.machine, list(quiet.measured.header.labels))
+
+
 def test_the_newest_qualification_of_a_machine_is_found(folder, quiet):
-    text = qualification.newest(folder, quiet.header.machine, list(quiet.header.labels))
-    assert text == qualification.last_line(quiet).replace(
-        "is qualified", "was qualified on 2026-11-24", 1
-    )
+    assert newest_of(folder, quiet) == quiet.sentence("2026-11-24")
+    assert newest_of(folder, quiet).startswith("this runner was qualified on 2026-11-24: it rules ")
 
 
 def test_a_qualification_of_another_machine_or_of_other_cases_is_not(folder, quiet):
-    assert qualification.newest(folder, "EPYC, 4 cores", list(quiet.header.labels)) == ""
-    assert qualification.newest(folder, quiet.header.machine, [CASE]) == ""
-    assert (
-        qualification.newest(folder / "nowhere", quiet.header.machine, list(quiet.header.labels))
-        == ""
-    )
+    header = quiet.measured.header
+    assert newest(folder, "EPYC, 4 cores", list(header.labels)) == ""
+    assert newest(folder, header.machine, [CASE]) == ""
+    assert newest_of(folder / "nowhere", quiet) == ""
+
+
+def test_a_report_states_it_after_what_it_says_of_the_machine(folder, quiet):
+    shown = Report("passed", [Block("", ("cpu: AVX512",)), Block("Verdict", ("passed",))])
+    gate = dataclasses.replace(quiet.measured, path=folder / "20261127_100000.jsonl.gz")
+    head, verdict = stated(shown, gate).blocks
+    assert head.lines == ("cpu: AVX512", quiet.sentence("2026-11-24"))
+    assert verdict == shown.blocks[1]
+    assert stated(shown, dataclasses.replace(gate, shards=(gate, gate))) == shown
 
 
 # ---- Wrong usage ---------------------------------------------------------------------------------
@@ -454,7 +415,7 @@ def test_a_qualification_of_another_machine_or_of_other_cases_is_not(folder, qui
 
 @pytest.mark.parametrize(
     "changes",
-    [{"base": "main"}, {"base_dir": "."}, {"head_env": (("A", "1"),)}, {"base_python": "python3"}],
+    [{"base": "main"}, {"head_env": (("A", "1"),)}, {"base_python": "python3"}],
     ids=str,
 )
 def test_both_sides_are_the_working_tree(changes):
@@ -465,16 +426,14 @@ def test_both_sides_are_the_working_tree(changes):
             r"head$"
         ),
     ):
-        GateOptions(qualify=True, **changes)
+        Settings(qualify=True, **changes)
 
 
-def test_fewer_launches_than_a_gate_may_take_are_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    options = GateOptions(qualify=True, launches=21, given_fields=frozenset({"launches"}))
+def test_fewer_launches_than_a_gate_may_take_are_refused():
     with pytest.raises(
         UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"
     ):
-        measure(options, Progress(None))
+        Settings(qualify=True, launches=21, given_fields=frozenset({"launches"}))
 
 
 # ---- A real one ----------------------------------------------------------------------------------
@@ -498,28 +457,17 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
     )
     assert "Traceback" not in done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
-    [path] = (tmp_path / ".benchmarks/gate").iterdir()
+    [path] = (tmp_path / ".benchmarks/gate").glob(f"*{raw_samples.ENDING}")
     measurement = raw_samples.load(path)
+    assert (len(measurement.launches), measurement.header.sides.frameworks) == (22, {})
     # How noisy this machine is decides whether it is qualified; that must be the reason.
-    reasons = measurement.end.qualification["reasons"]
-    assert done.returncode == (EXIT_UNJUDGED if reasons else EXIT_PASSED), done.stdout
+    is_qualified = done.returncode == EXIT_PASSED
+    assert is_qualified or done.returncode == EXIT_UNJUDGED, done.stdout
     assert last.startswith(
-        f"this runner is not qualified, because {', and '.join(reasons)}: it rules out "
-        if reasons
-        else "this runner is qualified: it rules out "
+        "this runner is qualified: it rules out "
+        if is_qualified
+        else "this runner is not qualified, because "
     )
-    assert (
-        sum(measured.stage == LONGER_STAGE for measured in measurement.launches),
-        measurement.header.sides.frameworks["torch"],
-    ) == (
-        LIVE_LAUNCHES,
-        "",
-    )
-    [case] = measurement.end.qualification["cases"]
-    change, low, high = case["measured"]
-    assert low < change < high
-    assert low < 2 * LIVE  # that much was added, and no more
-    assert high > LIVE / 2
     arguments = (
         "gate",
         "--head-env",

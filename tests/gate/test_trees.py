@@ -21,6 +21,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import scratch
 from mnistbench.gate.trees import (
     all_differing,
+    folder_of_base,
     head_of,
     of_revision,
     of_working_tree,
@@ -251,7 +252,8 @@ def test_a_repository_without_a_commit_has_a_working_tree_too(tmp_path, into):
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path, "HEAD", into / "base")
     assert str(raised.value).startswith(
-        f"--base 'HEAD': no such commit in {repository.path}; it has no commit yet; commit first"
+        f"--base 'HEAD': no such commit in {repository.path}, and no such folder; it has no commit "
+        "yet; commit first"
     )
 
 
@@ -427,7 +429,7 @@ def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, in
         of_revision(repository.path, "HEAD", into / "base")
     assert (
         str(raised.value)
-        == "git is not installed, and --base needs it; install it, or name a folder with --base-dir"
+        == "git is not installed, and --base with a revision needs it; install it, or name a folder"
     )
 
 
@@ -503,7 +505,7 @@ def test_a_revision_that_does_not_exist_says_how_to_get_it(repository, into, rev
     with pytest.raises(UsageError) as raised:
         of_revision(repository.path, revision, into / "base")
     assert str(raised.value) == (
-        f"--base {revision!r}: no such commit in {repository.path}; "
+        f"--base {revision!r}: no such commit in {repository.path}, and no such folder; "
         "name a commit, a branch or a tag"
     )
     assert list(into.iterdir()) == []
@@ -545,12 +547,50 @@ def test_a_shallow_clone_says_how_to_fetch_what_is_missing(repository, into, tmp
         with pytest.raises(UsageError) as raised:
             of_revision(tmp_path / "shallow", revision, into / "base")
         assert str(raised.value) == (
-            f"--base {revision!r}: no such commit in {tmp_path / 'shallow'}; "
+            f"--base {revision!r}: no such commit in {tmp_path / 'shallow'}, and no such folder; "
             "this clone is shallow, so fetch what is missing: git fetch --unshallow"
         )
     assert (
         of_revision(tmp_path / "shallow", "HEAD", into / "base").what
         == repository.git("rev-parse", "HEAD")[:7]
+    )
+
+
+def test_a_revision_counts_before_a_folder_of_the_same_name(repository, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = repository.path
+    repository.git("branch", "older")
+    assert folder_of_base(here, "older") is None
+    for name in ("older", "built"):
+        (tmp_path / name).mkdir()
+    assert folder_of_base(here, "older") is None
+    assert folder_of_base(here, "HEAD...") is None
+    for name in ("./older", "built", str(tmp_path / "older"), "..", "../", "."):
+        assert folder_of_base(here, name) == Path(name)
+
+
+def test_a_folder_needs_neither_a_repository_nor_git(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "built").mkdir()
+    assert folder_of_base(tmp_path, "built") == Path("built")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert folder_of_base(tmp_path, "built") == Path("built")
+
+
+@pytest.mark.parametrize("name", ["./older", "../older", "/older"])
+def test_what_can_only_be_a_folder_is_not_called_a_commit(repository, name):
+    repository.git("branch", "older")
+    with pytest.raises(UsageError) as raised:
+        folder_of_base(repository.path, name)
+    assert str(raised.value) == f"--base: {name!r} is not a folder; name a checkout of the base"
+
+
+def test_what_is_neither_a_revision_nor_a_folder_is_one_line(repository):
+    with pytest.raises(UsageError) as raised:
+        folder_of_base(repository.path, "nothing")
+    assert str(raised.value) == (
+        f"--base 'nothing': no such commit in {repository.path}, and no such folder; name a "
+        "commit, a branch or a tag"
     )
 
 
@@ -564,9 +604,9 @@ def test_of_a_long_revision_the_advice_is_shown(repository, into):
 def test_a_revision_needs_a_repository(tmp_path, into):
     with pytest.raises(UsageError) as raised:
         of_revision(tmp_path, "HEAD", into / "base")
-    assert (
-        str(raised.value)
-        == f"--base 'HEAD': {tmp_path} is not in a git repository; name a folder with --base-dir"
+    assert str(raised.value) == (
+        f"--base 'HEAD': {tmp_path} is not in a git repository and has no such folder; name a "
+        "folder"
     )
     assert repository_of(tmp_path) is None
     assert head_of(tmp_path) == ("", False)

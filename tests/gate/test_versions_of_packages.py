@@ -5,7 +5,6 @@ Environments and errors.
 
 import subprocess
 import sys
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -17,22 +16,16 @@ from mnistbench.core.errors import UsageError
 @pytest.fixture
 def gate(tmp_path, alone, monkeypatch, torch):
     """Run the gate in a repository with invented environments, until it would copy the trees."""
-    seen = SimpleNamespace(wanted=[], used=0, pythons=None, failure=None)
+    seen = SimpleNamespace(changes=[], pythons=None, failure=None)
 
-    @contextmanager
-    def held(wanted, say):
+    def environment(changes, project):
         if seen.failure:
             raise UsageError(seen.failure)
-        seen.wanted.append(wanted.asked)
-        seen.used += 1
-        try:
-            yield SimpleNamespace(python=f"/environments/{len(seen.wanted)}/bin/python")
-        finally:
-            seen.used -= 1
+        seen.changes.append([str(change) for change in changes])
+        return f"/environments/{len(seen.changes)}/bin/python"
 
     def plan(request, pythons, here, folder):
         seen.pythons = list(pythons.values())
-        seen.used_while_measuring = seen.used
         raise UsageError("measured")
 
     seen.run = lambda *arguments: cli.main(["gate", *arguments])
@@ -42,7 +35,7 @@ def gate(tmp_path, alone, monkeypatch, torch):
     ):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mnistbench.gate.environments.interpreters.held", held)
+    monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     monkeypatch.setattr("mnistbench.gate.flow._plan", plan)
     return seen
 
@@ -59,15 +52,19 @@ def test_each_side_has_an_environment_of_its_own_until_it_is_measured(gate, caps
         )
         == 2
     )
-    assert gate.wanted == [("werkzeug==4.66.2",), ("numpy==2.0", "werkzeug==4.67")]
+    assert gate.changes == [["werkzeug==4.66.2"], ["werkzeug==4.67", "numpy==2.0"]]
     assert gate.pythons == ["/environments/1/bin/python", "/environments/2/bin/python"]
-    assert (gate.used_while_measuring, gate.used) == (2, 0)
-    assert capsys.readouterr().err == "mnistbench: measured\n"
+    *said, error = capsys.readouterr().err.splitlines()
+    assert [line.split(";")[0] for line in said] == [
+        "making an environment with werkzeug==4.66.2",
+        "making an environment with werkzeug==4.67, numpy==2.0",
+    ]
+    assert error == "mnistbench: measured"
 
 
 def test_without_the_options_no_environment_is_made(gate):
     gate.run("--base", "HEAD")
-    assert (gate.wanted, gate.pythons) == ([], [sys.executable, sys.executable])
+    assert (gate.changes, gate.pythons) == ([], [sys.executable, sys.executable])
 
 
 @pytest.mark.parametrize(
@@ -75,11 +72,14 @@ def test_without_the_options_no_environment_is_made(gate):
     [
         (
             ["--base", "nothing"],
-            ("--base 'nothing': no such commit in {here}; name a commit, a branch or a tag"),
+            (
+                "--base 'nothing': no such commit in {here}, and no such folder; name a commit, a "
+                "branch or a tag"
+            ),
         ),
         (
-            ["--base-dir", "nowhere"],
-            "--base-dir: 'nowhere' is not a folder; name a checkout of the base",
+            ["--base", "./nowhere"],
+            "--base: './nowhere' is not a folder; name a checkout of the base",
         ),
         (
             ["--base", "HEAD", "--storage", "file"],
@@ -94,10 +94,10 @@ def test_what_cannot_be_measured_is_one_line_before_an_environment_is_made(
     (tmp_path / "file").touch()
     assert gate.run(*arguments, "--head-with", "werkzeug==4.66.2") == 2
     assert capsys.readouterr().err == f"mnistbench: {message.format(here=tmp_path)}\n"
-    assert (gate.wanted, gate.pythons) == ([], None)
+    assert (gate.changes, gate.pythons) == ([], None)
 
 
 def test_a_bisection_stops_if_an_environment_cannot_be_made(gate, capsys):
     gate.failure = "no environment with werkzeug==9: uv: Because there is no version of werkzeug==9"
     assert gate.run("--bisect", "--base", "HEAD", "--head-with", "werkzeug==9") == 128
-    assert capsys.readouterr().err == f"mnistbench: {gate.failure}\n"
+    assert capsys.readouterr().err.splitlines()[1:] == [f"mnistbench: {gate.failure}"]

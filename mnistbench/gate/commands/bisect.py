@@ -24,7 +24,7 @@ from mnistbench.gate.commands.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.commands.result import result_of
-from mnistbench.gate.environments.uv import Range, release_range, releases
+from mnistbench.gate.environments.releases import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
 from mnistbench.gate.report.blocks import blocks as gate_blocks

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.gate import qualification
+from mnistbench.core.options import switch
 from mnistbench.gate.commands.result import result_of
-from mnistbench.gate.flow import measure, measure_same_code
+from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions
+from mnistbench.gate.qualification.result import stated
 from mnistbench.gate.report.blocks import report
-from mnistbench.gate.statistics.raw_samples import ENDING
+from mnistbench.gate.statistics.raw_samples import ENDING, Recorded
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 
-Settings = GateOptions
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(GateOptions):
+    """The options of the command."""
+
+    qualify: bool = switch(
+        "--qualify",
+        (
+            "measure the working tree against itself for about 10 minutes: what does a gate find "
+            "on this machine?"
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Check that there is something to compare, or to qualify."""
+        super().__post_init__()
+        if self.qualify:
+            # Here, because most gates qualify nothing.
+            from mnistbench.gate.qualification.measurement import check
+
+            check(self)
+        elif not (self.base or self.differ):
+            raise UsageError(
+                "nothing to compare: give --base with a revision or a folder, or what differs, "
+                "such as --base-env NAME=VALUE"
+            )
 
 
 def run(settings: Settings) -> CommandResult | int:
@@ -25,29 +51,14 @@ def run(settings: Settings) -> CommandResult | int:
         MnistbenchError: something cannot be used or measured. With ``--bisect`` only a UsageError,
             because it stops the search; what cannot be measured is a commit to skip.
     """
+    if settings.qualify:
+        return _qualify(settings)
     try:
         with Progress(sys.stderr) as progress:
-            if settings.qualify:
-                measured = measure_same_code(settings, progress)
-            else:
-                verdict = measure(settings, progress)
-                measured = verdict.recorded
-            of = settings.shard.of
-            files = measured.path
-            if of > 1:
-                files = files.with_name(f"shard-*-of-{of}_*{ENDING}")
-            again = (
-                "judge them again with"
-                if of == 1
-                else f"when all {of} shards have ended, judge them with"
-            )
-            progress.say(f"raw samples: {measured.path}; {again}: mnistbench judge {files}")
-        if settings.qualify:
-            outcome, shown = qualification.report(measured, settings.top)
-            return result_of(shown, settings, outcome, is_excusable=False)
-        result = result_of(
-            report(verdict), settings, verdict.outcome, is_excusable=verdict.is_excusable
-        )
+            verdict = measure(settings, progress)
+            _name_samples(verdict.recorded, settings, progress)
+        shown = stated(report(verdict), verdict.recorded)
+        result = result_of(shown, settings, verdict.outcome, is_excusable=verdict.is_excusable)
     except MnistbenchError as error:
         if isinstance(error, UsageError) or not settings.bisect:
             raise
@@ -56,3 +67,26 @@ def run(settings: Settings) -> CommandResult | int:
     if settings.bisect and result.code == EXIT_UNJUDGED:
         return replace(result, code=BISECT_SKIPS)
     return result
+
+
+def _qualify(settings: Settings) -> CommandResult:
+    from mnistbench.gate.qualification.measurement import qualify
+    from mnistbench.gate.qualification.report import report as report_of_qualification
+
+    with Progress(sys.stderr) as progress:
+        qualification = qualify(settings, progress)
+        _name_samples(qualification.measured, settings, progress)
+    outcome, shown = report_of_qualification(qualification, settings.top)
+    return result_of(shown, settings, outcome, is_excusable=False)
+
+
+def _name_samples(measured: Recorded, settings: Settings, progress: Progress) -> None:
+    """Say where the raw samples are, and how they are judged again."""
+    of = settings.shard.of
+    files = measured.path
+    if of > 1:
+        files = files.with_name(f"shard-*-of-{of}_*{ENDING}")
+    again = (
+        "judge them again with" if of == 1 else f"when all {of} shards have ended, judge them with"
+    )
+    progress.say(f"raw samples: {measured.path}; {again}: mnistbench judge {files}")

@@ -12,6 +12,7 @@ from typing import Any
 from mnistbench.core.options import argument, options_of, output_format, path
 from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.options import JudgeOptions, Thresholds
+from mnistbench.gate.qualification.result import stated
 from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
@@ -49,4 +50,5 @@ def run(settings: Settings) -> CommandResult:
     }
     options = replace(settings, **thresholds_of_gate)
     verdict = conclude(samples, options)
-    return result_of(report(verdict), options, verdict.outcome, is_excusable=verdict.is_excusable)
+    shown = stated(report(verdict), verdict.recorded)
+    return result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)

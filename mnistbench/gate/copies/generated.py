@@ -195,7 +195,7 @@ def check_sources(
                 raise UsageError(
                     f"{name} is built from the working tree, and {source}, which may be a source "
                     f"of it, {'is not in' if is_new else 'differs from'} {revision}; build the "
-                    "base in a checkout of its own, and name it with --base-dir"
+                    "base in a checkout of its own, and name it with --base"
                     f"{advice if is_new else ''}"
                 )
 

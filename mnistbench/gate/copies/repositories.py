@@ -52,8 +52,8 @@ def git(
         )
     except FileNotFoundError:
         raise UsageError(
-            "git is not installed, and --base needs it; install it, or name a folder with "
-            "--base-dir"
+            "git is not installed, and --base with a revision needs it; install it, or name a "
+            "folder"
         ) from None
     if check and done.returncode:
         reasons = os.fsdecode(done.stderr).strip().splitlines() or ["no reason given"]
@@ -208,7 +208,7 @@ def _check_out(
             raise UsageError(
                 f"{prefix}{name}: this submodule has no commit {wanted[:7]}, which the base "
                 f"records; fetch it (git -C {prefix}{name} fetch), or name a checkout with "
-                "--base-dir"
+                "--base"
             )
     return empty
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mnistbench.gate.environments import python
-from mnistbench.gate.environments.packages import installed, wanted
-from mnistbench.gate.environments.store import held
 from mnistbench.gate.options import SideOptions
 
 
@@ -20,20 +17,23 @@ class Interpreters:
     chosen: str  # the one that no option names, and how it was found; empty if that is no surprise
 
 
-@contextmanager
-def interpreters(options: SideOptions, say: Callable[[str], None]) -> Iterator[Interpreters]:
-    """Make the environments of the sides that have one; yield the interpreter of each side."""
+def interpreters(options: SideOptions, say: Callable[[str], None]) -> Interpreters:
+    """Make the environments of the sides that have one; return the interpreter of each side."""
     if all(options.pythons.values()):
-        yield Interpreters({side: named or "" for side, named in options.pythons.items()}, "")
-        return
+        return Interpreters({side: named or "" for side, named in options.pythons.items()}, "")
     project = python.of_project()
     paths = {side: named or project.path for side, named in options.pythons.items()}
     chosen = f"{project.path} ({project.why})" if project.why else ""
     if chosen:
         say(f"interpreter: {chosen}")
-    packages = installed(project.distributions()) if options.changes else []
-    with ExitStack() as environments:
-        for side, changes in options.changes.items():
-            environment = held(wanted(changes, packages, project), say)
-            paths[side] = environments.enter_context(environment).python
-        yield Interpreters(paths, chosen)
+    if not options.changes:
+        return Interpreters(paths, chosen)
+    from mnistbench.gate.environments.made import environment  # most gates make none
+
+    for side, changes in options.changes.items():
+        say(
+            f"making an environment with {', '.join(map(str, changes))}; uv downloads what it does "
+            "not have in its cache"
+        )
+        paths[side] = environment(changes, project)
+    return Interpreters(paths, chosen)

@@ -132,7 +132,7 @@ class Follower:
         self._opened: dict[object, set[str]] = defaultdict(set)
         self._ran: dict[object, set[RunCode]] = defaultdict(set)
         self._unfollowed: dict[object, dict[str, None]] = defaultdict(dict)
-        self._written: set[str] = set()  # files outside of the tree
+        self._written: set[str] = set()  # files outside of the tree and of the environment
         self._read_by_plugins: set[str] = set()  # files with configuration
         self._fetched: dict[object, set[str]] = defaultdict(set)
         self._outside: dict[RunCode, None] = {}
@@ -250,7 +250,8 @@ class Follower:
         # A Path costs more than the event.
         path = os.path.abspath(name)  # noqa: PTH100
         if event == "open":
-            if flags & _WRITING and not path.startswith(self._prefix):
+            # Python writes compiled files into a new environment, which may be in the user's cache.
+            if flags & _WRITING and not path.startswith((self._prefix, f"{sys.prefix}{os.sep}")):
                 self._written.add(path)
             if path.endswith(_COMPILED_FILES):
                 return

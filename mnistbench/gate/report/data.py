@@ -51,7 +51,6 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "generated": header.generated,
         "left_out": header.sides.left_out,
         "remarks": header.remarks,
-        "qualified": header.qualified,
         **{
             name: {header.name(case): value for case, value in facts.items()}
             for name, facts in facts_of_cases.items()

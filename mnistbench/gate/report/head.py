@@ -54,8 +54,6 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
     ):
         if names:
             yield f"{what}: {units.counted_names(names, verdict.options.top)}"
-    if header.qualified:
-        yield header.qualified
     machines: dict[str, list[str]] = {}
     for part in verdict.recorded.shards:
         machines.setdefault(part.header.machine, []).append(str(part.header.shard.number))

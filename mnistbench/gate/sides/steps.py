@@ -31,7 +31,7 @@ from mnistbench.gate.sides.case import SideCase
 from mnistbench.gate.sides.side import Side
 from mnistbench.gate.sides.turns import Turns, in_pairs
 from mnistbench.gate.words import FIRST, SETUP
-from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, clocked, with_queue
+from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, with_queue
 
 #: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
 LONG_NS = 25_000_000
@@ -46,7 +46,6 @@ class SideRun:
     side: Side
     case: SideCase
     node_id: str = ""
-    added: float = 0.0  # share of its time for which each iteration is made longer
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
     device_ns: list[int] = field(default_factory=list)
@@ -90,28 +89,7 @@ class SideRun:
     def _clocked(self) -> Sample:
         """Run the work of an iteration, without what precedes and follows it."""
         with self.counted(FIRST):
-            sample = self.case.clocked()
-        return self._longer(sample) if self.added else sample
-
-    def _longer(self, sample: Sample) -> Sample:
-        """Compute for a share of an iteration's time, right after it.
-
-        Return the times of both together.
-        """
-        clock, ns = (
-            (Clock.cpu_ns, sample.cpu_ns)
-            if self.has_one_thread
-            else (Clock.wall_ns, sample.wall_ns)
-        )
-        until_ns = clock() + round(self.added * ns)
-
-        def spin() -> None:
-            while clock() < until_ns:
-                pass
-
-        spun = clocked(spin)
-        device_ns = None if sample.device_ns is None else sample.device_ns + spun.wall_ns
-        return Sample(sample.wall_ns + spun.wall_ns, sample.cpu_ns + spun.cpu_ns, device_ns)
+            return self.case.clocked()
 
     def has_operations(self) -> bool:
         """Return whether the case can be profiled.

@@ -41,7 +41,7 @@ _NAMED = 3
 #: a build makes the module.
 _OWN_ENVIRONMENTS = (
     "install each version from a checkout of its own in an environment of its own, and name them "
-    "with --base-dir, --base-python and --head-python"
+    "with --base, --base-python and --head-python"
 )
 
 

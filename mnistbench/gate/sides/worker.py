@@ -232,7 +232,7 @@ class _Launch:
         share = most_builds / number  # of the effort, for a build
         measured = list[Measured]()
         for build in range(number):
-            side_run = SideRun(self._side, case.make(), case.node_id, self._job.added)
+            side_run = SideRun(self._side, case.make(), case.node_id)
             side_run.case.parallel = parallel
             measured.append(
                 measure(

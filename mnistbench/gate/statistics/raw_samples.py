@@ -52,8 +52,6 @@ _Outcome = tuple[str, float | None]  # hash, and a number; None: not finite
 FIRST_STAGE = 1
 #: Stage of the launches that measure flagged cases again.
 FRESH_STAGE = 2
-#: Stage of the launches of a qualification in which each iteration of the head is made longer.
-LONGER_STAGE = 3
 
 
 class Operation(NamedTuple):
@@ -189,7 +187,7 @@ Build = Mapping[str, SideSample]
 class Launch:
     """One launch: a process for each side, which take turns."""
 
-    stage: Literal[1, 2, 3]  # FIRST_STAGE, FRESH_STAGE or LONGER_STAGE
+    stage: Literal[1, 2]  # FIRST_STAGE or FRESH_STAGE
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
     seconds: float
     # Side -> name of a cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes.
@@ -285,8 +283,6 @@ class GateHeader:
     generated: tuple[str, ...] = ()  # files that git ignores, copied to the sides
     remarks: tuple[str, ...] = ()  # what a reader has to know of the sides
     machine: str = ""  # processor and number of cores
-    # What the newest qualification of this machine found; empty if there is none.
-    qualified: str = ""
     shard: Shard = WHOLE
     reach: Reach = field(default_factory=Reach)
     # The interpreter of the sides without one of their own, and how it was found; empty if it is
@@ -383,8 +379,6 @@ class End:
     reproducers: tuple[Reproducer, ...] = ()
     # Node id of a case that was found slower or faster -> its call paths.
     profiles: Mapping[str, CaseProfile] = field(default_factory=dict)
-    # What a machine finds; empty if none.
-    qualification: Mapping[str, Any] = field(default_factory=dict)
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""

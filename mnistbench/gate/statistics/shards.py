@@ -107,7 +107,7 @@ def _merged(parts: Sequence[Recorded]) -> Recorded:
         profiles=profiles,
     )
     launches = [launch for part in parts for launch in part.launches]
-    header = GateHeader(**{**members, "qualified": "", "reach": _united_reach(parts)})
+    header = GateHeader(**{**members, "reach": _united_reach(parts)})
     return Recorded(parts[0].path, header, launches, end, tuple(parts))
 
 

@@ -52,7 +52,8 @@ def run(settings: Settings) -> int:
     }
     for file in scripts.keys() - differing:
         _check_packages(file, scripts[file])
-    with Progress(sys.stderr) as progress, interpreters(settings, progress.say) as pythons:
+    with Progress(sys.stderr) as progress:
+        pythons = interpreters(settings, progress.say)
         for file, origin in scripts.items():
             answer = ALIKE
             if file in differing:

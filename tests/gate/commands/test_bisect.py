@@ -2,7 +2,6 @@
 
 import sys
 import venv
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +10,6 @@ from gate_builders import CASE, LABEL, Measured, recorded, series
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.launcher import LaunchError
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.verdict.verdict import conclude
@@ -86,10 +84,9 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
         ("pillow==4.64.0", f"pillow=={head}", only)
         for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
     ]
-    assert {
-        (request.base, request.base_dir, request.launches, request.pytest)
-        for request in gate.requests
-    } == {(None, None, 9, ("bench", "-x"))}
+    assert {(request.base, request.launches, request.pytest) for request in gate.requests} == {
+        (None, 9, ("bench", "-x"))
+    }
     assert shown.err.splitlines()[0] == (
         "5 releases of pillow: 4.64.0, 4.65.0, 4.66.0, 4.67.0, 4.68.0; "
         "at most 3 gates, and one more for each that cannot judge its release"
@@ -186,9 +183,8 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     """Environments that have the packages of this one, and a release of one more package."""
     folder = tmp_path_factory.mktemp("environments")
 
-    @contextmanager
-    def held(wanted, say):
-        [(name, release)] = (line.split("==") for line in wanted.asked)
+    def environment(changes, project):
+        [(name, release)] = (str(change).split("==") for change in changes)
         if not (folder / release).exists():
             venv.create(folder / release, symlinks=True)
             [site] = (folder / release).glob("lib/python*/site-packages")
@@ -202,7 +198,7 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
             (site / f"{name}-{release}.dist-info" / "METADATA").write_text(
                 metadata, encoding="utf-8"
             )
-        yield SimpleNamespace(python=str(folder / release / "bin" / "python"))
+        return str(folder / release / "bin" / "python")
 
     model = "nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))"
     conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
@@ -211,11 +207,10 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
         "from part import Part\n" + conftest.replace(model, model.replace("nn.ReLU()", "Part()")),
     )
     monkeypatch.chdir(project.path)
-    monkeypatch.setattr("mnistbench.gate.environments.uv.check_can_be_changed", lambda change: None)
-    monkeypatch.setattr("mnistbench.gate.environments.interpreters.held", held)
     monkeypatch.setattr(
-        "mnistbench.gate.environments.interpreters.installed", lambda _: [Installed("part", "1.0")]
+        "mnistbench.gate.environments.releases.check_can_be_changed", lambda change: None
     )
+    monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     monkeypatch.setattr("mnistbench.gate.commands.bisect.releases", lambda _: ("1.0", "1.1", "1.2"))
     code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()

@@ -18,8 +18,9 @@ import pytest
 from projects import git
 
 from mnistbench import cli
-from mnistbench.gate import qualification
-from mnistbench.gate.commands import gate as gate_command
+from mnistbench.gate.qualification import measurement
+from mnistbench.gate.qualification import report as report_module
+from mnistbench.gate.qualification.result import Qualification
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.words import BASE, HEAD
 
@@ -367,9 +368,10 @@ def test_the_exit_code_of_a_qualification_is_2_unless_the_machine_is_qualified(
     monkeypatch, capsys, outcome, code, options
 ):
     measured = gate_builders.recorded(gate_builders.series(count=3), end=raw_samples.INTERRUPTED)
-    shown = qualification.report(measured, 10)[1]
-    monkeypatch.setattr(gate_command, "measure_same_code", lambda *_: measured)
-    monkeypatch.setattr(qualification, "report", lambda *_: (outcome, shown))
+    qualification = Qualification(measured)
+    shown = report_module.report(qualification, 10)[1]
+    monkeypatch.setattr(measurement, "qualify", lambda *_: qualification)
+    monkeypatch.setattr(report_module, "report", lambda *_: (outcome, shown))
     assert cli.main(["gate", "--qualify", *options]) == code
     assert capsys.readouterr().out.splitlines()[-1] == shown.heading
 
@@ -439,8 +441,8 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         (
             [],
             (
-                "nothing to compare: give --base REV, --base-dir DIR, or what differs, such as "
-                "--base-env NAME=VALUE"
+                "nothing to compare: give --base with a revision or a folder, or what differs, "
+                "such as --base-env NAME=VALUE"
             ),
         ),
         (
@@ -461,10 +463,6 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         (
             ["--base", "HEAD", "--shard", "9/8"],
             "--shard: '9/8' is not a shard; give K/N with K <= N <= 256, such as 3/8",
-        ),
-        (
-            ["--base", "HEAD", "--base-dir", "."],
-            "--base-dir: cannot be given with --base; remove one of them",
         ),
         (
             ["--base", "HEAD", "--launches", "3"],
@@ -499,7 +497,7 @@ def test_wrong_usage_is_one_line_before_anything_is_started(
     "arguments",
     [
         ["--base", "nothing"],
-        ["--base-dir", ".", "--nonsense"],
+        ["--base", ".", "--nonsense"],
         ["--qualify"],
         ["--base", "HEAD", "--shard", "1/2"],
     ],

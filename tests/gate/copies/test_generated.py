@@ -68,7 +68,7 @@ def test_a_base_without_its_own_generated_files_is_refused(built, check, source,
         check()
     assert str(raised.value) == (
         f"{generated} is built from the working tree, and {source}, which may be a source of it, "
-        f"{how} {commit}; build the base in a checkout of its own, and name it with --base-dir"
+        f"{how} {commit}; build the base in a checkout of its own, and name it with --base"
         f"{'; if it is untracked and no source, ignore it in .git/info/exclude' if is_new else ''}"
     )
 

@@ -3,7 +3,6 @@
 Both copies have files by the same rule, or the gate says in one line what a side lacks.
 """
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from git_repositories import Repository, names_of
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.trees import check_alike, contents_of, of_revision, of_working_tree
+from mnistbench.gate.trees import check_alike, of_revision, of_working_tree
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -129,18 +128,6 @@ def test_generated_files_of_a_submodule_are_on_both_sides(repository, into):
     assert base.generated == head.generated == ("data/samples/package/_version.py",)
 
 
-def test_what_is_installed_from_a_folder_has_its_submodules(repository):
-    assert sorted(contents_of(repository.path)) == FILES
-
-
-def test_what_is_installed_from_a_folder_without_git_has_no_pipes(tmp_path):
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "part.py").touch()
-    os.mkfifo(tmp_path / "package" / "pipe")  # nobody writes to it
-    assert list(contents_of(tmp_path / "package")) == ["part.py"]
-    assert contents_of(tmp_path / "package" / "pipe") == {}
-
-
 def test_an_empty_submodule_is_empty_on_both_sides(repository, into, tmp_path):
     new = clone(repository, tmp_path / "clone")
     base, head = both(new, into)
@@ -156,7 +143,7 @@ def test_an_empty_submodule_whose_commit_differs_is_refused(repository, into, tm
         both(new, into, "HEAD~1")
     assert str(raised.value) == (
         "data/samples: a submodule that has no files in the working tree and differs between the "
-        "sides; run git submodule update --init --recursive or name a checkout with --base-dir"
+        "sides; run git submodule update --init --recursive or name a checkout with --base"
     )
 
 
@@ -170,11 +157,11 @@ def test_an_empty_submodule_inside_of_a_submodule_is_named(repository, into):
         both(repository, Path(tempfile.mkdtemp()))
     assert str(raised.value) == (
         "data/samples/deep/words: a submodule that has no files in the base and differs between "
-        "the sides; name a checkout of the base with --base-dir"
+        "the sides; name a checkout of the base with --base"
     )
 
 
-def test_a_base_dir_without_its_submodules_is_refused(repository, into, tmp_path):
+def test_a_folder_as_base_without_its_submodules_is_refused(repository, into, tmp_path):
     clone(repository, tmp_path / "the base")
     name = str(tmp_path / "the base")
     base = of_working_tree(tmp_path / "the base", into / "base", name)
@@ -196,7 +183,7 @@ def test_a_commit_that_a_submodule_does_not_have_is_named(repository, into, samp
         both(repository, into)
     assert str(raised.value) == (
         f"data/samples: this submodule has no commit {missing[:7]}, which the base records; fetch "
-        "it (git -C data/samples fetch), or name a checkout with --base-dir"
+        "it (git -C data/samples fetch), or name a checkout with --base"
     )
 
 
@@ -219,7 +206,7 @@ def test_files_without_a_repository_in_the_place_of_a_submodule_are_copied(repos
     (repository.path / "data/samples/.git").unlink()
     head = of_working_tree(repository.path, into / "head")
     assert "data/samples/sample.txt" in names_of(head.root)
-    with pytest.raises(UsageError, match=r"no files in the base .* --base-dir$"):
+    with pytest.raises(UsageError, match=r"no files in the base .* --base$"):
         check_alike(of_revision(repository.path, "HEAD", into / "base"), head)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from mnistbench.core.options import read
 from mnistbench.gate.environments import interpreters as module
 from mnistbench.gate.environments.interpreters import interpreters
-from mnistbench.gate.environments.packages import Installed
 from mnistbench.gate.environments.python import Interpreter
 from mnistbench.gate.options import SideOptions
 
@@ -23,25 +21,15 @@ def options(**texts):
 
 @pytest.fixture
 def environments(monkeypatch):
-    """What environments are made from; the packages and environments are invented."""
-    packages = [
-        Installed("numpy", "2.4.6", size_bytes=1 << 20),
-        Installed("pygments", "4.70.1", size_bytes=2 << 20),
-        Installed("torch", "2.15.0"),
-        Installed("own", "1", (), "file:///own", is_editable=True, size_bytes=1),
-    ]
-    environments = SimpleNamespace(wanted=[], used=0)
+    """What environments are made from; none is made."""
+    environments = SimpleNamespace(changes=[], projects=[])
 
-    @contextmanager
-    def held(wanted, say):
-        say(f"making {wanted.asked}")
-        environments.wanted.append(wanted)
-        environments.used += 1
-        yield SimpleNamespace(python=f"/environments/{len(environments.wanted)}/bin/python")
-        environments.used -= 1
+    def environment(changes, project):
+        environments.changes.append([str(change) for change in changes])
+        environments.projects.append(project)
+        return f"/environments/{len(environments.changes)}/bin/python"
 
-    monkeypatch.setattr(module, "installed", lambda _: packages)
-    monkeypatch.setattr(module, "held", held)
+    monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     return environments
 
 
@@ -55,19 +43,19 @@ def project(monkeypatch):
 
 def test_without_options_both_sides_have_this_interpreter(environments):
     said = []
-    with interpreters(options(), said.append) as found:
-        assert found.paths == {"base": sys.executable, "head": sys.executable}
+    found = interpreters(options(), said.append)
+    assert found.paths == {"base": sys.executable, "head": sys.executable}
     assert found.chosen == ""
     assert said == []
     assert not options().differ
     assert options().variables == {"base": {}, "head": {}}
-    assert environments.wanted == []
+    assert environments.changes == []
 
 
 def test_the_interpreter_of_the_project_is_said(environments, project):
     said = []
-    with interpreters(options(head_python=sys.executable), said.append) as found:
-        assert found.paths == {"base": "/p/bin/python", "head": sys.executable}
+    found = interpreters(options(head_python=sys.executable), said.append)
+    assert found.paths == {"base": "/p/bin/python", "head": sys.executable}
     assert found.chosen == "/p/bin/python (.venv of the project)"
     assert said == [f"interpreter: {found.chosen}"]
 
@@ -77,39 +65,32 @@ def test_the_environment_of_the_project_does_not_matter_if_both_sides_name_one(
 ):
     monkeypatch.setattr(module.python, "of_project", lambda: pytest.fail("asked for"))
     sides = options(base_python=sys.executable, head_python=sys.executable)
-    with interpreters(sides, lambda _: None) as found:
-        assert found.chosen == ""
+    found = interpreters(sides, lambda _: None)
+    assert found.chosen == ""
 
 
 def test_a_new_environment_has_the_interpreter_of_the_project(environments, project):
-    with interpreters(options(head_with=["pygments==4.67"]), lambda _: None):
-        assert environments.wanted[0].interpreter == project
+    interpreters(options(head_with=["pygments==4.67"]), lambda _: None)
+    assert environments.projects == [project]
 
 
-def test_each_side_has_an_environment_of_its_own_while_it_is_used(environments):
+def test_each_side_has_an_environment_of_its_own(environments):
     messages = []
     sides = options(base_with=["pygments==4.66.2"], head_with=["pygments==4.67", "numpy==2.0"])
-    with interpreters(sides, messages.append) as found:
-        assert found.paths == {
-            "base": "/environments/1/bin/python",
-            "head": "/environments/2/bin/python",
-        }
-        assert environments.used == 2
-    assert environments.used == 0
-    base, head = environments.wanted
-    assert (base.asked, base.lines, base.size_bytes) == (
-        ("pygments==4.66.2",),
-        ("numpy==2.4.6", "pygments==4.66.2", "torch==2.15.0"),
-        3 << 20,
-    )
-    assert (head.asked, head.lines) == (
-        ("numpy==2.0", "pygments==4.67"),
-        ("numpy==2.0", "pygments==4.67", "torch==2.15.0"),
-    )
-    assert messages == ["making ('pygments==4.66.2',)", "making ('numpy==2.0', 'pygments==4.67')"]
+    found = interpreters(sides, messages.append)
+    assert found.paths == {
+        "base": "/environments/1/bin/python",
+        "head": "/environments/2/bin/python",
+    }
+    assert environments.changes == [["pygments==4.66.2"], ["pygments==4.67", "numpy==2.0"]]
+    needed = "uv downloads what it does not have in its cache"
+    assert messages == [
+        f"making an environment with pygments==4.66.2; {needed}",
+        f"making an environment with pygments==4.67, numpy==2.0; {needed}",
+    ]
 
 
 def test_one_side_may_have_an_environment_and_the_other_an_interpreter(environments):
     sides = options(base_python=sys.executable, head_with=["pygments==4.66.2"])
-    with interpreters(sides, lambda _: None) as found:
-        assert found.paths == {"base": sys.executable, "head": "/environments/1/bin/python"}
+    found = interpreters(sides, lambda _: None)
+    assert found.paths == {"base": sys.executable, "head": "/environments/1/bin/python"}

@@ -442,6 +442,31 @@ def test_one(benchmark):
     assert "made.txt" not in surveyor.surveyed(files).followed.opened["bench/test_x.py::test_one"]
 
 
+def test_what_is_written_into_the_environment_is_not_shared_by_the_sides(surveyor, tmp_path):
+    (tmp_path / "environment").mkdir()
+    files = {
+        "pytest.ini": "",
+        "bench/test_x.py": f"""
+import sys
+from pathlib import Path
+
+sys.prefix = {str(tmp_path / "environment")!r}
+
+
+def use():
+    Path(sys.prefix, "inside.pyc").write_text("1")
+    Path(sys.prefix).with_name("outside.txt").write_text("1")
+
+
+def test_one(benchmark):
+    benchmark(use)
+""",
+    }
+    written = surveyor.surveyed(files).followed.written
+    assert str(tmp_path / "outside.txt") in written
+    assert str(tmp_path / "environment" / "inside.pyc") not in written
+
+
 # ---- Names ---------------------------------------------------------------------------------------
 
 

@@ -479,20 +479,6 @@ def test_cpu_time_is_measured_in_blocks_if_both_sides_share_a_core(clocks, monke
     assert columns["iterations"] == 6 + 7 * 3
 
 
-@pytest.mark.parametrize(("parallel", "added_ns"), [(False, 1_000_000), (True, 4_000_000)])
-def test_added_time_is_a_share_of_the_cpu_time_or_of_the_wall_time_on_several_cores(
-    clocks, parallel, added_ns
-):
-    clocks.parallel = parallel
-    side = Side("head", Path(), Path(), "")
-    plain, longer = (SideRun(side, clocks, added=added).run_case() for added in (0.0, 0.1))
-    assert (plain.cpu_ns, plain.wall_ns) == pytest.approx(
-        (clocks.cpu_ns, clocks.cpu_ns + clocks.waits_ns), rel=1e-3
-    )
-    for clock in ("wall_ns", "cpu_ns"):
-        assert getattr(longer, clock) - getattr(plain, clock) == pytest.approx(added_ns, rel=0.01)
-
-
 def test_the_build_of_a_case_is_a_part_of_its_setup_until_its_first_iteration(clocks):
     clocks.build = lambda: clocks.now.update(cpu=clocks.now["cpu"] + 30_000_000)
     side = Side("head", Path(), Path(), "")
@@ -549,20 +535,6 @@ def test_only_time_in_which_the_function_itself_waits_for_its_core_is_subtracted
     assert set(columns["wall_ns"]) == {queueing.cpu_ns + queueing.waits_ns + queueing.call_ns}
 
 
-def test_time_that_is_added_to_an_iteration_may_wait_for_the_core_too(queueing, monkeypatch):
-    side_run = SideRun(Side(HEAD, Path(), Path(), ""), queueing, added=0.1)
-
-    def busy():
-        queueing.now["cpu"] += 100_000
-        queueing.wait(100_000)
-        queueing.now["wall"] += 100_000
-        return queueing.now["cpu"]
-
-    monkeypatch.setattr(Clock, "cpu_ns", staticmethod(busy))
-    sample = side_run.run_case(counts_queue=True)
-    assert queueing.call_ns < sample.queued_ns < queueing.setup_ns + queueing.call_ns
-
-
 def test_a_core_lost_between_readings_leaves_no_time_below_that_of_the_processor(
     queueing,
 ):
@@ -573,10 +545,3 @@ def test_a_core_lost_between_readings_leaves_no_time_below_that_of_the_processor
     queueing.clocked = clocked
     columns = measure(SideRun(Side(BASE, Path(), Path(), ""), queueing))
     assert set(columns["queued_ns"]) == {20_000_000}
-
-
-def test_an_iteration_on_an_accelerator_is_longer_by_its_events_too(clocks):
-    clocks.device = "cuda"
-    clocks.clocked = lambda: Sample(40_000_000, 10_000_000, 35_000_000)
-    sample = SideRun(Side("head", Path(), Path(), ""), clocks, added=0.1).run_case()
-    assert sample.device_ns == pytest.approx(39_000_000, rel=0.01)

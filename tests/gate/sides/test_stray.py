@@ -361,7 +361,7 @@ def test_the_advice_is_the_path_of_the_copy_or_an_environment_for_each_side(tmp_
     )
     imports[HEAD] = Imports(tmp_path, {"m": Outside("/env/m.py")})
     assert refusal(imports, is_same_code=False).endswith(
-        "name them with --base-dir, --base-python and --head-python"
+        "name them with --base, --base-python and --head-python"
     )
 
 
@@ -513,7 +513,7 @@ def test_each_side_imports_its_own_copy_of_an_installed_project(look, layout, wa
             ".",
             "hook before the path",
             "repository/pkgown/__init__.py",
-            "--base-dir, --base-python and --head-python",
+            "--base, --base-python and --head-python",
         ),
         (
             "lib",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -67,11 +66,10 @@ def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(
 
 @pytest.mark.usefixtures("torch")
 def test_options_of_the_sides_and_launches_are_used(write, measured, monkeypatch):
-    @contextmanager
-    def held(wanted, say):
-        yield SimpleNamespace(python=f"/environments/{wanted.asked[0]}")
+    def environment(changes, project):
+        return f"/environments/{changes[0]}"
 
-    monkeypatch.setattr("mnistbench.gate.environments.interpreters.held", held)
+    monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     options = ["--base-with", "torch==2.13.0", "--head-env", "C=4", "--launches", "7"]
     assert cli.main(["reproduce", write(), *options]) == 0
     [measurement] = measured

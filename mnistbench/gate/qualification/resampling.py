@@ -1,13 +1,10 @@
-"""``mnistbench gate --qualify``.
-
-Launches of the same code on both sides, and what gates find on this machine, resampled from them.
+"""Gates that are resampled from launches of the same code on both sides.
 
 The roles of each launch are drawn anew, which is allowed because both sides ran the same code. This
 makes the null hypothesis true by construction, so such gates cannot show a false alarm that the
 roles themselves cause; gates with the roles as recorded can. A slowdown is simulated by adding
 log(1 + change) to the differences of a case, or of an operation and, weighted by its share, of its
-case; a one-time cost becomes longer. Launches in which each iteration of the head is really
-made longer check this.
+case; a one-time cost becomes longer.
 """
 
 from __future__ import annotations
@@ -15,58 +12,32 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mnistbench.core import units
-from mnistbench.core.errors import RecordError
-from mnistbench.gate.listing import reasons_with_cases
-from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
-from mnistbench.gate.rounds import Rounds, Stage
-from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.permutation import simultaneous_bounds
+from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.statistics import quantities
 from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
-from mnistbench.gate.statistics.raw_samples import (
-    ENDING,
-    FIRST_STAGE,
-    LONGER_STAGE,
-    End,
-    Recorded,
-)
+from mnistbench.gate.statistics.raw_samples import Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import least_fresh, looks
-from mnistbench.gate.words import ALL_CASES, CPU, WALL
+from mnistbench.gate.words import ALL_CASES, WALL
 from mnistbench.judging.distributions import binomial_interval
 from mnistbench.judging.kinds import ITERATION, ONCE
-from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED
-from mnistbench.showing.report import Block, Report, document
-from mnistbench.showing.table import Column, Table
+from mnistbench.judging.verdicts import INCONCLUSIVE
 
-#: Time of a qualification without --launches and --budget, in seconds.
-QUALIFYING_S = 600.0
-#: Time of the resampling of a qualification, in seconds.
-RESAMPLING_S = 60.0
-#: Share of a qualification for launches of the same code.
-SAME_SHARE = 0.75
-#: Most launches of the same code that a qualification makes by itself, as a multiple of the fewest.
-MOST_SAME = 5
-#: Launches with LIVE added.
-LIVE_LAUNCHES = 4
-#: Start of the names of the files of a qualification.
-PREFIX = "qualification_"
-
-#: Slowdowns of a case that gates look for, as shares. The last one is measured, too.
+#: Slowdowns of a case that gates look for, as shares.
 AMOUNTS = (0.01, 0.02, 0.05, 0.10)
-#: Share of gates that have to find the last slowdown.
+#: The slowdown that a qualified machine rules out and finds.
+LARGEST = AMOUNTS[-1]
+#: Share of gates that have to find it.
 LEAST_FOUND = 0.8
-LIVE = AMOUNTS[-1]
 
 #: Gates with each of these slowdowns; there are twice as many of the same code.
 GATES = 200
@@ -76,51 +47,12 @@ DISTURBED = 0.02
 #: A case is named as noisy if its bound is this multiple of the next largest.
 NOISY = 1.5
 
-_change = partial(units.percent, signed=True)
+signed_change = partial(units.percent, signed=True)
 
 
 def least_launches(limits: Thresholds) -> int:
     """Return the most launches of a gate, which are the fewest that a qualification needs."""
     return LAUNCHES + max(looks(limits))
-
-
-# ---- Measure -------------------------------------------------------------------------------------
-
-
-def measure_to_qualify(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> End:
-    """Measure the same code on both sides, then with time added to the head.
-
-    Return what gates of the former find.
-    """
-    budget = rounds.budget
-    least = least_launches(options)
-    launches = options.launches
-    same = Stage(FIRST_STAGE, launches, least, cases, budget.deadline)
-    if "launches" not in options.given_fields:
-        rounds.run(replace(same, launches=budget.at_once))
-        same_s = SAME_SHARE * (options.budget_s or QUALIFYING_S)
-        rounds_that_fit = (
-            int(same_s / budget.mean_round_s(FIRST_STAGE)) if budget.rounds_s[FIRST_STAGE] else 0
-        )
-        most = MOST_SAME * least
-        same = replace(same, launches=max(least, min(most, rounds_that_fit * budget.at_once)))
-    longer = replace(same, number=LONGER_STAGE, launches=LIVE_LAUNCHES, least=LIVE_LAUNCHES)
-    for stage, added in ((same, 0.0), (longer, LIVE)):
-        if cut_short := rounds.run(stage, added=added):
-            return End(cut_short)
-    rounds.progress.say("resampling gates")
-    gate_s = budget.survey_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
-    gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
-    fresh_s = max(rounds.expected_round_s([case]) for case in cases)
-    first_look = gate.first_look(LAUNCHES, fresh_s)
-    until = min(budget.deadline, budget.now() + RESAMPLING_S)
-    qualification = qualify(
-        rounds.measured, options, gate_s, first_look, lambda: budget.now() < until
-    )
-    return End(qualification=qualification)
-
-
-# ---- Resample gates ------------------------------------------------------------------------------
 
 
 class Pool:
@@ -212,7 +144,7 @@ def share(hits: int, trials: int) -> str:
     return f"{units.percent(hits / trials)} ({low} to {high})"
 
 
-def qualify(
+def resample(
     measured: Recorded,
     limits: Thresholds,
     gate_s: float,
@@ -224,28 +156,17 @@ def qualify(
     Empty if no case has times in every launch.
 
     Args:
-        measured: ``least_launches(limits)`` of the same code or more, and LIVE_LAUNCHES of the
-            stage LONGER_STAGE.
+        measured: ``least_launches(limits)`` of the same code or more.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
         first_look: fewest fresh launches that a gate judges.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
-    same, live = (
-        quantities.quantities([launch for launch in measured.launches if launch.stage == stage])
-        for stage in (FIRST_STAGE, LONGER_STAGE)
-    )
-    # CPU if it has both.
-    live_logs = {
-        quantity.case: quantity.logs
-        for quantity in live
-        if quantity.kind == ITERATION and quantity.clock in (WALL, CPU)
-    }
-    hits = [quantity for quantity in same if (quantity.kind, quantity.clock) == (ITERATION, WALL)]
+    same = quantities.quantities(measured.launches)
     hits = [
         quantity
-        for quantity in hits
-        if np.isfinite([*quantity.logs, *live_logs.get(quantity.case, (math.nan,))]).all()
+        for quantity in same
+        if (quantity.kind, quantity.clock) == (ITERATION, WALL) and np.isfinite(quantity.logs).all()
     ]
     if not hits:
         return {}
@@ -263,10 +184,6 @@ def qualify(
         _has_slower(pool.gate(limits, first_look=first_look, start=start)[1])
         for start in range(pool.launches - least_launches(limits) + 1)
     ]
-    logs = np.array([live_logs[hit.case] for hit in hits])
-    changes = np.expm1(
-        [logs.mean(axis=1), *simultaneous_bounds(logs, measured.header.seed)]
-    ).T.tolist()
     highs = [
         {
             (estimate.quantity.case, estimate.quantity.kind, estimate.quantity.clock): estimate.high
@@ -282,7 +199,6 @@ def qualify(
             ),
             "gates": len(range(number, len(gates) // 2, len(hits))),
             "found": times_found[number],
-            "measured": changes[number],
         }
         for number, hit in enumerate(hits)
     ]
@@ -319,19 +235,13 @@ def qualify(
 
 
 def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why a machine cannot judge a slowdown of LIVE."""
-    if data["rules_out"] >= LIVE:
-        yield f"it cannot rule out {_change(LIVE)}"
+    """Yield why a machine cannot judge a slowdown of LARGEST."""
+    if data["rules_out"] >= LARGEST:
+        yield f"it cannot rule out {signed_change(LARGEST)}"
     for case in ({**data, "case": "a case", "gates": data["gates"] // 2}, *data["cases"]):
         if case["gates"] and binomial_interval(case["found"][-1], case["gates"])[1] < LEAST_FOUND:
-            yield f"it finds {_change(LIVE)} in {case['case']} in {_found(-1, case)} gates"
-    for case in data["cases"]:
-        _, least, most = case["measured"]
-        if most < LIVE / 2 or least > 2 * LIVE:
-            yield (
-                f"{_change(LIVE)} was added to {case['case']}, and {_change(least)} to "
-                f"{_change(most)} measured"
-            )
+            found = f"{case['found'][-1]} of {case['gates']}"
+            yield f"it finds {signed_change(LARGEST)} in {case['case']} in {found} gates"
 
 
 def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
@@ -353,114 +263,3 @@ def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
         )
     if data["other_programs"] > DISTURBED:
         yield f"other programs had the core for {units.percent(data['other_programs'])} of the time"
-
-
-# ---- Report --------------------------------------------------------------------------------------
-
-
-def report(measured: Recorded, top: int) -> tuple[str, Report]:
-    """Return the outcome of a qualification, PASSED or INCONCLUSIVE, and its report.
-
-    ``top`` limits the rows.
-    """
-    data = measured.end.qualification
-    sentence = last_line(measured)
-    elapsed = units.duration(measured.end.elapsed_s * 1e9)
-    cases = units.counted(len(measured.header.labels), "case")
-    count = f"{cases}, {len(measured.launches)} launches, {elapsed} from start to finish"
-    blocks = [
-        Block(
-            "",
-            (
-                f"{measured.header.head} on both sides, {measured.header.machine}",
-                f"measured: {count}",
-            ),
-        )
-    ]
-    if data:
-        columns = (
-            Column[Any]("case", itemgetter("case")),
-            Column[Any]("rules out", itemgetter("rules_out"), units.percent_up),
-            *(
-                Column[Any](f"finds {_change(added)}", partial(_found, number))
-                for number, added in enumerate(AMOUNTS)
-            ),
-            Column[Any](
-                f"measured {_change(LIVE)} as",
-                lambda row: "{} ({} to {})".format(*map(_change, row["measured"])),
-            ),
-        )
-        rows = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)[:top]
-        blocks += [
-            Block(
-                "Cases",
-                tables=(
-                    Table("cases, the noisiest first; gates that find a slowdown", columns, rows),
-                ),
-            )
-        ]
-        blocks += [Block("What limits it", tuple(data["improvements"]))]
-    blocks += [Block("Not measured", tuple(reasons_with_cases(measured.unmeasurable)))]
-    outcome = PASSED if data and not data["reasons"] else INCONCLUSIVE
-    data_of_report = document(
-        "qualification",
-        outcome=outcome,
-        sentence=sentence,
-        machine=measured.header.machine,
-        found=data or None,
-    )
-    return outcome, Report(
-        sentence, [*blocks, Block("Result", (sentence,))], data_of_report, drawn=True
-    )
-
-
-def _found(position: int, row: Mapping[str, Any]) -> str:
-    return f"{row['found'][position]} of {row['gates']}"
-
-
-def last_line(measured: Recorded, day: str = "") -> str:
-    """Return whether the machine is qualified, and what it rules out and finds.
-
-    With 95 % intervals, and its false alarms.
-    """
-    data = measured.end.qualification
-    if not data:
-        return (
-            "this runner is not qualified: "
-            f"{measured.end.cut_short or 'no case has usable times in every launch'}"
-        )
-    verb, when = ("was", f" on {day}") if day else ("is", "")
-    because = ", and ".join(data["reasons"])
-    is_qualified = (
-        f"{verb} not qualified{when}, because {because}" if because else f"{verb} qualified{when}"
-    )
-    finds = ", ".join(
-        f"{_change(added)} in {share(hits, data['gates'] // 2)}"
-        for added, hits in zip(AMOUNTS, data["found"], strict=True)
-    )
-    return (
-        f"this runner {is_qualified}: it rules out {units.percent_up(data['rules_out'])} in "
-        f"{units.duration(data['gate_seconds'] * 1e9)}; it finds {finds} of gates; false alarms "
-        f"in {share(data['regressed'], data['gates'])} of {data['gates']} resampled gates, of "
-        f"which {units.percent(data['inconclusive'] / data['gates'])} are inconclusive, and in "
-        f"{data['windows_regressed']} of {data['windows']} with the roles as recorded"
-    )
-
-
-def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
-    """Return the last line of the newest qualification of a machine with these cases, and its date.
-
-    Empty if there is none.
-    """
-    for path in sorted(folder.glob(f"{PREFIX}*{ENDING}"), reverse=True):
-        with suppress(RecordError, KeyError):  # damaged, or of a version with other keys
-            recorded = raw_samples.load(path)
-            if recorded.end.qualification and (
-                recorded.header.machine,
-                set(recorded.header.labels),
-            ) == (
-                machine,
-                set(cases),
-            ):
-                return last_line(recorded, recorded.header.started[:10])
-    return ""
