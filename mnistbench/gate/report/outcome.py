@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.gate.causes.texts import cause_name
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import budget_text
 from mnistbench.gate.reach.look import LOOK_RATIO
-from mnistbench.gate.report.selection import SEE_ALL, limited, without_echoes
+from mnistbench.gate.report.findings import FindingEntry, finding_entries
+from mnistbench.gate.report.selection import SEE_ALL, limited
+from mnistbench.gate.report.texts import signed
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.reasons import (
@@ -58,19 +59,20 @@ def outcome_text(verdict: Verdict) -> str:
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
         # Of the same result, and of all the work.
-        comparable = [
-            finding
-            for finding in decision.findings
-            if finding.quantity.case not in verdict.returned
-            and finding.quantity.case not in verdict.outlives
+        improved = [
+            entry
+            for entry in finding_entries(verdict)
+            if entry.finding.verdict == IMPROVED
+            and entry.finding.quantity.case not in verdict.returned
+            and entry.finding.quantity.case not in verdict.outlives
         ]
-        improved = sum(finding.verdict == IMPROVED for finding in without_echoes(comparable))
-        better = f"; {improved} improved" if improved else ""
+        better = f"; {counted_findings(improved)} improved" if improved else ""
         if not verdict.accepted:
             return f"{PASSED}: {covered(bounds, _measured_cases(verdict))}{better}"
         unaccepted = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
+        accepted = [entry for entry in finding_entries(verdict) if entry.finding.accepted]
         return (
-            f"{PASSED}: {len(without_echoes(verdict.accepted))} accepted "
+            f"{PASSED}: {counted_findings(accepted)} accepted "
             f"({verdict.options.reason}){unaccepted}{better}"
         )
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
@@ -78,18 +80,45 @@ def outcome_text(verdict: Verdict) -> str:
 
 
 def _regressed_text(verdict: Verdict) -> str:
-    """Return how many regressions there are, in how many cases, their causes and the largest."""
-    regressions = without_echoes(verdict.regressions)
-    titles = [f"{finding.quantity.title} ({finding.quantity.case})" for finding in regressions]
-    cases = {finding.quantity.case for finding in regressions}
-    where = f" in {len(cases)} cases" if len(cases) > 1 else ""
-    names = [cause_name(finding, verdict) for finding in regressions]
-    causes = dict.fromkeys(filter(None, names))
+    """Return how many cases and operations regressed, and their likely causes."""
+    regressions = [entry for entry in finding_entries(verdict) if entry.finding.fails]
+    causes = dict.fromkeys(entry.cause_name for entry in regressions if entry.cause_name)
     likely = f", likely cause {units.and_so_on(list(causes))}" if causes else ""
-    return (
-        f"{REGRESSED}: {len(regressions)} confirmed by fresh launches{where}{likely}: "
-        f"{units.and_so_on(titles)}"
-    )
+    return f"{REGRESSED}: {counted_findings(regressions, with_names=True)}{likely}"
+
+
+def counted_findings(entries: Sequence[FindingEntry], *, with_names: bool = False) -> str:
+    """Return ``2 cases and 1 operation``: what the lines of findings are about.
+
+    Args:
+        entries: findings, the largest first. A case has several if its median and its mean changed.
+        with_names: add the largest ones of the first kind, with their changes.
+    """
+    kinds: dict[str, dict[tuple[str, str], FindingEntry]] = {
+        "case": {},
+        "operation": {},
+        "one-time cost": {},
+    }
+    for entry in entries:
+        quantity = entry.finding.quantity
+        if quantity.is_case:
+            kinds["case"].setdefault((quantity.case, ""), entry)
+        else:
+            kind = "operation" if quantity.is_operation else "one-time cost"
+            kinds[kind].setdefault((quantity.case, quantity.name), entry)
+    texts: list[str] = []
+    for noun, entry_of_thing in kinds.items():
+        if entry_of_thing:
+            text = units.counted(len(entry_of_thing), noun)
+            if with_names and not texts:
+                names = [
+                    f"{entry.finding.quantity.case}: {entry.finding.quantity.title} "
+                    f"{signed(entry.estimate.change)}"
+                    for entry in entry_of_thing.values()
+                ]
+                text += f" ({units.and_so_on(names)})"
+            texts.append(text)
+    return ", ".join([*texts[:-2], " and ".join(texts[-2:])])
 
 
 def _measured_cases(verdict: Verdict) -> str:

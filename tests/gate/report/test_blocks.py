@@ -257,15 +257,16 @@ def test_a_bound_below_no_change_excludes_any_regression():
 def test_improvements_are_counted_in_the_last_line():
     verdict = concluded(slower(1 / 1.3), 8)
     assert {finding.verdict for finding in verdict.decision.findings} == {IMPROVED}
-    assert last_line(verdict).endswith("nor in the mean; 3 improved")
+    assert last_line(verdict).endswith("nor in the mean; 1 case and 1 operation improved")
 
 
 def test_of_many_regressions_three_are_named():
-    cases = {CASE: slower(), OTHER_CASE: slower()}
-    sentence = last_line(concluded(cases, 8))
-    assert sentence.startswith("regressed: 6 confirmed by fresh launches in 2 cases: ")
-    assert sentence.endswith(", ...")
-    assert sentence.count(" (step ") == 3
+    cases = {f"{CASE}{number}": slower() for number in range(4)}
+    sentence = last_line(concluded(cases, 8, labels={case: case for case in cases}))
+    assert re.fullmatch(
+        r"regressed: 4 cases \((bench/\S+: wall time \+7\.\d %, ){3}\.\.\.\) and 4 operations",
+        sentence,
+    )
 
 
 def test_why_it_cannot_be_judged_is_counted_beyond_the_first():
@@ -280,10 +281,8 @@ def test_with_a_case_accepted_the_bound_is_that_of_the_others():
     cases = {CASE: slower(), OTHER_CASE: Measured()}
     sentence = last_line(concluded(cases, 8, accept=["*:*:900%"], reason="it is exact now"))
     assert re.fullmatch(
-        (
-            r"passed: 3 accepted \(it is exact now\); no regression of 0\.\d % or more in the "
-            r"median time of other cases, .*"
-        ),
+        r"passed: 1 case and 1 operation accepted \(it is exact now\); no regression of "
+        r"0\.\d % or more in the median time of other cases, .*",
         sentence,
     )
 
@@ -455,7 +454,7 @@ def test_a_case_that_returns_another_type_is_different_and_not_improved():
     verdict = concluded(faster, 8, returned={CASE: ("list", "generator")})
     assert concluded(faster, 8).different == ()
     assert verdict.different == (LABEL,)
-    assert last_line(concluded(faster, 8)).endswith("; 2 improved")
+    assert last_line(concluded(faster, 8)).endswith("; 1 case improved")
     assert last_line(verdict).endswith(f"in the mean; the sides return different types in {LABEL}")
 
 
