@@ -60,9 +60,8 @@ from mnistbench.gate.verdict.findings import (
     least_fresh,
     looks,
 )
-from mnistbench.gate.verdict.verdict import Verdict, conclude, names_of_cases
+from mnistbench.gate.verdict.verdict import Verdict, check_accepted_cases, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
-from mnistbench.judging.acceptance import check_cases
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.showing.output import check_directory
 from mnistbench.showing.progress import Progress
@@ -124,7 +123,7 @@ def _surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Ite
                 files = options.storage / "gate"
                 qualified = newest(files, header.machine, header.sides.common)
                 header = replace(header, qualified=qualified)
-                check_cases(options.accept, names_of_cases(header))
+                check_accepted_cases(options.accept, header)
             prefix = PREFIX * options.qualify + options.shard.prefix
             plan = _with_efforts(options, plan, budget, header.sides)
             measured = Recorded(_new_file(options.storage, prefix, header), header, [])
@@ -348,9 +347,8 @@ class _Gate:
         # Its memory is measured with the first case, other costs of the process come from all.
         if kinds_of_process - {MEMORY}:
             return cases
-        node_id = self._rounds.measured.header.node_id
         ranked = sorted(findings, key=lambda finding: (finding.screened.p, by_size(finding)))
-        flagged = dict.fromkeys(node_id(finding.quantity.case) for finding in ranked)
+        flagged = dict.fromkeys(finding.quantity.case for finding in ranked)
         measured = {*cases}
         return [case for case in flagged if case in measured] or cases[:FEW_CASES]
 

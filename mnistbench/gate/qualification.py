@@ -276,7 +276,7 @@ def qualify(
     ]
     cases = [
         {
-            "case": measured.header.name(hit.case),
+            "case": measured.header.names[hit.case],
             "rules_out": statistics.median(
                 gate_highs[hit.case, ITERATION, WALL] for gate_highs in highs
             ),
@@ -309,7 +309,7 @@ def qualify(
     }
     # The latter say nothing of the machine.
     judged = {*(hit.case for hit in hits), *measured.unmeasurable}
-    without = [measured.header.name(case) for case in measured.header.labels if case not in judged]
+    without = [measured.header.names[case] for case in measured.header.labels if case not in judged]
     reasons = [f"{name} has no usable time in every launch" for name in without]
     return {
         **data,

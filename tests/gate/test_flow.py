@@ -1530,7 +1530,7 @@ def test_the_slowest_case_is_left_out_and_a_sufficient_budget_is_named(gate, lau
     assert all([*launch.cases] == [QUICK] for launch in measured.launches[1:])
     assert len(measured.launches) >= LEAST_LAUNCHES
     assert launches.clock < 200.0
-    name = measured.header.name(SLOW)
+    name = measured.header.names[SLOW]
     assert f"the budget leaves no time for {name}" in heard.said
     verdict = conclude(measured, JudgeOptions())
     assert verdict.outcome == INCONCLUSIVE
@@ -1539,7 +1539,7 @@ def test_the_slowest_case_is_left_out_and_a_sufficient_budget_is_named(gate, lau
     [reason] = verdict.reasons
     assert reason.text == f"1 case is left out, because the budget is too small: {SLOW}"
     assert {estimate.quantity.case for estimate in verdict.decision.cases} == {
-        measured.header.name(QUICK)
+        measured.header.names[QUICK]
     }
     enough = measured.end.sufficient_s
     assert last_line(verdict).endswith(

@@ -172,6 +172,12 @@ class _Row(NamedTuple):
     finding: LaunchFinding | None
 
 
+def _case_name(row: _Row) -> str | None:
+    if row.finding is None or row.gate.verdict is None:
+        return None
+    return row.gate.verdict.names[row.finding.quantity.case]
+
+
 def _releases(bisection: Bisection) -> Block:
     """Return the table of all gates, by release.
 
@@ -186,7 +192,7 @@ def _releases(bisection: Bisection) -> Block:
     columns = (
         Column[_Row]("release", lambda row: row.gate.release if row.is_first else ""),
         Column[_Row]("result", lambda row: row.gate.result if row.is_first else ""),
-        Column[_Row]("case", lambda row: row.finding and row.finding.quantity.case),
+        Column[_Row]("case", _case_name),
         Column[_Row](
             "largest regression",
             lambda row: row.finding and table_name(row.finding.quantity),

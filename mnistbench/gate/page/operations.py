@@ -27,12 +27,11 @@ class OperationTables:
     """The rows of the tables of all cases."""
 
     def __init__(self, verdict: Verdict) -> None:
-        header = verdict.header
         self.plot = ForestPlot("operations", verdict.shown.operations, verdict.options)
         self._verdicts = verdicts_of_quantities(verdict)
         # The last launch of the first stage, as exact differences have it.
         self._builds: dict[str, Build] = {
-            header.name(case): builds[0]
+            case: builds[0]
             for launch in verdict.recorded.launches
             if launch.stage == FIRST_STAGE
             for case, builds in launch.cases.items()

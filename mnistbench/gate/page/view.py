@@ -58,7 +58,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
     limits = verdict.options
     rows = sorted(case_rows(verdict), key=_rank)
     entries = finding_entries(verdict)
-    ids = {row.name: f"case{position}" for position, row in enumerate(rows)}
+    ids = {row.case: f"case{position}" for position, row in enumerate(rows)}
     tables = OperationTables(verdict)
     icicles = Icicles(verdict.end.profiles, len(decision.operations))
     cases = ForestPlot("cases", [row.estimate for row in rows], limits)
@@ -66,7 +66,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
     once = ForestPlot("once", decision.once, limits)
     clocks = clocks_of(rows)
     case_views = [
-        _case_view(row, ids[row.name], cases, tables, icicles, clocks, verdict) for row in rows
+        _case_view(row, ids[row.case], cases, tables, icicles, clocks, verdict) for row in rows
     ]
     compared, measured, *conditions = head_lines(verdict)
     return {
@@ -90,7 +90,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "cases": case_views,
         "operation_names": tables.names,
         "function_names": icicles.names,
-        "same": sorted(map(verdict.header.name, verdict.reach.same)),
+        "same": sorted(verdict.names[case] for case in verdict.reach.same),
         "uncovered": verdict.reach.uncovered,
         "unused": (*verdict.reach.unused, *verdict.reach.dependencies),
         "once": _once_views(once, ids, verdict),
@@ -98,7 +98,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "once_differences": verdict.exact_differences.get(ALL_CASES, ()),
         # Too few launches have no estimate of a case, but the differences that were counted.
         "differences": [
-            f"{case}: {text}"
+            f"{verdict.names[case]}: {text}"
             for case, texts in verdict.exact_differences.items()
             if case not in ids and case != ALL_CASES
             for text in texts
@@ -191,7 +191,7 @@ def _finding_view(entry: FindingEntry, plot: ForestPlot, ids: Mapping[str, str])
     quantity = entry.finding.quantity
     return {
         "title": quantity.title,
-        "case": quantity.case,
+        "case": entry.case_name,
         "case_id": ids.get(quantity.case, "once"),
         # The heading of its group has the name.
         "cause": entry.cause.removeprefix(f"{LIKELY}{entry.cause_name}: ")
@@ -211,23 +211,22 @@ def _case_view(
     clocks: Iterable[str],
     verdict: Verdict,
 ) -> dict[str, Any]:
-    node_id = verdict.header.node_id(row.name)
     changes = row.changes
     return {
         "id": case_id,
         "name": row.name,
-        "node_id": node_id,
-        "reasons": verdict.reach.reasons.get(node_id, ()),
+        "node_id": row.case,
+        "reasons": verdict.reach.reasons.get(row.case, ()),
         "clocks": [
             _change(changes[clock]) if clock in changes else (units.MISSING, None)
             for clock in clocks
         ],
         "bound": _bound(row.high),
         "times": [(estimate.quantity.title, change_text(estimate)) for estimate in row.estimates],
-        "differences": verdict.exact_differences.get(row.name, ()),
-        "operations": tables.rows(row.name),
-        "call_paths": icicles.data(node_id, row.name),
-        "no_call_paths": icicles.why_not(node_id),
+        "differences": verdict.exact_differences.get(row.case, ()),
+        "operations": tables.rows(row.case),
+        "call_paths": icicles.data(row.case, row.name),
+        "no_call_paths": icicles.why_not(row.case),
         **_estimate_view(
             row.estimate, plot, NOT_DECIDED if row.verdict == "" else row.verdict or ""
         ),
@@ -240,7 +239,7 @@ def _once_views(plot: ForestPlot, ids: Mapping[str, str], verdict: Verdict) -> l
     return [
         {
             "title": estimate.quantity.title,
-            "case": estimate.quantity.case,
+            "case": verdict.names[estimate.quantity.case],
             "case_id": ids.get(estimate.quantity.case, ""),
             "bound": _bound(max(estimate.high, 0.0)),
             **_estimate_view(estimate, plot, verdicts.get(estimate.quantity.key, "")),

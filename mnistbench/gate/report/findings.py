@@ -23,6 +23,7 @@ class FindingEntry:
     """What a report says of a finding, and of the same by other clocks of its case."""
 
     finding: LaunchFinding
+    case_name: str
     estimate: Estimate  # the one to show
     verdict: str  # with the reason if it is accepted
     launches: str  # which ones the estimate is of, if it is not of all
@@ -37,7 +38,7 @@ class FindingEntry:
         """Everything but the cause in one line."""
         quantity = self.finding.quantity
         changed = change_text(self.estimate, self.launches and f", {self.launches}")
-        told = f"{self.verdict}: {quantity.title} ({quantity.case}), {changed}"
+        told = f"{self.verdict}: {quantity.title} ({self.case_name}), {changed}"
         return "; ".join(filter(None, (told, *self.clocks, *self.reasons, self.advice)))
 
 
@@ -94,6 +95,7 @@ def _entry(
     )
     return FindingEntry(
         finding,
+        verdict.names[finding.quantity.case],
         _shown_estimate(finding, verdict),
         verdict=f"{finding.verdict}{accepted}",
         launches="fresh launches only" if is_fresh else "",
@@ -186,7 +188,7 @@ def _less_work(finding: LaunchFinding, verdict: Verdict) -> str:
             f"the base returns {base} and the head {head}, so the head may leave work out or put "
             "it off"
         )
-    elif why := verdict.header.sides.uncompared.get(verdict.header.node_id(case)):
+    elif why := verdict.header.sides.uncompared.get(case):
         doubts.append(
             f"the results of the sides are not compared ({why}), so the head may leave work out or "
             "put it off"
@@ -278,7 +280,7 @@ def replacements(verdict: Verdict) -> Iterable[str]:
         if estimate.quantity.replaced and estimate.quantity.key not in verdicts:
             yield (
                 f"{estimate.quantity.how_replaced}: {estimate.quantity.title} "
-                f"({estimate.quantity.case}), {change_text(estimate)}"
+                f"({verdict.names[estimate.quantity.case]}), {change_text(estimate)}"
             )
 
 
@@ -286,9 +288,8 @@ def reproducers(verdict: Verdict) -> Iterable[str]:
     """Yield the script of each operation that was found slower, or why there is none."""
     titles = {finding.quantity.key: finding.quantity.title for finding in verdict.shown.findings}
     for reproducer in verdict.end.reproducers:
-        node_id, kind, name = reproducer.key
-        case = verdict.header.name(node_id)
-        name = f"{titles.get((case, kind, name), name)} ({case})"
+        case, _, name = reproducer.key
+        name = f"{titles.get(reproducer.key, name)} ({verdict.names[case]})"
         yield (
             f"reproducer: {reproducer.script} for {name}"
             if reproducer.script

@@ -27,7 +27,11 @@ def exact_differences(verdict: Verdict) -> list[str]:
     differences = united_differences(verdict)
     ranked = sorted(differences.items(), key=lambda item: item[0] not in notable)
     return said_once(
-        ((case, text) for case, texts in ranked for text in limited(texts, verdict, always=True)),
+        (
+            (verdict.names[case], text)
+            for case, texts in ranked
+            for text in limited(texts, verdict, always=True)
+        ),
         verdict,
     )
 
@@ -44,9 +48,9 @@ def united_differences(verdict: Verdict) -> dict[str, tuple[str, ...]]:
 def reach_lines(verdict: Verdict) -> Iterable[str]:
     """Yield why each measured case is affected, and which differences no case shows."""
     reach = verdict.reach
-    case_name = verdict.header.name
+    names = verdict.names
     yield from said_once(
-        ((case_name(case), reasons[0]) for case, reasons in reach.reasons.items()), verdict
+        ((names[case], reasons[0]) for case, reasons in reach.reasons.items()), verdict
     )
     yield from limited((f"{name}: run or used by no case" for name in reach.uncovered), verdict)
     yield from limited((f"{name}: {why}" for name, why in reach.not_followed.items()), verdict)
@@ -56,17 +60,17 @@ def reach_lines(verdict: Verdict) -> Iterable[str]:
 def note_lines(verdict: Verdict) -> Iterable[str]:
     """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
     header = verdict.header
-    name = verdict.header.name
+    names = verdict.names
     most = verdict.options.top
     fresh = units.counted(verdict.shown.fresh, "fresh launch", "fresh launches")
-    for what, names in (
+    for what, tests in (
         ("only in the base", header.sides.only_base),
         ("only in the head", header.sides.only_head),
         ("other parameters in the head, so not compared", header.sides.changed),
         ("ignored by git, and copied from the working tree", header.generated),
     ):
-        if names:
-            yield f"{what}: {units.counted_names(names, most)}"
+        if tests:
+            yield f"{what}: {units.counted_names(tests, most)}"
     yield from header.remarks
     base, head = (header.sides.left_out.get(side, {}) for side in (BASE, HEAD))
     left_out = {
@@ -92,31 +96,31 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
     ]
     left_out |= verdict.unmeasurable
     yield from said_once(
-        ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests"
+        ((names[case], f"left out: {why}") for case, why in left_out.items()), verdict, "tests"
     )
     for case_notes in (
-        ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
-        ((name(case), note) for case, note in header.sides.notes.items()),
-        ((name(case), what) for case, what in header.sides.outlives.items()),
+        ((names[case], f"{sources}: {', '.join(files)}") for case, files in header.sources.items()),
+        ((names[case], note) for case, note in header.sides.notes.items()),
+        ((names[case], what) for case, what in header.sides.outlives.items()),
         (
-            (name(case), f"{types}, so the results of the sides are not compared")
+            (names[case], f"{types}, so the results of the sides are not compared")
             for case in header.sides.uncompared
         ),
         (
-            (case, f"the base returns {base_result} and the head {head_result}, {result}")
+            (names[case], f"the base returns {base_result} and the head {head_result}, {result}")
             for case, (base_result, head_result) in verdict.returned.items()
         ),
         (
-            (case, f"the sides compute different numbers, {data}")
+            (names[case], f"the sides compute different numbers, {data}")
             for case in verdict.different
             if case not in verdict.returned
         ),
         (
-            (case, not_finite.format(" and in the ".join(sides)))
+            (names[case], not_finite.format(" and in the ".join(sides)))
             for case, sides in verdict.not_finite.items()
         ),
         (
-            (quantity.case, f"{quantity.title} was flagged, and {fresh} did not confirm it")
+            (names[quantity.case], f"{quantity.title} was flagged, and {fresh} did not confirm it")
             for quantity in unconfirmed
         ),
     ):
@@ -134,7 +138,7 @@ FAR = 4.0
 class FarLaunches:
     """The launches of a case that are far from the others."""
 
-    case: str
+    case: str  # its name
     title: str  # of the clock
     far_logs: tuple[float, ...]  # log(head / base) of each, the farthest first
     median_log: float  # of all launches
@@ -184,6 +188,10 @@ def far_launches(verdict: Verdict) -> list[FarLaunches]:
             continue
         far_logs.sort(key=lambda log: -abs(log - middle))
         cases[quantity.case] = FarLaunches(
-            quantity.case, quantity.title, tuple(far_logs), middle, len(quantity.logs)
+            verdict.names[quantity.case],
+            quantity.title,
+            tuple(far_logs),
+            middle,
+            len(quantity.logs),
         )
     return list(cases.values())

@@ -112,7 +112,7 @@ def counted_findings(entries: Sequence[FindingEntry], *, with_names: bool = Fals
             text = units.counted(len(entry_of_thing), noun)
             if with_names and not texts:
                 names = [
-                    f"{entry.finding.quantity.case}: {entry.finding.quantity.title} "
+                    f"{entry.case_name}: {entry.finding.quantity.title} "
                     f"{signed(entry.estimate.change)}"
                     for entry in entry_of_thing.values()
                 ]
@@ -165,7 +165,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
     if unbounded and verdict.outcome != REGRESSED:
         largest = unbounded[0]
         count = len(unbounded)
-        what = f"{largest.quantity.title} ({largest.quantity.case})"
+        what = f"{largest.quantity.title} ({verdict.names[largest.quantity.case]})"
         up_to = (
             f"up to {units.percent_up(largest.high)} of the case"
             if largest.quantity.kind == ADDED
@@ -186,19 +186,19 @@ def _sufficient_budget(verdict: Verdict) -> Iterable[str]:
 
 def _other_work(verdict: Verdict) -> Iterable[str]:
     """Yield in which cases the sides compute something else, or the head later."""
-    if verdict.returned:
-        yield f"the sides return different types in {units.and_more([*verdict.returned], 1)}"
-    if numbers := [case for case in verdict.different if case not in verdict.returned]:
-        yield f"the sides compute different numbers in {units.and_more(numbers, 1)}"
+    names = verdict.names
     base_cases = verdict.header.sides.base.cases
-    node_id = verdict.header.node_id
-    if later := [case for case in verdict.outlives if not base_cases[node_id(case)].outlives]:
+    if returned := [names[case] for case in verdict.returned]:
+        yield f"the sides return different types in {units.and_more(returned, 1)}"
+    if numbers := [names[case] for case in verdict.different if case not in verdict.returned]:
+        yield f"the sides compute different numbers in {units.and_more(numbers, 1)}"
+    if later := [names[case] for case in verdict.outlives if not base_cases[case].outlives]:
         yield (
             f"in the head work goes on after the call returns in {units.and_more(later, 1)}, and "
             "is not timed"
         )
     for side in (BASE, HEAD):
-        if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
+        if cases := [names[case] for case, sides in verdict.not_finite.items() if side in sides]:
             yield f"the {side} computes NaN or infinity in {units.and_more(cases, 1)}"
 
 
@@ -300,7 +300,7 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
         f"not ruled out: a slowdown in less than {units.percent(rarest_launch)} of all processes "
         f"({verdict.shown.launches} launches), or in fewer than 1 of "
         f"{math.floor(1 / rarest_iteration)} iterations ({iterations} on each side of "
-        f"{verdict.header.name(case)})"
+        f"{verdict.names[case]})"
     )
 
 
@@ -314,7 +314,7 @@ def not_decided(verdict: Verdict) -> list[str]:
     if len(names) <= MOST_CASES or verdict.options.everything:
         return limited((reason.text for reason in verdict.reasons), verdict)
     ranked = sorted(open_cases, key=lambda estimate: -estimate.high)
-    noisy = [bound_reason(estimate, verdict.options) for estimate in ranked]
+    noisy = [bound_reason(estimate, verdict.options, verdict.names) for estimate in ranked]
     other_reasons = [reason.text for reason in verdict.reasons if reason not in noisy]
     smallest = units.growth(_largest_highs(open_cases)[-1], up=True)
     largest = units.growth(ranked[0].high, up=True)

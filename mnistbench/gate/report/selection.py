@@ -38,7 +38,7 @@ def said_once(notes: Iterable[tuple[str, str]], verdict: Verdict, what: str = "c
     """Return a line for each text, with the cases of which it is said.
 
     Args:
-        notes: case and text.
+        notes: name of a case, or of a test, and text.
         verdict: the content of the report.
         what: the notes are about, in the plural.
     """

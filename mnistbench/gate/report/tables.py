@@ -43,12 +43,14 @@ _CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
 class CaseRow:
     """A case in the table of cases."""
 
+    name: str
     estimates: Sequence[Estimate]  # medians and means by all clocks, that of wall time first
     # The worst finding, or empty if a slowdown is not ruled out; None if neither holds.
     verdict: str | None
 
     @property
-    def name(self) -> str:
+    def case(self) -> str:
+        """Its node id."""
         return self.estimate.quantity.case
 
     @property
@@ -86,7 +88,10 @@ def case_rows(verdict: Verdict) -> list[CaseRow]:
     estimates: dict[str, list[Estimate]] = {}
     for estimate in verdict.shown.cases:
         estimates.setdefault(estimate.quantity.case, []).append(estimate)
-    return [CaseRow(of_case, notable.get(case)) for case, of_case in estimates.items()]
+    return [
+        CaseRow(verdict.names[case], of_case, notable.get(case))
+        for case, of_case in estimates.items()
+    ]
 
 
 def cases_block(verdict: Verdict) -> Block:
@@ -99,8 +104,8 @@ def cases_block(verdict: Verdict) -> Block:
     shown = rows = case_rows(verdict)
     lines = []
     if is_shortened:
-        by_name = {row.name: row for row in rows}
-        named_cases = [by_name[case] for case in notable_cases(verdict) if case in by_name]
+        by_case = {row.case: row for row in rows}
+        named_cases = [by_case[case] for case in notable_cases(verdict) if case in by_case]
         shown = [
             row for rank, row in enumerate(named_cases) if rank < verdict.options.top or row.verdict
         ]
@@ -146,7 +151,7 @@ def cases_block(verdict: Verdict) -> Block:
     ):
         columns = (
             Column[Estimate]("what", lambda estimate: estimate.quantity.title),
-            Column[Estimate]("case", lambda estimate: estimate.quantity.case),
+            Column[Estimate]("case", lambda estimate: verdict.names[estimate.quantity.case]),
             Column[Estimate]("base -> head", lambda estimate: amounts(estimate.quantity)),
             *_columns_of_change(_scale(ranked, verdict.options.once)),
             Column[Estimate]("growth below", excluded_text),
@@ -212,7 +217,8 @@ def operations_block(verdict: Verdict) -> Block:
             ),
         )
         title = (
-            f"{case}: change of self times; {CONFIDENT}, separately for shares of {_LARGE} and more"
+            f"{verdict.names[case]}: change of self times; {CONFIDENT}, separately for shares of "
+            f"{_LARGE} and more"
         )
         tables.append(Table(units.printable(title), columns, shown))
     lines = (

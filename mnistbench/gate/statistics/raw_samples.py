@@ -14,7 +14,6 @@ import gzip
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -39,7 +38,8 @@ from mnistbench.core.reading import (
 )
 from mnistbench.gate.causes.case_profile import CaseProfile
 from mnistbench.gate.listing import Listings, Reach
-from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
+from mnistbench.gate.statistics.case_names import CaseNames
+from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, WALL
 
 #: Version of the file. 2: the header has the listings of both sides. 1 was never released.
 SCHEMA = 2
@@ -259,10 +259,6 @@ class Shard:
 WHOLE = Shard(1, 1)
 
 
-#: Most characters of the name of a case in a report: parametrize may put a whole document into an
-#: id.
-_LONGEST_NAME = 300
-
 #: Most parts of a gate whose tests are not known.
 _MOST_SHARDS = 1_000
 
@@ -313,40 +309,9 @@ class GateHeader:
         return self.sides.sources(self.differing)
 
     @functools.cached_property
-    def _shared(self) -> set[str]:
-        """Labels that are no name of a case, because another case has it, measured or not.
-
-        The label of a plain test is its node id without the folder.
-        """
-        sides = self.sides
-        labels = {**self.reach.same, **sides.labels}
-        others = {*sides.base.cases, *sides.head.cases, *sides.unmeasurable} - labels.keys()
-        without_folder = (
-            node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :] for node_id in others
-        )
-        uses = Counter([*labels.values(), *without_folder])
-        return {label for label, number in uses.items() if number > 1}
-
-    def name(self, case: str) -> str:
-        """Return the name of a case in reports.
-
-        Its label, or its node id if the label is not unique. Of a very long one, the beginning and
-        a hash.
-        """
-        label = self.labels.get(case) or self.reach.same.get(case, case)
-        name = case if label in self._shared else label
-        if len(name) <= _LONGEST_NAME:
-            return name
-        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
-        return f"{units.cut(name, _LONGEST_NAME)} {digest}"
-
-    @functools.cached_property
-    def _node_ids(self) -> Mapping[str, str]:
-        return {self.name(case): case for case in self.labels}
-
-    def node_id(self, name: str) -> str:
-        """Return the case that reports call by a name; ALL_CASES for the process."""
-        return self._node_ids.get(name, ALL_CASES)
+    def names(self) -> CaseNames:
+        """The names of the cases in reports."""
+        return CaseNames.of(self.sides, self.reach)
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""

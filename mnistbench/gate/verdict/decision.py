@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from mnistbench.gate.options import LEAST_LAUNCHES, Thresholds
+from mnistbench.gate.statistics.case_names import NODE_IDS, CaseNames
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.estimates import (
     Estimate,
@@ -45,9 +46,6 @@ from mnistbench.judging.verdicts import (
     UNCONFIRMED,
     Reason,
 )
-
-#: No names for ``--accept``.
-NO_NAMES: Mapping[str, Collection[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,8 @@ def decide(
     thresholds: Thresholds,
     seed: int,
     accept: Sequence[Acceptance] = (),
-    case_names: Mapping[str, Collection[str]] = NO_NAMES,
+    accept_names: Mapping[str, Collection[str]] = MappingProxyType({}),
+    names: CaseNames = NODE_IDS,
     shards: int = 1,
 ) -> Decision:
     """Return the decision about a gate, or about the part of one machine.
@@ -130,14 +129,15 @@ def decide(
         seed: of the permutation tests.
         accept: intended regressions. If an accepted regression is one of an operation, the bound of
             its case is still checked.
-        case_names: case -> the names that ``accept`` may call it by.
+        accept_names: node id -> the names that ``accept`` may call the case by.
+        names: how reasons call the cases.
         shards: number of machines that measure the gate. Together they have the level and the
             confidence of a single one.
     """
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
     if launches < LEAST_LAUNCHES:
-        reasons = tuple(too_few_reasons(first, thresholds))
+        reasons = tuple(too_few_reasons(first, thresholds, names))
         return Decision(INCONCLUSIVE, (), (), (), (), reasons, launches, fresh, shards=shards)
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
     fresh_of_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
@@ -150,7 +150,7 @@ def decide(
         seed,
         shards,
         accept,
-        case_names,
+        accept_names,
     )
     cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
     operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
@@ -175,10 +175,10 @@ def decide(
     flagged_cases = {finding.quantity.case for finding in findings}
     not_again = flagged_cases - {quantity.case for quantity in second} if second else set[str]()
     reasons = (
-        *unusable_reasons(first),
-        *finding_reasons(findings, fresh, thresholds, accept, broken_off, not_again),
-        *(bound_reason(estimate, thresholds) for estimate in open_cases),
-        *unbounded_reasons(unbounded, thresholds),
+        *unusable_reasons(first, names),
+        *finding_reasons(findings, fresh, thresholds, accept, broken_off, not_again, names),
+        *(bound_reason(estimate, thresholds, names) for estimate in open_cases),
+        *unbounded_reasons(unbounded, thresholds, names),
     )
     is_passed = pooled and not reasons and not regressions
     return replace(decision, reasons=reasons, outcome=PASSED if is_passed else decision.outcome)

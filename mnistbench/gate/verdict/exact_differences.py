@@ -36,7 +36,7 @@ def differences_of_cases(
     last = {case: builds[0] for launch in launches for case, builds in launch.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
     differences_of = {
-        header.name(case): (
+        case: (
             *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
             *_other_paths(header.sides.onednn.get(case, {})),
             *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),

@@ -207,7 +207,7 @@ def findings_of(
     seed: int,
     shards: int,
     accept: Sequence[Acceptance],
-    case_names: Mapping[str, Collection[str]],
+    accept_names: Mapping[str, Collection[str]],
 ) -> list[LaunchFinding]:
     """Return a finding for each estimate that was flagged, the largest first.
 
@@ -219,7 +219,7 @@ def findings_of(
         seed: of the permutation tests.
         shards: number of machines that measure the gate.
         accept: intended regressions.
-        case_names: case -> the names that ``accept`` may call it by.
+        accept_names: node id -> the names that ``accept`` may call the case by.
     """
     measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
     confirmed = _confirmed(measured_again, second, seed, shards)
@@ -234,7 +234,7 @@ def findings_of(
                 estimate,
                 confirmed.get(key),
                 least.get(key, 0.0),
-                case_names.get(estimate.quantity.case, ()),
+                accept_names.get(estimate.quantity.case, ()),
                 verdict=verdict,
             )
         )

@@ -90,7 +90,7 @@ def write(
     names = {  # with the name of the case if operations of several cases have one title
         title
         if titles.count(title) == 1
-        else f"{title}-{file_name(finding.quantity.case)}": finding
+        else f"{title}-{file_name(gate.names[finding.quantity.case])}": finding
         for title, finding in zip(titles, operations, strict=True)
     }
     captured: Mapping[str, Mapping[str, Any]] = {}
@@ -100,9 +100,9 @@ def write(
             side: [
                 {
                     "script": name,
-                    "case": gate.node_id(finding.quantity.case),
+                    "case": finding.quantity.case,
                     "rows": _rows(finding.quantity, side),
-                    "iterations": _iterations(launches, gate.node_id(finding.quantity.case)),
+                    "iterations": _iterations(launches, finding.quantity.case),
                 }
                 for name, finding in names.items()
             ]
@@ -185,7 +185,7 @@ def _reproducer(
     why_none: str,
 ) -> Reproducer:
     quantity = finding.quantity
-    key = (gate.node_id(quantity.case), quantity.kind, quantity.name)
+    key = quantity.key
     if why_not := _NO_OPERATION if quantity.kind == OUTSIDE_KIND else why_none:
         return Reproducer(key, "", why_not)
     base, head = (
@@ -217,7 +217,7 @@ def _origin(gate: GateHeader, finding: LaunchFinding, threads: int) -> ScriptOri
     quantity = finding.best.quantity
     return ScriptOrigin(
         title=finding.quantity.title,  # as in the report
-        case=quantity.case,
+        case=gate.names[quantity.case],
         change=min(best.change, _LARGEST),
         low=min(best.low, _LARGEST),
         high=min(best.high, _LARGEST),

@@ -178,7 +178,7 @@ def test_the_cells_of_a_case_are_the_estimates(scenes):
     verdict = scenes["regressed"]
     row = cases_of(page_of(verdict))[LABEL]
     wall, _, cpu, _ = [
-        estimate for estimate in verdict.shown.cases if estimate.quantity.case == LABEL
+        estimate for estimate in verdict.shown.cases if estimate.quantity.case == CASE
     ]
     assert row["base"] == units.duration(wall.quantity.base_ns)
     assert row["head"] == units.duration(wall.quantity.head_ns)
@@ -268,7 +268,7 @@ def test_operations_have_base_and_head_side_by_side(scenes):
     [estimate] = [
         estimate
         for estimate in verdict.shown.operations
-        if estimate.quantity.case == LABEL and estimate.quantity.members == (MM,)
+        if estimate.quantity.case == CASE and estimate.quantity.members == (MM,)
     ]
     quantity = estimate.quantity
     base_calls, head_calls, *numbers, verdict_text, tone, _, _, _ = rows[
@@ -288,7 +288,7 @@ def test_operations_have_base_and_head_side_by_side(scenes):
         rel=1e-5,
     )
     assert (verdict_text, tone) == (REGRESSED, "worse")
-    assert len(rows) == len([row for row in verdict.shown.operations if row.quantity.case == LABEL])
+    assert len(rows) == len([row for row in verdict.shown.operations if row.quantity.case == CASE])
 
 
 def test_what_replaces_an_operation_is_one_row_with_the_calls_of_both_sides(scenes):

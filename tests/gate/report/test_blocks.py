@@ -51,6 +51,7 @@ from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.tables import WIDTH, forest
+from mnistbench.gate.statistics.case_names import NODE_IDS
 from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.findings import LaunchFinding
@@ -453,7 +454,7 @@ def test_a_case_that_returns_another_type_is_different_and_not_improved():
     faster = Measured(factor=0.5, operations={})
     verdict = concluded(faster, 8, returned={CASE: ("list", "generator")})
     assert concluded(faster, 8).different == ()
-    assert verdict.different == (LABEL,)
+    assert verdict.different == (CASE,)
     assert last_line(concluded(faster, 8)).endswith("; 1 case improved")
     assert last_line(verdict).endswith(f"in the mean; the sides return different types in {LABEL}")
 
@@ -832,7 +833,7 @@ def test_another_onednn_implementation_is_an_exact_difference_and_the_first_caus
     case = slower(new={MM: {"calls": 2.0}})
     changes = {"onednn": {CASE: {"base": base, "head": head}}}
     assert found_cause(case, "wall time", **changes) == text
-    assert concluded(case, **changes).exact_differences[LABEL][0] == text
+    assert concluded(case, **changes).exact_differences[CASE][0] == text
     assert json.loads(rendered(concluded(case, **changes), "json", 3))["onednn"] == {
         LABEL: {"base": base, "head": head}
     }
@@ -850,7 +851,7 @@ def test_the_runs_of_an_implementation_do_not_matter_and_those_of_reorders_do(
     base, head, differences
 ):
     found = concluded(Measured(), onednn={CASE: {"base": base, "head": head}}).exact_differences
-    assert len(found.get(LABEL, ())) == differences
+    assert len(found.get(CASE, ())) == differences
 
 
 def test_fewer_reorders_are_no_cause_of_a_slowdown():
@@ -1033,7 +1034,7 @@ def suite(names, slower=0, noisy=0, **of_header):
         ]
         if reach > 0.05:
             open_cases.append(cases[-4])
-            reasons.append(bound_reason(cases[-4], JudgeOptions()))
+            reasons.append(bound_reason(cases[-4], JudgeOptions(), NODE_IDS))
     findings = tuple(
         LaunchFinding(one, one, 0.09, verdict=REGRESSED) for one in cases if one.change
     )
@@ -1153,7 +1154,7 @@ def test_of_more_than_ten_noisy_cases_the_number_the_range_and_the_worst_are_sai
         dataclasses.replace(estimate, high=highs[estimate.quantity.case])
         for estimate in verdict.decision.open_cases
     )
-    reasons = [bound_reason(estimate, verdict.options) for estimate in open_cases]
+    reasons = [bound_reason(estimate, verdict.options, verdict.names) for estimate in open_cases]
     interrupted = Reason(BROKEN, "interrupted")
     verdict = with_decision(verdict, open_cases=open_cases, reasons=(interrupted, *reasons))
     lines = section(shown(verdict), "Not decided")

@@ -32,7 +32,7 @@ CASE = gate_builders.CASE
 
 def finding(change=0.1, **quantity):
     changes = {
-        "case": gate_builders.LABEL,
+        "case": CASE,
         "kind": OPERATION,
         "name": "aten::mm, forward fc1",
         "members": (gate_builders.MM,),
