@@ -31,8 +31,8 @@ from mnistbench.gate import qualification, words
 from mnistbench.gate.commands import bisect as bisect_command
 from mnistbench.gate.commands import bisection
 from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.options import JudgeOptions, Thresholds
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED

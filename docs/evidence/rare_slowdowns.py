@@ -28,7 +28,8 @@ import numpy as np
 
 from mnistbench.gate.iterations import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.options import LAUNCHES, JudgeOptions
-from mnistbench.gate.report.blocks import blocks
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.text import blocks
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import (
@@ -133,7 +134,7 @@ def stated(verdict: Verdict) -> tuple[float, float, bool]:
 
     And whether launches are named as far.
     """
-    lines = [line for block in blocks(verdict) for line in block.lines]
+    lines = [line for block in blocks(Rows(verdict)) for line in block.lines]
     matches = [
         re.search(r"less than ([\d.]+) % of all processes.*fewer than 1 of (\d+) iterations", line)
         for line in lines

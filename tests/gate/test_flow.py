@@ -27,6 +27,7 @@ from mnistbench.gate import budget, flow, qualification, rounds, surveying, word
 from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.environments import python
 from mnistbench.gate.environments.python import Interpreter
 from mnistbench.gate.flow import measure, measure_same_code
@@ -49,9 +50,9 @@ from mnistbench.gate.options import (
     budget_text,
 )
 from mnistbench.gate.qualification import LIVE, LIVE_LAUNCHES, least_launches
-from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.text import finding_lines
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
@@ -1241,7 +1242,7 @@ def test_what_is_faster_passes_and_is_confirmed_only_by_enough_launches(
     assert stages_of(measured).count(2) == fresh
     verdict = conclude(measured, JudgeOptions())
     assert verdict.outcome == PASSED
-    [line, *_] = finding_lines(verdict)
+    [line, *_] = finding_lines(Rows(verdict))
     if fresh:
         assert line.startswith("improved: ")
     else:

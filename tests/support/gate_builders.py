@@ -21,9 +21,9 @@ from typing import Any
 
 from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.listing import ListedCase, Listing, Listings
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.sides.turns import Turns
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import (

@@ -27,10 +27,10 @@ from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.environments.uv import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
-from mnistbench.gate.report.blocks import blocks as gate_blocks
 from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.outcome import last_line as gate_sentence
-from mnistbench.gate.report.texts import signed, table_name
+from mnistbench.gate.report.rows import Rows, signed, table_name
+from mnistbench.gate.report.text import blocks as gate_blocks
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import PASSED, REGRESSED
@@ -107,7 +107,7 @@ def report(bisection: Bisection) -> Report:
     blocks: list[Block] = []
     for gate in bisection.gates:
         if gate.verdict:
-            head, *rest = gate_blocks(gate.verdict)
+            head, *rest = gate_blocks(Rows(gate.verdict))
             blocks += [
                 replace(
                     head,
@@ -248,7 +248,9 @@ def _data(bisection: Bisection) -> dict[str, Any]:
                     name: getattr(gate, name)
                     for name in ("release", "result", "reason", "raw", "seconds")
                 },
-                "report": document("gate", **json_data(gate.verdict)) if gate.verdict else None,
+                "report": document("gate", **json_data(Rows(gate.verdict)))
+                if gate.verdict
+                else None,
             }
             for gate in bisection.gates
         ],

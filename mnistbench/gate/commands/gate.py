@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.gate import qualification
-from mnistbench.gate.commands.result import result_of
+from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.raw_samples import ENDING
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, CommandResult, print_error
 from mnistbench.showing.progress import Progress

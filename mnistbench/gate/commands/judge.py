@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mnistbench.core.options import argument, output_format, path
-from mnistbench.gate.commands.result import result_of
+from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.showing.output import CommandResult

@@ -6,8 +6,8 @@ from typing import Any
 
 from mnistbench.core.record import finite
 from mnistbench.gate.causes.texts import cause_text, causes_of
-from mnistbench.gate.report.notes import far_launches, united_differences
-from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.outcome import sentence
+from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.statistics.case_names import CaseNames
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
@@ -17,11 +17,12 @@ from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
 
 
-def json_data(verdict: Verdict) -> dict[str, Any]:
+def json_data(rows: Rows) -> dict[str, Any]:
     """Return the whole verdict for JSON, which docs/schema/gate.json describes.
 
     Changes are shares (0.05 is 5 % slower).
     """
+    verdict = rows.verdict
     header = verdict.header
     names = verdict.names
     decision = verdict.shown
@@ -35,7 +36,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     }
     return {
         "outcome": verdict.outcome,
-        "sentence": last_line(verdict),
+        "sentence": sentence(rows),
         "reasons": [{"kind": reason.kind, "text": reason.text} for reason in verdict.reasons],
         "no_regression_of": finite(decision.bound),
         "no_regression_of_means": finite(decision.bound_of_means),
@@ -102,21 +103,18 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "cases": [_estimate(estimate, names) for estimate in decision.cases],
         "once": [_estimate(estimate, names) for estimate in decision.once],
         "operations": [_estimate(estimate, names) for estimate in decision.operations],
-        "exact": {names[case]: texts for case, texts in united_differences(verdict).items()},
-        "far_launches": [case.text for case in far_launches(verdict)],
+        "exact": {names[case]: texts for case, texts in rows.exact_differences.items()},
+        "far_launches": [case.text for case in rows.far_launches],
         "reproducers": [
             {
-                **dict(
-                    zip(
-                        ("case", "kind", "name"),
-                        (names[reproducer.key[0]], *reproducer.key[1:]),
-                        strict=True,
-                    )
-                ),
+                "case": names[case],
+                "kind": kind,
+                "name": name,
                 "script": reproducer.script or None,
                 "why_not": reproducer.why_not,
             }
             for reproducer in verdict.end.reproducers
+            for case, kind, name in [reproducer.key]
         ],
         "different": [names[case] for case in verdict.different],
         "not_finite": {names[case]: sides for case, sides in verdict.not_finite.items()},

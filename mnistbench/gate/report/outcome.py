@@ -9,9 +9,7 @@ from mnistbench.core import units
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import budget_text
 from mnistbench.gate.reach.look import LOOK_RATIO
-from mnistbench.gate.report.findings import FindingEntry, finding_entries
-from mnistbench.gate.report.selection import SEE_ALL, limited
-from mnistbench.gate.report.texts import signed
+from mnistbench.gate.report.rows import SEE_ALL, FindingRow, Rows, signed
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.reasons import (
@@ -35,23 +33,29 @@ from mnistbench.judging.verdicts import (
     UNCONFIRMED,
 )
 
-#: Most cases of which each has a line of its own.
-MOST_CASES = 10
+#: Most noisy cases of which each has a line of its own.
+MAX_NOISY_CASES = 10
 
 #: Launches that are suggested are at most this multiple of those that were measured.
-SUGGESTED = 2
+MAX_SUGGESTED = 2
 
 
 def last_line(verdict: Verdict) -> str:
     """Return the outcome in one sentence, with its limitations."""
-    return "; ".join([outcome_text(verdict), *limitations(verdict)])
+    return sentence(Rows(verdict))
 
 
-def outcome_text(verdict: Verdict) -> str:
+def sentence(rows: Rows) -> str:
+    """Return the last line of a report."""
+    return "; ".join([outcome_text(rows), *limitations(rows.verdict)])
+
+
+def outcome_text(rows: Rows) -> str:
     """Return the outcome and what it rests on."""
+    verdict = rows.verdict
     decision = verdict.shown
     if verdict.outcome == REGRESSED:
-        return _regressed_text(verdict)
+        return _regressed_text(rows)
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED and verdict.measured_nothing:
@@ -60,17 +64,17 @@ def outcome_text(verdict: Verdict) -> str:
         bounds = decision.bound, decision.bound_of_means
         # Of the same result, and of all the work.
         improved = [
-            entry
-            for entry in finding_entries(verdict)
-            if entry.finding.verdict == IMPROVED
-            and entry.finding.quantity.case not in verdict.returned
-            and entry.finding.quantity.case not in verdict.outlives
+            row
+            for row in rows.findings
+            if row.finding.verdict == IMPROVED
+            and row.finding.quantity.case not in verdict.returned
+            and row.finding.quantity.case not in verdict.outlives
         ]
         better = f"; {counted_findings(improved)} improved" if improved else ""
         if not verdict.accepted:
             return f"{PASSED}: {covered(bounds, _measured_cases(verdict))}{better}"
         unaccepted = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
-        accepted = [entry for entry in finding_entries(verdict) if entry.finding.accepted]
+        accepted = [row for row in rows.findings if row.finding.accepted]
         return (
             f"{PASSED}: {counted_findings(accepted)} accepted "
             f"({verdict.options.reason}){unaccepted}{better}"
@@ -79,42 +83,41 @@ def outcome_text(verdict: Verdict) -> str:
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
 
 
-def _regressed_text(verdict: Verdict) -> str:
+def _regressed_text(rows: Rows) -> str:
     """Return how many cases and operations regressed, and their likely causes."""
-    regressions = [entry for entry in finding_entries(verdict) if entry.finding.fails]
-    causes = dict.fromkeys(entry.cause_name for entry in regressions if entry.cause_name)
+    regressions = [row for row in rows.findings if row.finding.fails]
+    causes = dict.fromkeys(row.cause_name for row in regressions if row.cause_name)
     likely = f", likely cause {units.and_so_on(list(causes))}" if causes else ""
     return f"{REGRESSED}: {counted_findings(regressions, with_names=True)}{likely}"
 
 
-def counted_findings(entries: Sequence[FindingEntry], *, with_names: bool = False) -> str:
+def counted_findings(rows: Sequence[FindingRow], *, with_names: bool = False) -> str:
     """Return ``2 cases and 1 operation``: what the lines of findings are about.
 
     Args:
-        entries: findings, the largest first. A case has several if its median and its mean changed.
+        rows: findings, the largest first. A case has several if its median and its mean changed.
         with_names: add the largest ones of the first kind, with their changes.
     """
-    kinds: dict[str, dict[tuple[str, str], FindingEntry]] = {
+    kinds: dict[str, dict[tuple[str, str], FindingRow]] = {
         "case": {},
         "operation": {},
         "one-time cost": {},
     }
-    for entry in entries:
-        quantity = entry.finding.quantity
+    for row in rows:
+        quantity = row.finding.quantity
         if quantity.is_case:
-            kinds["case"].setdefault((quantity.case, ""), entry)
+            kinds["case"].setdefault((quantity.case, ""), row)
         else:
             kind = "operation" if quantity.is_operation else "one-time cost"
-            kinds[kind].setdefault((quantity.case, quantity.name), entry)
+            kinds[kind].setdefault((quantity.case, quantity.name), row)
     texts: list[str] = []
-    for noun, entry_of_thing in kinds.items():
-        if entry_of_thing:
-            text = units.counted(len(entry_of_thing), noun)
+    for noun, row_of_thing in kinds.items():
+        if row_of_thing:
+            text = units.counted(len(row_of_thing), noun)
             if with_names and not texts:
                 names = [
-                    f"{entry.case_name}: {entry.finding.quantity.title} "
-                    f"{signed(entry.estimate.change)}"
-                    for entry in entry_of_thing.values()
+                    f"{row.case_name}: {row.finding.quantity.title} {signed(row.estimate.change)}"
+                    for row in row_of_thing.values()
                 ]
                 text += f" ({units.and_so_on(names)})"
             texts.append(text)
@@ -219,10 +222,7 @@ def _looked_at(reach: Reach) -> str:
 
 
 def _reached(verdict: Verdict) -> Iterable[str]:
-    """Yield for how many of several cases the threshold is ruled out.
-
-    And what more launches would change.
-    """
+    """Yield in how many cases the threshold is ruled out, and what would settle more."""
     decision = verdict.shown
     limit = verdict.options.case
     widest = dict[str, Estimate]()
@@ -243,25 +243,21 @@ def _reached(verdict: Verdict) -> Iterable[str]:
         )
 
 
-def bounds_of_once(verdict: Verdict) -> Iterable[str]:
+def bounds_of_once(rows: Rows) -> Iterable[str]:
     """Yield the largest bounds of one-time costs, without those that got slower."""
-    slower = {finding.quantity.key for finding in verdict.shown.findings if finding.is_slower}
-    bounded = (
-        estimate
-        for estimate in verdict.shown.once
-        if estimate.quantity.key not in slower and estimate.high < math.inf
-    )
-    ranked = sorted(bounded, key=lambda estimate: estimate.high)
-    largest = {
-        estimate.quantity.kind: f"{excluded_text(estimate)} or more in" for estimate in ranked
-    }
-    told = (
+    slower = {finding.quantity.key for finding in rows.decision.findings if finding.is_slower}
+    largest: dict[str, str] = {}
+    for row in rows.once:
+        quantity = row.estimate.quantity
+        if quantity.key not in slower and row.estimate.high < math.inf:
+            largest.setdefault(quantity.kind, f"{excluded_text(row.estimate)} or more in")
+    texts = (
         (ONCE, "slowdown of", "imports, fixtures, setup and first iterations"),
         (MEMORY, "growth of", "memory"),
     )
     if largest:
         excluded_sizes = (
-            f"no {grows} {largest[kind]} {what}" for kind, grows, what in told if kind in largest
+            f"no {grows} {largest[kind]} {what}" for kind, grows, what in texts if kind in largest
         )
         yield f"once: {', '.join(excluded_sizes)}"
 
@@ -307,24 +303,25 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
 # ---- Why it is inconclusive ----------------------------------------------------------------------
 
 
-def not_decided(verdict: Verdict) -> list[str]:
+def not_decided(rows: Rows) -> list[str]:
     """Return a line for each reason; without --all, cases that are too noisy have one together."""
+    verdict = rows.verdict
     open_cases = verdict.decision.open_cases
-    names = {estimate.quantity.case for estimate in open_cases}
-    if len(names) <= MOST_CASES or verdict.options.everything:
-        return limited((reason.text for reason in verdict.reasons), verdict)
+    cases = {estimate.quantity.case for estimate in open_cases}
+    if len(cases) <= MAX_NOISY_CASES or verdict.options.everything:
+        return rows.limited(reason.text for reason in verdict.reasons)
     ranked = sorted(open_cases, key=lambda estimate: -estimate.high)
     noisy = [bound_reason(estimate, verdict.options, verdict.names) for estimate in ranked]
     other_reasons = [reason.text for reason in verdict.reasons if reason not in noisy]
     smallest = units.growth(_largest_highs(open_cases)[-1], up=True)
     largest = units.growth(ranked[0].high, up=True)
     summary = (
-        f"{len(names)} of {units.counted(len(verdict.header.labels), 'case')}: slowdowns of up to "
+        f"{len(cases)} of {units.counted(len(verdict.header.labels), 'case')}: slowdowns of up to "
         f"{smallest} to {largest} cannot be ruled out{next_step(open_cases, verdict)}; the worst "
         f"follow; {SEE_ALL}"
     )
     return [
-        *limited(other_reasons, verdict),
+        *rows.limited(other_reasons),
         summary,
         *(reason.text for reason in noisy[: units.NAMED]),
     ]
@@ -340,7 +337,7 @@ def _largest_highs(estimates: Iterable[Estimate]) -> list[float]:
 
 
 def next_step(estimates: Sequence[Estimate], verdict: Verdict, more: str = "") -> str:
-    """Return what it costs to settle more cases, if at most SUGGESTED times the launches do.
+    """Return what it costs to settle more cases, if at most MAX_SUGGESTED times the launches do.
 
     Args:
         estimates: with upper bounds that are too large.
@@ -353,7 +350,7 @@ def next_step(estimates: Sequence[Estimate], verdict: Verdict, more: str = "") -
         number = launches_needed(estimate, verdict.options.to_rule_out(estimate.quantity))
         case = estimate.quantity.case
         needed[case] = max(needed.get(case, number), number)
-    affordable = [number for number in needed.values() if number <= SUGGESTED * launches]
+    affordable = [number for number in needed.values() if number <= MAX_SUGGESTED * launches]
     if not affordable:
         return ""
     elapsed_s = verdict.end.elapsed_s

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
-from mnistbench.gate.listing import Listings, Reach
 from mnistbench.gate.words import ALL_CASES
 
 #: Most characters of a name: parametrize may put a whole document into an id.
@@ -28,13 +27,14 @@ class CaseNames:
         self._ambiguous = ambiguous
 
     @classmethod
-    def of(cls, sides: Listings, reach: Reach) -> CaseNames:
+    def of(cls, labels: Mapping[str, str], others: Iterable[str]) -> CaseNames:
         """Return the names of the cases of a gate.
 
-        The label of a plain test is its node id without the folder.
+        Args:
+            labels: node id -> label, of the cases of both sides. That of a plain test is its node
+                id without the folder.
+            others: node ids of tests that are not compared; they may have a case's label, too.
         """
-        labels = {**reach.same, **sides.labels}
-        others = {*sides.base.cases, *sides.head.cases, *sides.unmeasurable} - labels.keys()
         without_folder = (
             node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :] for node_id in others
         )

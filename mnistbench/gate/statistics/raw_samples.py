@@ -311,7 +311,10 @@ class GateHeader:
     @functools.cached_property
     def names(self) -> CaseNames:
         """The names of the cases in reports."""
-        return CaseNames.of(self.sides, self.reach)
+        sides = self.sides
+        labels = {**self.reach.same, **sides.labels}
+        others = {*sides.base.cases, *sides.head.cases, *sides.unmeasurable} - labels.keys()
+        return CaseNames.of(labels, others)
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""

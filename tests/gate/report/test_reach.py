@@ -7,10 +7,10 @@ import gate_builders as build
 import pytest
 from gate_builders import CASE, LABEL
 
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.reach.cases import BY_NEW_CASES, IN_COMPILED
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED

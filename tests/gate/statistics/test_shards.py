@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.statistics.permutation import MANY, simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load

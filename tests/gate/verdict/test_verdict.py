@@ -40,8 +40,9 @@ from hypothesis import given, settings
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate import flow
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.text import finding_lines
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, NO_END, End, load
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
@@ -556,12 +557,12 @@ def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
         "wall time",
         "mean wall time",
     }
-    line, *_ = finding_lines(verdict)
+    line, *_ = finding_lines(Rows(verdict))
     assert line.startswith("regressed: wall time (")
     assert re.search(
         r"; not confirmed by CPU time, [+-]?\d\.\d % \([+-]?\d\.\d % to [+-]?\d\.\d %\)", line
     )
-    both, *_ = finding_lines(concluded(both_stages(Measured(factor=1.05))))
+    both, *_ = finding_lines(Rows(concluded(both_stages(Measured(factor=1.05)))))
     assert "CPU time +" in both
     assert "not confirmed by" not in both
 

@@ -45,12 +45,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown_numbers import agree
 
-from mnistbench.gate.commands.result import result_of
+from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
-from mnistbench.gate.report.tables import WIDTH, forest
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.text import WIDTH, finding_lines, forest
 from mnistbench.gate.statistics.case_names import NODE_IDS
 from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.verdict.decision import Decision
@@ -487,10 +486,10 @@ WORKS_ON = "1 thread goes on after the call returns, and its work is not timed"
 )
 def test_an_improvement_says_whether_the_head_may_do_less_in_its_call(facts, doubt):
     faster = Measured(factor=0.5, operations={})
-    lines = finding_lines(concluded(faster, 8, **facts))
+    lines = finding_lines(Rows(concluded(faster, 8, **facts)))
     assert all(line.startswith("improved: ") for line in lines)
     assert all(("; but " in line) == bool(doubt) and line.endswith(doubt) for line in lines)
-    slower = finding_lines(concluded(Measured(factor=2.0, operations={}), 8, **facts))
+    slower = finding_lines(Rows(concluded(Measured(factor=2.0, operations={}), 8, **facts)))
     assert not any("; but " in line for line in slower)
 
 
@@ -504,7 +503,7 @@ def test_an_improvement_says_whether_the_head_may_do_less_in_its_call(facts, dou
 def test_an_improvement_that_too_few_launches_repeat_is_shown_and_is_no_reason(fresh, why):
     verdict = concluded(Measured(factor=0.5, operations={}), fresh)
     assert verdict.outcome == PASSED
-    lines = finding_lines(verdict)
+    lines = finding_lines(Rows(verdict))
     assert all(line.startswith("unconfirmed: ") for line in lines)
     assert all(line.endswith(f"; {why}") for line in lines)
     assert "did not confirm" not in rendered(verdict, "terminal", 3)
