@@ -40,7 +40,7 @@ from mnistbench.gate.statistics import (
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import Estimate, kinds_of
-from mnistbench.gate.verdict.findings import LOOKS
+from mnistbench.gate.verdict.findings import CHECKPOINTS
 from mnistbench.judging import verdicts
 from mnistbench.judging.kinds import ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
@@ -53,7 +53,7 @@ EXCHANGES = 2_000
 LIMITS = Thresholds()
 
 #: Most fresh launches.
-FRESH = max(LOOKS)
+FRESH = max(CHECKPOINTS)
 
 #: Verdicts that a process computes at a time.
 PART = 100
@@ -148,7 +148,7 @@ class Pool:
         way: str = "pairs",
         clocks: Sequence[str] = ("wall", "cpu"),
         launches: int = LAUNCHES,
-        first_look: int = LOOKS[0],
+        first_checkpoint: int = CHECKPOINTS[0],
         recorded_from: int | None = None,
         limits: Thresholds = LIMITS,
         once: bool = True,
@@ -172,7 +172,7 @@ class Pool:
             hit,
             change,
             launches=launches,
-            first_look=first_look,
+            first_checkpoint=first_checkpoint,
             start=recorded_from,
         )
 
@@ -188,10 +188,12 @@ def main() -> None:
     if sys.argv[1] == "small":
         small(recorded, trials)
         return
-    looks = ", ".join(map(str, LOOKS))
+    looks = ", ".join(map(str, CHECKPOINTS))
     print(f"{LAUNCHES} launches and {looks} fresh ones each\n")
     if sys.argv[1] == "targets":
-        targets(Path(sys.argv[2]), trials, int(sys.argv[4]) if len(sys.argv) > 4 else LOOKS[0])
+        targets(
+            Path(sys.argv[2]), trials, int(sys.argv[4]) if len(sys.argv) > 4 else CHECKPOINTS[0]
+        )
         return
     if sys.argv[1] == "once":
         once(Path(sys.argv[2]), trials)
@@ -234,9 +236,9 @@ def rates(recorded: Pool, trials: int) -> None:
             caught_any(recorded, rows, change, trials, f"{least:.0%} to {most:.0%} of its case")
 
 
-def targets(path: Path, trials: int, first_look: int) -> None:
+def targets(path: Path, trials: int, first_checkpoint: int) -> None:
     """Print the rates of wrong and right verdicts of the product, in parts of 100 verdicts."""
-    _answer(path, trials, _questions(Pool(path)), first_look)
+    _answer(path, trials, _questions(Pool(path)), first_checkpoint)
 
 
 def once(path: Path, trials: int) -> None:
@@ -328,7 +330,10 @@ def _questions(recorded: Pool) -> dict[str, Question]:
 
 
 def _answer(
-    path: Path, trials: int, questions: Mapping[str, Question], first_look: int = LOOKS[0]
+    path: Path,
+    trials: int,
+    questions: Mapping[str, Question],
+    first_checkpoint: int = CHECKPOINTS[0],
 ) -> None:
     parts = -(-trials // PART)
     with ProcessPoolExecutor() as processes:
@@ -336,7 +341,7 @@ def _answer(
             outcomes = [
                 outcome
                 for part in processes.map(
-                    _outcomes, [(path, part, question, first_look) for part in range(parts)]
+                    _outcomes, [(path, part, question, first_checkpoint) for part in range(parts)]
                 )
                 for outcome in part
             ]
@@ -364,14 +369,14 @@ def _outcomes(
 
     Whether it is red, catches the change, is inconclusive, and flags anything.
     """
-    path, part, (rows, change, limits, tested), first_look = task
+    path, part, (rows, change, limits, tested), first_checkpoint = task
     permutation.EXCHANGES = EXCHANGES
     recorded = Pool(path, seed=1 + part)
     outcomes = []
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
         first, decision = recorded.verdict(
-            row, change, limits=limits, first_look=first_look, once=tested
+            row, change, limits=limits, first_checkpoint=first_checkpoint, once=tested
         )
         hit = row is not None and is_found(decision, recorded.quantities[row])
         widths = [

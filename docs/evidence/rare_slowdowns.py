@@ -41,7 +41,7 @@ from mnistbench.gate.statistics.raw_samples import (
     load,
 )
 from mnistbench.gate.verdict.decision import decide, is_settled
-from mnistbench.gate.verdict.findings import LOOKS
+from mnistbench.gate.verdict.findings import CHECKPOINTS
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import PASSED
@@ -106,7 +106,7 @@ def gate(
     simulated = partial(launch, ns=ns, of_process=of_process, waits=waits, spread=spread)
     launches = [simulated(1) for _ in range(LAUNCHES)]
     flagged = decide(quantities(launches), [], OPTIONS, seed).findings
-    for look in LOOKS if flagged else ():
+    for look in CHECKPOINTS if flagged else ():
         launches += [
             simulated(2) for _ in range(look - sum(measured.stage == 2 for measured in launches))
         ]

@@ -54,11 +54,11 @@ from mnistbench.gate.statistics.raw_samples import (
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import is_settled
 from mnistbench.gate.verdict.findings import (
-    LEAST_FRESH_OF_IMPROVEMENT,
+    MIN_FRESH_OF_IMPROVEMENT,
     LaunchFinding,
     by_size,
+    checkpoints,
     least_fresh,
-    looks,
 )
 from mnistbench.gate.verdict.verdict import Verdict, check_accepted_cases, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
@@ -353,7 +353,7 @@ class _Gate:
         return [case for case in flagged if case in measured] or cases[:FEW_CASES]
 
     def _measure_again(self, findings: Sequence[LaunchFinding], cases: Sequence[str]) -> End:
-        """Measure flagged cases in fresh launches until a look settles the gate.
+        """Measure flagged cases in fresh launches until a checkpoint settles the gate.
 
         If the budget allows for enough of them: at least for some cases that are slower, and for
         the profile of their functions. Without slower cases the gate is settled, whatever fresh
@@ -366,7 +366,9 @@ class _Gate:
         )
         slower = [finding for finding in findings if finding.screened.change > 0]
         least_of_faster = next(
-            look for look in looks(self._options, shards) if look >= LEAST_FRESH_OF_IMPROVEMENT
+            checkpoint
+            for checkpoint in checkpoints(self._options, shards)
+            if checkpoint >= MIN_FRESH_OF_IMPROVEMENT
         )
         least = least_fresh(first_launches, self._options, shards) if slower else least_of_faster
         flagged = self._flagged_cases(findings, cases)
@@ -390,15 +392,19 @@ class _Gate:
         round_s = self._rounds.expected_round_s(fitting)
         profile_s = self._profile_s(fitting)
         stage = Stage(FRESH_STAGE, 0, least, fitting, budget.deadline - profile_s)
-        first_look = max(least, budget.first_look(first_launches, round_s, profile_s))
-        looks_left = [look for look in looks(self._options, shards) if look >= first_look]
-        for look in looks_left:
-            end = End(self._rounds.run(replace(stage, launches=look)))
+        first_checkpoint = max(least, budget.first_checkpoint(first_launches, round_s, profile_s))
+        checkpoints_left = [
+            checkpoint
+            for checkpoint in checkpoints(self._options, shards)
+            if checkpoint >= first_checkpoint
+        ]
+        for checkpoint in checkpoints_left:
+            end = End(self._rounds.run(replace(stage, launches=checkpoint)))
             fresh = sum(launch.stage == FRESH_STAGE for launch in self._rounds.measured.launches)
-            is_last = fresh < look or look == looks_left[-1]
+            is_last = fresh < checkpoint or checkpoint == checkpoints_left[-1]
             if is_last or is_settled(self._verdict().decision, self._options):
                 break
-            self._rounds.progress.say(f"{look} fresh launches are not enough to decide")
+            self._rounds.progress.say(f"{checkpoint} fresh launches are not enough to decide")
         return end if slower else End()
 
     def _affordable(self, flagged: Sequence[str], launches: int) -> Sequence[str]:

@@ -31,7 +31,7 @@ from mnistbench.gate.options import LAUNCHES, GateOptions, Thresholds
 from mnistbench.gate.rounds import Rounds, Stage
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
+from mnistbench.gate.statistics.quantities import MIN_ONCE_NS, Quantity
 from mnistbench.gate.statistics.raw_samples import (
     ENDING,
     FIRST_STAGE,
@@ -41,7 +41,7 @@ from mnistbench.gate.statistics.raw_samples import (
 )
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.findings import least_fresh, looks
+from mnistbench.gate.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.words import ALL_CASES, CPU, WALL
 from mnistbench.judging.distributions import binomial_interval
 from mnistbench.judging.kinds import ITERATION, ONCE
@@ -81,7 +81,7 @@ _change = partial(units.percent, signed=True)
 
 def least_launches(limits: Thresholds) -> int:
     """Return the most launches of a gate, which are the fewest that a qualification needs."""
-    return LAUNCHES + max(looks(limits))
+    return LAUNCHES + max(checkpoints(limits))
 
 
 # ---- Measure -------------------------------------------------------------------------------------
@@ -112,10 +112,10 @@ def measure_to_qualify(cases: Sequence[str], options: GateOptions, rounds: Round
     gate_s = budget.survey_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
     gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
     fresh_s = max(rounds.expected_round_s([case]) for case in cases)
-    first_look = gate.first_look(LAUNCHES, fresh_s)
+    first_checkpoint = gate.first_checkpoint(LAUNCHES, fresh_s)
     until = min(budget.deadline, budget.now() + RESAMPLING_S)
     qualification = qualify(
-        rounds.measured, options, gate_s, first_look, lambda: budget.now() < until
+        rounds.measured, options, gate_s, first_checkpoint, lambda: budget.now() < until
     )
     return End(qualification=qualification)
 
@@ -140,7 +140,7 @@ class Pool:
         change: float = 0.0,
         *,
         launches: int = LAUNCHES,
-        first_look: int = 0,
+        first_checkpoint: int = 0,
         start: int | None = None,
     ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flags, and the decision.
@@ -150,12 +150,12 @@ class Pool:
             hit: the case or operation that is slower.
             change: of it, as a share.
             launches: of the first stage.
-            first_look: fewest fresh launches that are judged; 0: the fewest that can confirm a
-                slowdown.
+            first_checkpoint: fewest fresh launches that are judged; 0: the fewest that can confirm
+                a slowdown.
             start: number of the first launch; all keep their roles. If not given, it is drawn, with
                 new roles.
         """
-        size = launches + max(looks(limits))
+        size = launches + max(checkpoints(limits))
         drawn = np.arange(size) + (self._draw.integers(self.launches) if start is None else start)
         logs = self._logs[:, drawn % self.launches] * (
             self._draw.choice([-1.0, 1.0], size) if start is None else 1.0
@@ -166,9 +166,7 @@ class Pool:
                 or (quantity.is_case and quantity.case == hit.case and not hit.is_once)
             ):
                 part = hit.share if quantity.is_case and not hit.is_case else 1
-                part = (
-                    hit.base_ns / (hit.base_ns + LEAST_ONCE_NS) if quantity.kind == ONCE else part
-                )
+                part = hit.base_ns / (hit.base_ns + MIN_ONCE_NS) if quantity.kind == ONCE else part
                 logs[row] += math.log1p(change * part)
         sampled = [
             replace(quantity, logs=tuple(row))
@@ -178,10 +176,12 @@ class Pool:
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
-        fewest = max(first_look, least_fresh(launches, limits))
-        for look in [look for look in looks(limits) if cases and look >= fewest]:
+        fewest = max(first_checkpoint, least_fresh(launches, limits))
+        for checkpoint in [
+            checkpoint for checkpoint in checkpoints(limits) if cases and checkpoint >= fewest
+        ]:
             fresh = [
-                replace(quantity, logs=quantity.logs[launches : launches + look])
+                replace(quantity, logs=quantity.logs[launches : launches + checkpoint])
                 for quantity in sampled
                 if {quantity.case, ALL_CASES} & cases
             ]
@@ -216,7 +216,7 @@ def qualify(
     measured: Recorded,
     limits: Thresholds,
     gate_s: float,
-    first_look: int,
+    first_checkpoint: int,
     may_go_on: Callable[[], bool],
 ) -> dict[str, Any]:
     """Return what gates with these limits find on this machine, as JSON.
@@ -228,7 +228,7 @@ def qualify(
             stage LONGER_STAGE.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
-        first_look: fewest fresh launches that a gate judges.
+        first_checkpoint: fewest fresh launches that a gate judges.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
     same, live = (
@@ -256,11 +256,12 @@ def qualify(
         number = len(gates) // 2 % len(hits)
         for position, added in enumerate(AMOUNTS):
             times_found[number][position] += is_found(
-                pool.gate(limits, hits[number], added, first_look=first_look)[1], hits[number]
+                pool.gate(limits, hits[number], added, first_checkpoint=first_checkpoint)[1],
+                hits[number],
             )
-        gates += [pool.gate(limits, first_look=first_look)[1] for _ in range(2)]
+        gates += [pool.gate(limits, first_checkpoint=first_checkpoint)[1] for _ in range(2)]
     windows = [
-        _has_slower(pool.gate(limits, first_look=first_look, start=start)[1])
+        _has_slower(pool.gate(limits, first_checkpoint=first_checkpoint, start=start)[1])
         for start in range(pool.launches - least_launches(limits) + 1)
     ]
     logs = np.array([live_logs[hit.case] for hit in hits])

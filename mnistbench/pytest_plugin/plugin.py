@@ -42,7 +42,7 @@ _IS_MEASURED_WHOLE = pytest.StashKey[bool]()
 #: Exit code of a comparison that regressed, the code of a failed test.
 EXIT_REGRESSED = 1
 #: Exit code of a comparison that is inconclusive. pytest uses 0 to 6.
-EXIT_UNJUDGED = 8
+PYTEST_EXIT_INCONCLUSIVE = 8
 
 #: A filter for warnings of torch's own modules. Where warnings are errors, torch 2.11 could compile
 #: no model: it imports deprecated code of its own, and advises TF32 on devices that have it.
@@ -330,9 +330,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
         return
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.exitstatus = {"regressed": EXIT_REGRESSED, "inconclusive": EXIT_UNJUDGED}.get(
-            outcome, session.exitstatus
-        )
+        session.exitstatus = {
+            "regressed": EXIT_REGRESSED,
+            "inconclusive": PYTEST_EXIT_INCONCLUSIVE,
+        }.get(outcome, session.exitstatus)
 
 
 @pytest.hookimpl(wrapper=True)

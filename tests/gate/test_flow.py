@@ -66,7 +66,7 @@ from mnistbench.judging.verdicts import (
     PASSED,
     REGRESSED,
 )
-from mnistbench.showing.output import EXIT_REGRESSED, EXIT_UNJUDGED, render
+from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_REGRESSED, render
 from mnistbench.showing.progress import Progress
 from mnistbench.suite.reproducers import write
 
@@ -1208,7 +1208,7 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     heard = Heard()
     launches.factors[SLOW] = 1.1
     measured = gate(heard, launches=LAUNCHES)
-    assert stages_of(measured) == [1] * LAUNCHES + [2] * 4  # the first look confirms it
+    assert stages_of(measured) == [1] * LAUNCHES + [2] * 4  # the first checkpoint confirms it
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * LAUNCHES + [[SLOW]] * 4
     assert all(list(launch.cases) == [SLOW] for launch in measured.launches[LAUNCHES:])
     assert len({seed for _, seed, _ in launches.started}) == LAUNCHES + 4
@@ -1746,18 +1746,18 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(
     assert heard.launches[1][0] == f"launch 2 of {same}"
 
 
-@pytest.mark.parametrize(("of_case", "first_look"), [(10.0, 4), (1.0, 8), (0.1, 12)])
+@pytest.mark.parametrize(("of_case", "first_checkpoint"), [(10.0, 4), (1.0, 8), (0.1, 12)])
 def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
-    qualifying, launches, monkeypatch, of_case, first_look
+    qualifying, launches, monkeypatch, of_case, first_checkpoint
 ):
     launches.loading = of_case / 2
     launches.of_case = of_case
     passed = []
     monkeypatch.setattr(qualification, "qualify", lambda *arguments: passed.append(arguments) or {})
     qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
-    [(_, _, gate_s, drawn_first_look, _)] = passed
+    [(_, _, gate_s, drawn_first_checkpoint, _)] = passed
     assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
-    assert drawn_first_look == first_look
+    assert drawn_first_checkpoint == first_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -1918,7 +1918,7 @@ def test_a_gate_whose_disk_gets_full_reports_and_keeps_what_it_has_measured(
         launches.before[9] = fill
         code, shown, path = gate_command()
     reason = f"{path}: cannot be written ({NO_ROOM}); free some space, or give another --storage"
-    assert (code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {reason}")
+    assert (code, shown.splitlines()[-1]) == (EXIT_INCONCLUSIVE, f"inconclusive: {reason}")
     assert re.search("^measured: 2 cases, 9 launches", shown, re.MULTILINE)
     kept = raw_samples.load(path)
     assert len(kept.launches) == 8
@@ -1933,7 +1933,7 @@ def test_a_gate_whose_storage_is_removed_reports_what_it_has_measured(
     reason = (
         "cannot be written (No such file or directory); free some space, or give another --storage"
     )
-    assert (code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {path}: {reason}")
+    assert (code, shown.splitlines()[-1]) == (EXIT_INCONCLUSIVE, f"inconclusive: {path}: {reason}")
     assert re.search("^measured: 2 cases, 9 launches", shown, re.MULTILINE)
     assert not path.exists()
 

@@ -32,9 +32,9 @@ from mnistbench.gate.qualification import (
 )
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, LONGER_STAGE, End
-from mnistbench.gate.verdict.findings import LOOKS, looks
+from mnistbench.gate.verdict.findings import CHECKPOINTS, checkpoints
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
-from mnistbench.showing.output import EXIT_PASSED, EXIT_UNJUDGED, render
+from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_PASSED, render
 from mnistbench.showing.progress import Progress
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"
@@ -125,7 +125,7 @@ def test_added_time_counts_by_all_clocks_and_in_the_case_of_its_operation():
 
 
 def test_a_cost_that_occurs_once_is_longer_by_its_part_of_what_is_compared():
-    once = quantity(logs(1e-6), kind="once", base_ns=float(quantities.LEAST_ONCE_NS))
+    once = quantity(logs(1e-6), kind="once", base_ns=float(quantities.MIN_ONCE_NS))
     memory = quantity(logs(1e-6), kind="memory", base_ns=1e9)
     drawn = Pool([once, memory])
     for hit, change in ((once, 0.04), (memory, 0.08)):
@@ -146,11 +146,13 @@ def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, count):
     )
 
 
-@pytest.mark.parametrize("first_look", LOOKS)
-def test_fresh_launches_are_first_judged_when_there_are_enough_of_them(first_look):
+@pytest.mark.parametrize("first_checkpoint", CHECKPOINTS)
+def test_fresh_launches_are_first_judged_when_there_are_enough_of_them(first_checkpoint):
     launches = pool()
-    _, decision = launches.gate(LIMITS, launches.quantities[0], 0.1, first_look=first_look)
-    assert (decision.outcome, decision.fresh) == (REGRESSED, first_look)
+    _, decision = launches.gate(
+        LIMITS, launches.quantities[0], 0.1, first_checkpoint=first_checkpoint
+    )
+    assert (decision.outcome, decision.fresh) == (REGRESSED, first_checkpoint)
 
 
 def test_a_gate_with_a_small_threshold_has_more_launches():
@@ -158,7 +160,7 @@ def test_a_gate_with_a_small_threshold_has_more_launches():
     assert qualification.least_launches(small) > qualification.least_launches(LIMITS)
     launches = pool()
     _, decision = launches.gate(small, launches.quantities[0], 0.1)
-    assert decision.fresh == looks(small)[0] > looks(LIMITS)[0]
+    assert decision.fresh == checkpoints(small)[0] > checkpoints(LIMITS)[0]
 
 
 def test_only_the_case_that_is_slower_counts_as_found():
@@ -197,7 +199,8 @@ def qualified(measured, limits=LIMITS, may_go_on=never, **header):
         **header,
     )
     measurement.end = End(
-        elapsed_s=600.0, qualification=qualify(measurement, limits, 244.0, min(LOOKS), may_go_on)
+        elapsed_s=600.0,
+        qualification=qualify(measurement, limits, 244.0, min(CHECKPOINTS), may_go_on),
     )
     return measurement
 
@@ -502,7 +505,7 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
     measurement = raw_samples.load(path)
     # How noisy this machine is decides whether it is qualified; that must be the reason.
     reasons = measurement.end.qualification["reasons"]
-    assert done.returncode == (EXIT_UNJUDGED if reasons else EXIT_PASSED), done.stdout
+    assert done.returncode == (EXIT_INCONCLUSIVE if reasons else EXIT_PASSED), done.stdout
     assert last.startswith(
         f"this runner is not qualified, because {', and '.join(reasons)}: it rules out "
         if reasons

@@ -11,7 +11,7 @@ from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.flow import measure, measure_same_code
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.statistics.raw_samples import ENDING
-from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, CommandResult, print_error
+from mnistbench.showing.output import BISECT_SKIPS, EXIT_INCONCLUSIVE, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 
 Settings = GateOptions
@@ -52,6 +52,6 @@ def run(settings: Settings) -> CommandResult | int:
             raise
         print_error(error)
         return BISECT_SKIPS
-    if settings.bisect and result.code == EXIT_UNJUDGED:
+    if settings.bisect and result.code == EXIT_INCONCLUSIVE:
         return replace(result, code=BISECT_SKIPS)
     return result

@@ -12,9 +12,9 @@ from mnistbench.gate.report.text import blocks
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import (
+    EXIT_INCONCLUSIVE,
     EXIT_PASSED,
     EXIT_REGRESSED,
-    EXIT_UNJUDGED,
     CommandResult,
 )
 from mnistbench.showing.report import Report, document
@@ -26,7 +26,7 @@ COMMENT = 65_000
 #: Largest Markdown of the summary of a step, in bytes: GitHub takes 1 MiB.
 SUMMARY = 1_000_000
 
-_CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_UNJUDGED}
+_CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_INCONCLUSIVE}
 
 
 def report(verdict: Verdict) -> Report:

@@ -11,7 +11,7 @@ from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.statistics.case_names import CaseNames
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.findings import SCREENING, LaunchFinding, looks, product
+from mnistbench.gate.verdict.findings import SCREENING, LaunchFinding, checkpoints, product
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
@@ -86,7 +86,7 @@ def json_data(rows: Rows) -> dict[str, Any]:
         "sufficient_seconds": verdict.recorded.sufficient_s or None,
         "level_of_first_stage": SCREENING,
         "level_of_product": product(decision.shards),
-        "looks": looks(options, decision.shards),
+        "checkpoints": checkpoints(options, decision.shards),
         "confidence": CONFIDENCE,
         "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
         "findings": [

@@ -19,7 +19,7 @@ from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, LEAST_PAIRS, WA
 from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, REPLACED
 
 #: Least squared error of a difference: some clocks advance in steps.
-_LEAST_SQUARE = 1e-12
+_MIN_SQUARE = 1e-12
 
 #: Times, one per iteration, in ns.
 Times = Sequence[float] | Array
@@ -103,8 +103,8 @@ def _cpu_difference(base: SideSample, head: SideSample, kind: str) -> Difference
     pairs = _compared(kind, base.times[CPU], head.times[CPU])
     if not all(map(math.isfinite, (blocks.squared_error, pairs.squared_error, pairs.log))):
         return blocks
-    weight_of_blocks = 1 / max(blocks.squared_error, _LEAST_SQUARE)
-    weight_of_pairs = 1 / max(pairs.squared_error, _LEAST_SQUARE)
+    weight_of_blocks = 1 / max(blocks.squared_error, _MIN_SQUARE)
+    weight_of_pairs = 1 / max(pairs.squared_error, _MIN_SQUARE)
     weights = weight_of_blocks + weight_of_pairs
     log = (weight_of_blocks * blocks.log + weight_of_pairs * pairs.log) / weights
     return Difference(log, 1 / weights)

@@ -44,7 +44,7 @@ _AT_ONCE = 5_000_000
 RESAMPLES = 2_000
 
 #: Smallest s0, below the resolution of any clock; avoids a division by zero if there is no spread.
-LEAST_SPREAD = 1e-9
+MIN_SPREAD = 1e-9
 
 Array = NDArray[np.float64]
 
@@ -170,7 +170,7 @@ def _floor(logs: Array, kinds: Sequence[str]) -> Array:
         )
         for kind in set(kinds)
     }
-    return np.array([max(medians[kind], LEAST_SPREAD) for kind in kinds])
+    return np.array([max(medians[kind], MIN_SPREAD) for kind in kinds])
 
 
 def _statistic(signs: Array, logs: Array, floor: Array) -> Array:

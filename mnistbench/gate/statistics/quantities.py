@@ -56,7 +56,7 @@ from mnistbench.judging.kinds import (
 #: One-time costs that have a smaller mean, of both sides over all launches, are not tested;
 #: nanoseconds (5 ms). It is also added to the times of both sides before their ratio is taken, so
 #: a change from 0 to 3 ms is small and finite.
-LEAST_ONCE_NS = 5_000_000
+MIN_ONCE_NS = 5_000_000
 
 
 class Replaced(NamedTuple):
@@ -106,7 +106,7 @@ class Quantity:
 
         In ns, and for MEMORY in bytes.
         """
-        return LEAST_ONCE_NS if self.kind == ONCE else 1 if self.kind == MEMORY else 0
+        return MIN_ONCE_NS if self.kind == ONCE else 1 if self.kind == MEMORY else 0
 
     @property
     def weight(self) -> float:
@@ -256,7 +256,7 @@ def quantities(
         if case_groups is None:
             case_groups = groups(_flat(builds))
         measured += _operation_quantities(case, builds, case_groups)
-    return [*measured, *_once_quantities(launches, LEAST_ONCE_NS if grouping is None else 0)]
+    return [*measured, *_once_quantities(launches, MIN_ONCE_NS if grouping is None else 0)]
 
 
 def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:

@@ -260,7 +260,7 @@ WHOLE = Shard(1, 1)
 
 
 #: Most parts of a gate whose tests are not known.
-_MOST_SHARDS = 1_000
+_MAX_SHARDS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +295,7 @@ class GateHeader:
         Raises:
             ValueError: there are more shards than tests.
         """
-        if self.shard.of > (len(self.shard.tests) or _MOST_SHARDS):
+        if self.shard.of > (len(self.shard.tests) or _MAX_SHARDS):
             raise ValueError(f"shard {self.shard} is one of more parts than there are tests")
 
     @property

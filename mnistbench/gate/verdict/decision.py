@@ -21,12 +21,12 @@ from mnistbench.gate.verdict.estimates import (
     with_fresh,
 )
 from mnistbench.gate.verdict.findings import (
-    LEAST_FRESH_OF_IMPROVEMENT,
+    MIN_FRESH_OF_IMPROVEMENT,
     LaunchFinding,
     by_size,
+    checkpoints,
     findings_of,
     flagged,
-    looks,
 )
 from mnistbench.gate.verdict.reasons import (
     bound_reason,
@@ -212,17 +212,19 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     """Whether the fresh launches are enough, so that no more of them are needed.
 
     The flagged quantities of each case are three groups: its time, that of its operations, and its
-    one-time costs. At the first look a slowdown of each group is confirmed, because an operation
-    explains why a case is slower, or all of them are ruled out. Later looks settle a gate that has
-    regressed, or in which no slowdown is open. A slowdown is open, too, if more launches may show
-    whether it is above or below the limit. One that is accepted is settled, but it settles no other
-    slowdown.
+    one-time costs. At the first checkpoint a slowdown of each group is confirmed, because an
+    operation explains why a case is slower, or all of them are ruled out. Later checkpoints settle
+    a gate that has regressed, or in which no slowdown is open. A slowdown is open, too, if more
+    launches may show whether it is above or below the limit. One that is accepted is settled, but
+    it settles no other slowdown.
     """
     ruled_out = {
         finding.quantity.key: _is_ruled_out(finding, decision, thresholds)
         for finding in decision.findings
     }
-    if decision.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(thresholds, decision.shards)[0] + 1):
+    if decision.fresh < max(
+        MIN_FRESH_OF_IMPROVEMENT, checkpoints(thresholds, decision.shards)[0] + 1
+    ):
         groups: dict[tuple[str, bool, bool], list[LaunchFinding]] = {}
         for finding in decision.findings:
             of = finding.quantity
@@ -247,10 +249,11 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
 def _broken_off(decision: Decision, thresholds: Thresholds) -> set[tuple[str, str, str]]:
     """Return the keys of slowdowns that are open because the fresh launches ended too early.
 
-    After the last look, and where a look has settled the gate, they are open because of noise.
+    After the last checkpoint, and where a checkpoint has settled the gate, they are open because
+    of noise.
     """
-    last_look = looks(thresholds, decision.shards)[-1]
-    if decision.fresh >= last_look or is_settled(decision, thresholds):
+    last_checkpoint = checkpoints(thresholds, decision.shards)[-1]
+    if decision.fresh >= last_checkpoint or is_settled(decision, thresholds):
         return set()
     open_cases = {estimate.quantity.key for estimate in decision.open_cases}
     return {

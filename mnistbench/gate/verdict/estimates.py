@@ -106,7 +106,7 @@ def confidence_of(shards: int) -> float:
     return float(CONFIDENCE ** (1 / shards))
 
 
-# Those of the first stage are needed again at each look at the fresh launches.
+# Those of the first stage are needed again at each checkpoint.
 @functools.lru_cache(maxsize=1)
 def estimates_of(quantities: tuple[Quantity, ...], seed: int, shards: int) -> Sequence[Estimate]:
     """Return estimates.

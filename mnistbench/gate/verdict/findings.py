@@ -47,36 +47,34 @@ SCREENING = 0.05
 #: Largest p-value of the fresh launches for the confirmation of a slowdown.
 CONFIRMING = 1 / 16
 
-#: Numbers of fresh launches at which they are judged; :func:`looks` has those of a shard.
-LOOKS = (4, 8, 12)
+#: Numbers of fresh launches after which they are judged; :func:`checkpoints` has those of a shard.
+CHECKPOINTS = (4, 8, 12)
 #: The same of gates with a threshold below FULL_CASE, whose first stage has more launches, too.
 #: Twelve confirm 0.5 % in 84 % of the gates of a case whose launches have an SD of 0.47 %, these in
 #: all of 200 (``docs/evidence/gate_power.py small``).
-LOOKS_BELOW_FULL = (8, 16, 24)
+CHECKPOINTS_BELOW_FULL = (8, 16, 24)
 
 #: Largest product of both p-values for a regression. If nothing is slower, two independent
 #: p-values, the first at most a and the second at most b, have a product of at most c with a
-#: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and the sum over the looks is
-#: 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any
+#: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and the sum over the checkpoints
+#: is 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any
 #: false alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
 PRODUCT = 6.9e-5
 
 #: Fewest fresh launches that can be judged.
-LEAST_FRESH = min(LOOKS)
+MIN_FRESH = min(CHECKPOINTS)
 
 #: Fewest fresh launches that can confirm an improvement, whose p-value has to be at most LEVEL
 #: there.
-LEAST_FRESH_OF_IMPROVEMENT = 8
+MIN_FRESH_OF_IMPROVEMENT = 8
 
 
 @functools.cache
 def product(shards: int) -> float:
     """Return the largest product of both p-values for a regression in one of the shards.
 
-    It is PRODUCT for a single one.
-
-    The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of
-    shards; c follows by iteration.
+    It is PRODUCT for a single one. Else the probability of a false alarm at a checkpoint,
+    c (1 + ln(a b / c)), is divided by the number of shards; c follows by iteration.
     """
     largest = PRODUCT
     product_of_gate = PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
@@ -85,27 +83,29 @@ def product(shards: int) -> float:
     return largest
 
 
-def looks(limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
-    """Return the numbers of fresh launches at which a gate, or one of its shards, judges them.
+def checkpoints(limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
+    """Return the numbers of fresh launches after which a gate, or one of its shards, judges them.
 
-    The first can confirm a slowdown after LAUNCHES.
+    The first can confirm a slowdown after LAUNCHES of the first stage.
     """
-    numbers = LOOKS_BELOW_FULL if limits.is_below_full else LOOKS
+    numbers = CHECKPOINTS_BELOW_FULL if limits.is_below_full else CHECKPOINTS
     later = next(
         more
-        for more in range(0, 99, LOOKS[0])
+        for more in range(0, 99, CHECKPOINTS[0])
         if 2.0 ** -(LAUNCHES + numbers[0] + more) <= product(shards)
     )
-    return tuple(look + later for look in numbers)
+    return tuple(checkpoint + later for checkpoint in numbers)
 
 
 def least_fresh(launches: int, limits: Thresholds, shards: int = 1) -> int:
-    """Return the first look that can confirm a slowdown after ``launches`` of the first stage.
+    """Return the first checkpoint that can confirm a slowdown.
 
-    The smallest p-value of a stage of n launches is 1 / 2^n.
+    The first stage had ``launches``. The smallest p-value of a stage of n launches is 1 / 2^n.
     """
-    numbers = looks(limits, shards)
-    return next(look for look in numbers if 2.0 ** -(launches + look) <= product(shards))
+    numbers = checkpoints(limits, shards)
+    return next(
+        checkpoint for checkpoint in numbers if 2.0 ** -(launches + checkpoint) <= product(shards)
+    )
 
 
 # ---- Findings ------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class LaunchFinding(Finding):
     @property
     def could_be_confirmed(self) -> bool:
         """Whether the fresh launches were enough to confirm it."""
-        least = LEAST_FRESH if self.screened.change > 0 else LEAST_FRESH_OF_IMPROVEMENT
+        least = MIN_FRESH if self.screened.change > 0 else MIN_FRESH_OF_IMPROVEMENT
         return self.confirmed is not None and self.confirmed.launches >= least
 
     @property
@@ -257,7 +257,7 @@ def _confirmed(
     With one-sided p-values in the direction of the first stage.
     """
     fresh = [second[estimate.quantity.key] for estimate in screened]
-    if not fresh or len(fresh[0].logs) < LEAST_FRESH:
+    if not fresh or len(fresh[0].logs) < MIN_FRESH:
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
     p = directed_test(matrix(fresh), kinds_of(fresh), signs, seed, many=True)

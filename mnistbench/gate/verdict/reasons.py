@@ -10,11 +10,11 @@ from mnistbench.gate.listing import Reach, reasons_with_cases
 from mnistbench.gate.options import LEAST_LAUNCHES, JudgeOptions, Thresholds
 from mnistbench.gate.statistics import shards
 from mnistbench.gate.statistics.case_names import CaseNames
-from mnistbench.gate.statistics.permutation import LEAST_SPREAD
+from mnistbench.gate.statistics.permutation import MIN_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import OUT_OF_BUDGET, GateHeader, Recorded
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
-from mnistbench.gate.verdict.findings import LEAST_FRESH, SCREENING, LaunchFinding
+from mnistbench.gate.verdict.findings import MIN_FRESH, SCREENING, LaunchFinding
 from mnistbench.gate.words import HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.grouping import LARGE_SHARE
@@ -261,7 +261,7 @@ def finding_reasons(
         elif finding.verdict == UNCONFIRMED and finding.quantity.case in not_again:
             text = f"{name} {differs}, and the budget left no time to measure it again"
             yield Reason(UNCONFIRMED, f"{text}; {_MORE_BUDGET}")
-        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= MIN_FRESH:
             text = (
                 f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
             )
@@ -318,7 +318,7 @@ def launches_needed(estimate: Estimate, limit: float) -> float:
     The width of an interval falls with their root. It still contains the estimate, so the limit has
     to be larger.
     """
-    change = max(estimate.change, -1 + LEAST_SPREAD)
+    change = max(estimate.change, -1 + MIN_SPREAD)
     reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
     if room <= 0:
         return math.inf

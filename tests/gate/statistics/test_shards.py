@@ -27,13 +27,13 @@ from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.decision import decide
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import (
+    CHECKPOINTS,
     CONFIRMING,
-    LOOKS,
     PRODUCT,
     SCREENING,
+    checkpoints,
     is_confirmed,
     least_fresh,
-    looks,
     product,
 )
 from mnistbench.gate.verdict.verdict import conclude
@@ -405,18 +405,18 @@ def test_a_false_alarm_of_all_shards_has_a_probability_of_1_in_1_000(shards):
     # p-values of unchanged code are uniform; small ones matter most.
     first = np.exp(np.linspace(math.log(1e-12), math.log(SCREENING), 2_000_001))
     look_risk = np.trapezoid(np.minimum(product(shards) / first, CONFIRMING), first)
-    assert shards * len(looks(LIMITS, shards)) * look_risk == pytest.approx(1.0e-3, rel=0.02)
+    assert shards * len(checkpoints(LIMITS, shards)) * look_risk == pytest.approx(1.0e-3, rel=0.02)
 
 
 def test_the_product_of_a_single_machine_is_unchanged():
-    assert (product(1), looks(LIMITS)) == (PRODUCT, LOOKS)
+    assert (product(1), checkpoints(LIMITS)) == (PRODUCT, CHECKPOINTS)
 
 
 @pytest.mark.parametrize(("shards", "first"), [(1, 4), (2, 8), (8, 8), (40, 12), (MOST_SHARDS, 16)])
 def test_the_first_look_can_confirm(shards, first):
-    assert looks(LIMITS, shards) == (first, first + 4, first + 8)
+    assert checkpoints(LIMITS, shards) == (first, first + 4, first + 8)
     small = max(8, first)
-    assert looks(SMALL_LIMITS, shards) == (small, small + 8, small + 16)
+    assert checkpoints(SMALL_LIMITS, shards) == (small, small + 8, small + 16)
     for launches in (LEAST_LAUNCHES, 9, LAUNCHES, 13):
         fresh = least_fresh(launches, LIMITS, shards)
         assert 2.0**-launches * max(2.0**-fresh, 1 / (MANY + 1)) <= product(shards)
@@ -432,4 +432,4 @@ def test_a_slowdown_that_a_gate_of_one_machine_confirms_needs_more_of_a_shard():
 @given(st.integers(2, MOST_SHARDS))
 def test_more_shards_need_more_evidence(shards):
     assert product(shards) < product(shards - 1)
-    assert looks(LIMITS, shards) >= looks(LIMITS, shards - 1)
+    assert checkpoints(LIMITS, shards) >= checkpoints(LIMITS, shards - 1)

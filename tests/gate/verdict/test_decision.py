@@ -20,9 +20,9 @@ from mnistbench.gate.statistics.permutation import LEVEL
 from mnistbench.gate.verdict.decision import decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, kinds_of
 from mnistbench.gate.verdict.findings import (
+    CHECKPOINTS,
     CONFIRMING,
-    LEAST_FRESH_OF_IMPROVEMENT,
-    LOOKS,
+    MIN_FRESH_OF_IMPROVEMENT,
     PRODUCT,
     SCREENING,
     is_confirmed,
@@ -56,7 +56,7 @@ NAMES = {"case": ("case",)}
 def test_a_false_alarm_has_a_probability_of_1_in_1_000():
     # p-values of unchanged code are uniform.
     first = (np.arange(2_000_000) + 0.5) / 2_000_000 * SCREENING
-    assert len(LOOKS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
+    assert len(CHECKPOINTS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_false_alarm_has_a_probability_of_1_in_1_000():
 def test_the_fewest_launches_that_can_confirm(launches, fresh):
     assert least_fresh(launches, LIMITS) == fresh
     assert 1 / 2 ** (launches + fresh) <= PRODUCT
-    assert 1 / 2**LEAST_FRESH_OF_IMPROVEMENT <= LEVEL
+    assert 1 / 2**MIN_FRESH_OF_IMPROVEMENT <= LEVEL
 
 
 @pytest.mark.parametrize(
@@ -652,7 +652,7 @@ def test_too_few_launches_are_not_excusable_if_all_are_slower(count, change, kin
 @pytest.mark.parametrize(
     ("first", "second", "count", "settled"),
     [
-        # The first look confirms a slowdown of each group, or rules out all of them.
+        # The first checkpoint confirms a slowdown of each group, or rules out all of them.
         ([call(0.03)], [call(0.03, count=4)], 4, True),
         (
             [call(0.03), operation(0.1, share=0.005)],
