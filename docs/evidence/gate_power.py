@@ -126,7 +126,7 @@ def pool(target: Path, files: Sequence[str]) -> None:
 
 
 def _without_blocks(build: raw_samples.Build) -> raw_samples.Build:
-    return {name: side._replace(block_ns=()) for name, side in build.items()}
+    return {name: replace(side, block_ns=()) for name, side in build.items()}
 
 
 class Pool:

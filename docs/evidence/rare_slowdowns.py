@@ -76,11 +76,12 @@ def of_side(ns: float, slow: Slow, *, waits: bool, spread: float) -> SideSample:
     slowed = quiet * slow(len(quiet))
     computed = quiet if waits else slowed
     return SideSample(
-        times={"wall": tuple(slowed[:pairs]), "cpu": tuple(computed[:pairs])},
-        block_ns=tuple(computed[pairs:].reshape(count, size).mean(axis=1)),
+        wall_ns=tuple(slowed[:pairs]),
+        cpu_ns=tuple(computed[:pairs]),
+        device_ns=(),
         outcome=("", 0.0),
         parameters=0,
-        operations={},
+        block_ns=tuple(computed[pairs:].reshape(count, size).mean(axis=1)),
     )
 
 

@@ -7,6 +7,7 @@ import math
 import random
 from dataclasses import replace
 
+import gate_builders
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.statistics.raw_samples import Launch, SideSample
+from mnistbench.gate.statistics.raw_samples import Launch
 from mnistbench.gate.verdict.decision import decide, is_settled
 from mnistbench.gate.verdict.findings import CHECKPOINTS, CONFIRMING
 from mnistbench.gate.words import BASE, HEAD, WALL
@@ -63,7 +64,9 @@ def side(times, operation=(), turns=()):
     )
     ns = tuple(map(float, times))
     turns = tuple(map(float, turns)) or ns
-    return SideSample({"wall": turns, "cpu": turns}, ns, ("", 0.0), 0, operations)
+    return gate_builders.side(
+        operations=operations, times={"wall": turns, "cpu": turns}, block_ns=ns, outcome=("", 0.0)
+    )
 
 
 def launches(

@@ -318,12 +318,7 @@ def test_added_time_that_is_not_measured_is_a_reason():
 
 
 def test_other_programs_are_named_if_they_had_the_core():
-    side = (
-        dataclasses.replace(gate_builders.side(), queued=0.06)
-        if dataclasses.is_dataclass(gate_builders.side())
-        else None
-    )
-    side = side or gate_builders.side(operations={})._replace(queued=0.06)
+    side = gate_builders.side(operations={}, queued_ns=(240_000,) * 5)  # 6 %
     busy = [
         dataclasses.replace(
             measured,

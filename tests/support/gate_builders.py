@@ -133,19 +133,33 @@ def side(
     operations: Mapping[OpKey, Any] | None = None,
     **changes: Any,
 ) -> SideSample:
-    """A side whose calls took this long; operations are given by their time, or whole."""
+    """A side whose calls took this long; operations are given by their time, or whole.
+
+    ``times`` has the times by all clocks.
+    """
     times = (wall,) * PAIRS if isinstance(wall, int) else tuple(wall)
-    rows = {MM: 1_000_000} if operations is None else operations
     ordinary: dict[str, Any] = {
-        "times": {"wall": times, "cpu": times},
-        "block_ns": (),
         "outcome": ("0123456789abcdef", 0.5),
         "parameters": 1_199_882,
-        "operations": {
-            key: row if isinstance(row, Operation) else operation(row) for key, row in rows.items()
-        },
+        **time_columns(changes.pop("times", {"wall": times, "cpu": times})),
+        **operation_columns({MM: 1_000_000} if operations is None else operations),
     }
     return SideSample(**{**ordinary, **changes})
+
+
+def time_columns(times: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The columns of a side for times by clock."""
+    clocks = ("wall", "cpu", "device", "busy")
+    return {f"{clock}_ns": tuple(times.get(clock, ())) for clock in clocks}
+
+
+def operation_columns(operations: Mapping[OpKey, Any]) -> dict[str, Any]:
+    """The columns of a side for its operations, which are given by their time, or whole."""
+    rows = [row if isinstance(row, Operation) else operation(row) for row in operations.values()]
+    return {
+        "keys": tuple(operations),
+        **{name: tuple(getattr(row, name) for row in rows) for name in Operation._fields},
+    }
 
 
 def build(base: SideSample | None = None, new: SideSample | None = None) -> dict[str, SideSample]:
@@ -294,31 +308,15 @@ def line(recorded_launch: Launch) -> dict[str, Any]:
     return {
         "stage": recorded_launch.stage,
         "cases": {
-            case: [{name: _side_line(sample) for name, sample in build.items()} for build in builds]
+            case: [
+                {name: dataclasses.asdict(sample) for name, sample in build.items()}
+                for build in builds
+            ]
             for case, builds in recorded_launch.cases.items()
         },
         "seconds": recorded_launch.seconds,
         "once": recorded_launch.once,
         "unmeasurable": recorded_launch.unmeasurable,
-    }
-
-
-def _side_line(sample: SideSample) -> dict[str, Any]:
-    rows = sample.operations
-    return {
-        **{
-            f"{clock}_ns": list(sample.times.get(clock, ()))
-            for clock in ("wall", "cpu", "device", "busy")
-        },
-        "block_ns": list(sample.block_ns),
-        "outcome": list(sample.outcome),
-        "iterations": sample.iterations,
-        "parameters": sample.parameters,
-        "keys": [list(key) for key in rows],
-        "calls": [row.calls for row in rows.values()],
-        "memory_bytes": [row.memory_bytes for row in rows.values()],
-        "kernels": [list(row.kernels) for row in rows.values()],
-        "self_ns": [list(row.self_ns) for row in rows.values()],
     }
 
 

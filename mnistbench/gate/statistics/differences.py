@@ -80,7 +80,7 @@ def case_difference(build: Build, clock: str, kind: str) -> Difference:
     """
     base = build[BASE]
     head = build[HEAD]
-    if clock in (DEVICE, BUSY) or not base.block_ns or not head.block_ns:
+    if clock in (DEVICE, BUSY) or not base.block_times or not head.block_times:
         return _compared(kind, base.times[clock], head.times[clock])
     cpu = _cpu_difference(base, head, kind)
     if clock == CPU:
@@ -99,7 +99,7 @@ def _cpu_difference(base: SideSample, head: SideSample, kind: str) -> Difference
     Weighted by the inverse squares of their errors. A long iteration varies less in blocks. Of a
     short one both are as exact, and their errors are independent.
     """
-    blocks = _compared(kind, base.block_ns, head.block_ns)
+    blocks = _compared(kind, base.block_times, head.block_times)
     pairs = _compared(kind, base.times[CPU], head.times[CPU])
     if not all(map(math.isfinite, (blocks.squared_error, pairs.squared_error, pairs.log))):
         return blocks
@@ -167,7 +167,7 @@ def _operation_difference(build: Build, keys: Collection[OpKey]) -> Difference:
     """
     base = build[BASE]
     head = build[HEAD]
-    has_shares = all(side.block_ns and side.by_share for side in (base, head))
+    has_shares = all(side.block_times and side.by_share for side in (base, head))
     if not has_shares or _calls(base) != _calls(head):
         return difference(summed_ns(base, keys), summed_ns(head, keys))
     operations = difference(_mean_with_share(base, keys), _mean_with_share(head, keys))

@@ -66,64 +66,27 @@ class Operation(NamedTuple):
     varying: tuple[str, ...] = ()  # which counts are averages: operation.CALLS, operation.BYTES
 
 
-class SideSample(NamedTuple):
-    """One side of a case in one build."""
-
-    # Clock -> ns of each untraced iteration, for BUSY of each profiled one; the nth of both sides
-    # are a pair. Of calls that were repeated, the mean.
-    times: Mapping[str, tuple[float, ...]]
-    # CPU time of an iteration in each block, which both sides run at once on one core; empty if
-    # they cannot
-    block_ns: tuple[float, ...]
-    outcome: _Outcome
-    parameters: int
-    operations: Mapping[OpKey, Operation]
-    by_share: bool = True  # operations are compared by their share of the iteration as well
-    queued: float = 0.0  # share of the wall time in which another process had the core
-    iterations: int = 0  # untraced; repeated calls count
-
-    @classmethod
-    def of_columns(cls, stored: _StoredSide) -> SideSample:
-        """Return a side of a build from the form in which it is saved."""
-        times = {WALL: stored.wall_ns, CPU: stored.cpu_ns, DEVICE: stored.device_ns}
-        if stored.queued_ns:
-            times[WALL] = _without_queue(stored.wall_ns, stored.queued_ns, stored.cpu_ns)
-        busy_ns = {BUSY: stored.busy_ns} if stored.busy_ns else {}
-        return cls(
-            times={
-                clock: _of_one_call(column, stored.loops)
-                for clock, column in times.items()
-                if column
-            }
-            | busy_ns,
-            block_ns=_of_one_call(stored.block_ns, stored.loops) if stored.cpu_ns else (),
-            outcome=stored.outcome,
-            parameters=stored.parameters,
-            operations=stored.operations(),
-            by_share=stored.by_share,
-            queued=sum(stored.queued_ns) / max(1, sum(stored.wall_ns)),
-            iterations=stored.iterations * stored.loops,
-        )
-
-
 @dataclass(frozen=True)
-class _StoredSide:
-    """A side of a build as a file has it.
+class SideSample:
+    """One side of a case in one build: the columns that its process sends and the file has.
 
-    The columns of operations are missing if nothing was profiled.
+    The nth times of both sides are a pair.
     """
 
-    wall_ns: _Times
+    wall_ns: _Times  # of each untraced iteration; each clock may be missing
     cpu_ns: _Times
-    device_ns: _Times
+    device_ns: _Times  # between two events on an accelerator
     outcome: _Outcome
     parameters: int
-    queued_ns: _Times = ()
+    queued_ns: _Times = ()  # of wall_ns: another process had the core; empty if it is not known
+    # CPU time of an iteration in each block, which both sides run at once on one core; empty if
+    # they cannot.
     block_ns: _Times = ()
-    busy_ns: _Times = ()
-    loops: int = 1
-    by_share: bool = True
-    iterations: int = 0
+    busy_ns: _Times = ()  # of one call in each profiled iteration
+    loops: int = 1  # calls in an iteration
+    by_share: bool = True  # operations are compared by their share of the iteration as well
+    iterations: int = 0  # untraced ones, with those of blocks
+    # The table of operations, a row for each key; empty if nothing was profiled.
     keys: tuple[OpKey, ...] = ()
     self_ns: tuple[_Times, ...] = ()
     calls: tuple[float, ...] = ()
@@ -132,6 +95,11 @@ class _StoredSide:
     varying: tuple[tuple[str, ...], ...] = ()  # may be missing
 
     def __post_init__(self) -> None:
+        """Check that columns have equal lengths.
+
+        Raises:
+            FieldError: names the column.
+        """
         if not self.varying:
             object.__setattr__(self, "varying", ((),) * len(self.keys))
         for name in ("queued_ns", *(("cpu_ns",) if self.block_ns else ())):
@@ -146,21 +114,52 @@ class _StoredSide:
             if len(times) != iterations:
                 raise wrong(list(times), f"{iterations} times", f"self_ns[{position}]")
 
+    @functools.cached_property
+    def times(self) -> dict[str, tuple[float, ...]]:
+        """Clock -> times of one call, ns: the mean of an iteration.
+
+        Wall times are without the time in which another process had the core.
+        """
+        columns = {WALL: self.wall_ns, CPU: self.cpu_ns, DEVICE: self.device_ns}
+        if self.queued_ns:
+            columns[WALL] = _without_queue(self.wall_ns, self.queued_ns, self.cpu_ns)
+        times = {clock: self._of_one_call(column) for clock, column in columns.items() if column}
+        return times | ({BUSY: self.busy_ns} if self.busy_ns else {})
+
+    @functools.cached_property
+    def block_times(self) -> tuple[float, ...]:
+        """CPU times of one call in blocks, ns; empty if they do not count."""
+        return self._of_one_call(self.block_ns) if self.cpu_ns else ()
+
+    @functools.cached_property
     def operations(self) -> dict[OpKey, Operation]:
-        """Return the rows of the table of operations."""
+        """The rows of the table of operations."""
         columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels, self.varying)
         return dict(zip(self.keys, map(Operation, *columns), strict=True))
 
+    @property
+    def queued(self) -> float:
+        """Share of the wall time in which another process had the core."""
+        return sum(self.queued_ns) / max(1, sum(self.wall_ns))
+
+    @property
+    def untraced_calls(self) -> int:
+        """Number of calls in all untraced iterations."""
+        return self.iterations * self.loops
+
+    def _of_one_call(self, column: _Times) -> tuple[float, ...]:
+        return tuple(ns / self.loops for ns in column) if self.loops > 1 else column
+
 
 @dataclass(frozen=True)
-class _StoredBuild:
+class _SavedBuild:
     """A build of a case as a file has it."""
 
-    base: _StoredSide
-    head: _StoredSide
+    base: SideSample
+    head: SideSample
 
 
-_StoredBuilds = Annotated[tuple[_StoredBuild, ...], Meta(min_length=1)]
+_SavedBuilds = Annotated[tuple[_SavedBuild, ...], Meta(min_length=1)]
 
 
 def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times:
@@ -174,11 +173,6 @@ def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times
         wall - min(queued, max(0, wall - computed))
         for wall, queued, computed in zip(wall_ns, queued_ns, computed_ns, strict=True)
     )
-
-
-def _of_one_call(column: _Times, loops: int) -> tuple[float, ...]:
-    """Return times of iterations that repeat a call as times of one call."""
-    return tuple(ns / loops for ns in column) if loops > 1 else column
 
 
 #: One build of a case: side -> sample.
@@ -206,11 +200,8 @@ class Launch:
         """
         cases = {
             node_id: [
-                {
-                    BASE: SideSample.of_columns(build.base),
-                    HEAD: SideSample.of_columns(build.head),
-                }
-                for build in read(builds, _StoredBuilds, f"cases.{node_id}")
+                {BASE: build.base, HEAD: build.head}
+                for build in read(builds, _SavedBuilds, f"cases.{node_id}")
             ]
             for node_id, builds in member(line, "cases", Mapping[str, Any]).items()
         }

@@ -162,7 +162,7 @@ def _iterations(launches: Sequence[Launch], case: str) -> int:
     The same on both sides.
     """
     builds = (build[HEAD] for launch in launches for build in launch.cases.get(case, ()))
-    return min(_MOST_ITERATIONS, next((build.iterations for build in builds), 0))
+    return min(_MOST_ITERATIONS, next((build.untraced_calls for build in builds), 0))
 
 
 def _rows(quantity: Quantity, side: str) -> list[list[str]]:

@@ -627,14 +627,11 @@ def at_speed(launch, speed, head_speed):
 
     def slower_side(name, side):
         factor = speed * (head_speed if name == "head" else 1.0)
-        return side._replace(
-            times={
-                clock: tuple(ns * factor for ns in times) for clock, times in side.times.items()
-            },
-            operations={
-                key: row._replace(self_ns=tuple(round(ns * factor) for ns in row.self_ns))
-                for key, row in side.operations.items()
-            },
+        return dataclasses.replace(
+            side,
+            wall_ns=tuple(ns * factor for ns in side.wall_ns),
+            cpu_ns=tuple(ns * factor for ns in side.cpu_ns),
+            self_ns=tuple(tuple(round(ns * factor) for ns in times) for times in side.self_ns),
         )
 
     cases = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -24,7 +25,9 @@ from gate_builders import (
     build,
     launch,
     operation,
+    operation_columns,
     side,
+    time_columns,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,7 +195,9 @@ def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
         for number, name in enumerate(steps.in_pairs(["base", "head"], random.Random(seed), 16)):
             times[name].append(round(1_000_000 * 1.01**number))  # a third slower at the end
         base, new = (
-            on_accelerator(20_000, 25_000)._replace(times={"device": tuple(side_times)})
+            dataclasses.replace(
+                on_accelerator(20_000, 25_000), **time_columns({"device": side_times})
+            )
             for side_times in times.values()
         )
         [median, mean] = [
@@ -320,7 +325,10 @@ def test_sums_are_compared_if_both_take_as_much_as_an_operation_that_stands_alon
         for key, ns in ((MM, 30_000), (GEMM, small))
     ]
     stays = {("aten::t", "forward", "fc1"): operation(0)}
-    sides = [sample._replace(operations={**sample.operations, **stays}) for sample in sides]
+    sides = [
+        dataclasses.replace(sample, **operation_columns({**sample.operations, **stays}))
+        for sample in sides
+    ]
     assert (kind, "new and gone operations, forward fc1") in grouped(
         build(*sides[:: -1 if exchanged else 1])
     )

@@ -30,10 +30,12 @@ from gate_builders import (
     launch,
     line,
     operation,
+    operation_columns,
     recorded,
     rendered,
     series,
     side,
+    time_columns,
 )
 from hypothesis import given, settings
 
@@ -526,7 +528,7 @@ def with_times(launches, change):
         launches,
         lambda samples: {
             **samples,
-            HEAD: samples[HEAD]._replace(times=change(samples[HEAD].times)),
+            HEAD: dataclasses.replace(samples[HEAD], **time_columns(change(samples[HEAD].times))),
         },
     )
 
@@ -623,7 +625,7 @@ def test_one_sample_of_nothing_does_not_take_an_operation_out(slower):
 def zeroed(samples):
     times = samples[BASE].operations[MM].self_ns
     operations = {**samples[BASE].operations, MM: operation((0, *times[1:]))}
-    return {**samples, BASE: samples[BASE]._replace(operations=operations)}
+    return {**samples, BASE: dataclasses.replace(samples[BASE], **operation_columns(operations))}
 
 
 # ---- memory --------------------------------------------------------------------------------------
