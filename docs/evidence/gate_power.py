@@ -37,12 +37,12 @@ from mnistbench.gate.statistics import (
     quantities,
     raw_samples,
 )
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import CaseTime, OneTimeCost, OperationTime, Quantity
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import Estimate, kinds_of
 from mnistbench.gate.verdict.findings import CHECKPOINTS
 from mnistbench.judging import verdicts
-from mnistbench.judging.kinds import ONCE
+from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then
@@ -115,7 +115,7 @@ def pool(target: Path, files: Sequence[str]) -> None:
     logs["one build"] = logs_of(one_build)
     data = {
         "quantities": [
-            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in measured
+            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base)] for e in measured
         ],
         "files": [name for name, _ in launches],
         "seconds": [round(launch.seconds, 1) for _, launch in launches],
@@ -129,13 +129,21 @@ def _without_blocks(build: raw_samples.Build) -> raw_samples.Build:
     return {name: replace(side, block_ns=()) for name, side in build.items()}
 
 
+def _quantity(case: str, kind: str, name: str, _: str, share: float, ns: float) -> Quantity:
+    if kind in (ITERATION, MEAN):
+        return CaseTime(case, kind, name, (), ns, ns)
+    if kind in (ONCE, MEMORY):
+        return OneTimeCost(case, kind, name, (), ns, ns)
+    return OperationTime(case, kind, name, (), ns, ns, (), share)
+
+
 class Pool:
     """Recorded launches of the same code on both sides."""
 
     def __init__(self, path: Path, seed: int = 1) -> None:
         data = json.loads(gzip.decompress(path.read_bytes()))
         self.logs = {way: np.array(logs) for way, logs in data["logs"].items()}
-        self.quantities = [Quantity(*e[:4], (), (), e[5], e[5], e[4]) for e in data["quantities"]]
+        self.quantities = [_quantity(*saved) for saved in data["quantities"]]
         self.launches = len(data["files"])
         self._seed = seed
         self._pools: dict[tuple[object, ...], qualification.Pool] = {}
@@ -247,7 +255,7 @@ def once(path: Path, trials: int) -> None:
     for quantity, logs in zip(recorded.quantities, recorded.logs["pairs"], strict=True):
         if quantity.is_once:
             spread = f"SD of a launch's difference {logs.std(ddof=1):.2%}"
-            print(f"  {quantity.case}, {quantity.name}: {quantity.base_ns:,.0f}, {spread}")
+            print(f"  {quantity.case}, {quantity.name}: {quantity.base:,.0f}, {spread}")
     for row, quantity in enumerate(recorded.quantities):
         changes = (0.2, 0.5) if quantity.kind == ONCE else (0.1, 0.2) if quantity.is_once else ()
         _answer(

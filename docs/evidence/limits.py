@@ -16,7 +16,7 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.gate.options import LAUNCHES, Thresholds
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import CaseTime
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.findings import CHECKPOINTS
 from mnistbench.gate.words import WALL
@@ -33,9 +33,9 @@ SPREADS = (0.25, 0.5, 1.0)
 OUTCOMES = ("regressed", "slower, at least the limit", "slower, below the limit", "passed", "other")
 
 
-def quantity(case: str, logs: np.ndarray) -> Quantity:
+def quantity(case: str, logs: np.ndarray) -> CaseTime:
     """Return the wall time of a test, with log(head / base) of each launch."""
-    return Quantity(case, ITERATION, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
+    return CaseTime(case, ITERATION, WALL, tuple(logs), 1e6, 1e6)
 
 
 def gate(draw: np.random.Generator, slowdown: float, spread: float, tests: int) -> Decision:

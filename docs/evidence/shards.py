@@ -34,7 +34,7 @@ import numpy as np
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import share
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import CaseTime, Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled, united
 from mnistbench.gate.verdict.findings import checkpoints, product
@@ -77,9 +77,7 @@ def shard(
             logs = test_spread * factor * launch_factors * noise + (
                 math.log1p(change) if test == 0 else 0.0
             )
-            quantities.append(
-                Quantity(f"{runner}: test_{test}", kind, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
-            )
+            quantities.append(CaseTime(f"{runner}: test_{test}", kind, WALL, tuple(logs), 1e6, 1e6))
     return quantities
 
 

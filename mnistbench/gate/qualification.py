@@ -166,7 +166,7 @@ class Pool:
                 or (quantity.is_case and quantity.case == hit.case and not hit.is_once)
             ):
                 part = hit.share if quantity.is_case and not hit.is_case else 1
-                part = hit.base_ns / (hit.base_ns + MIN_ONCE_NS) if quantity.kind == ONCE else part
+                part = hit.base / (hit.base + MIN_ONCE_NS) if quantity.kind == ONCE else part
                 logs[row] += math.log1p(change * part)
         sampled = [
             replace(quantity, logs=tuple(row))

@@ -205,7 +205,7 @@ def test_bounds_hold_where_their_number_of_launches_follows_from_the_spread(sd):
     for _ in range(gates):
         logs = draw.normal(0, sd, (3, LAUNCHES))
         cases = [
-            quantities.Quantity(f"t{n}", ITERATION, WALL, WALL, (), tuple(row), 1e6, 1e6, 1.0)
+            quantities.CaseTime(f"t{n}", ITERATION, WALL, tuple(row), 1e6, 1e6)
             for n, row in enumerate(logs[:, :LEAST_LAUNCHES])
         ]
         number = LEAST_LAUNCHES if are_enough(cases, limits) else LAUNCHES
@@ -222,9 +222,7 @@ def test_a_slowdown_of_a_small_limit_is_found_with_the_planned_launches(sd):
     found_slower = 0
     for _ in range(gates):
         logs = math.log1p(0.005) + draw.normal(0, sd, MOST_LAUNCHES_BELOW_FULL)
-        case = quantities.Quantity(
-            "t", ITERATION, WALL, WALL, (), tuple(logs[:LAUNCHES]), 1e6, 1e6, 1.0
-        )
+        case = quantities.CaseTime("t", ITERATION, WALL, tuple(logs[:LAUNCHES]), 1e6, 1e6)
         number = planned_launches([case], limits)
         low, _ = simultaneous_bounds(logs[np.newaxis, :number], 1)
         found_slower += bool(low[0] > 0)
@@ -353,7 +351,7 @@ def fresh_launches_of_a_gate(draw, round_s, first, change):
 
 
 def a_slower_case(logs):
-    return quantities.Quantity("t", ITERATION, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
+    return quantities.CaseTime("t", ITERATION, WALL, tuple(logs), 1e6, 1e6)
 
 
 def test_more_fresh_launches_at_once_confirm_no_more_false_alarms():

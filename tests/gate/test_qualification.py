@@ -67,7 +67,7 @@ def logs(spread, *, count=40, seed=1, mean=0.0):
 def pool(spread=0.004, **changes):
     """A pool of one case by two clocks."""
     wall = logs(spread, **changes)
-    return Pool([quantity(wall), quantity(wall, name="cpu", clock="cpu")])
+    return Pool([quantity(wall), quantity(wall, name="cpu")])
 
 
 def outcomes(gates):
@@ -107,7 +107,7 @@ def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
 def test_added_time_counts_by_all_clocks_and_in_the_case_of_its_operation():
     still = logs(1e-6)
     case = quantity(still)
-    cpu = quantity(still, name="cpu", clock="cpu")
+    cpu = quantity(still, name="cpu")
     other_case = quantity(still, case="other")
     operation = quantity(still, kind="operation")  # a quarter of its case
     everything = Pool([case, cpu, other_case, operation])
@@ -125,8 +125,8 @@ def test_added_time_counts_by_all_clocks_and_in_the_case_of_its_operation():
 
 
 def test_a_cost_that_occurs_once_is_longer_by_its_part_of_what_is_compared():
-    once = quantity(logs(1e-6), kind="once", base_ns=float(quantities.MIN_ONCE_NS))
-    memory = quantity(logs(1e-6), kind="memory", base_ns=1e9)
+    once = quantity(logs(1e-6), kind="once", base=float(quantities.MIN_ONCE_NS))
+    memory = quantity(logs(1e-6), kind="memory", base=1e9)
     drawn = Pool([once, memory])
     for hit, change in ((once, 0.04), (memory, 0.08)):
         assert [

@@ -25,7 +25,12 @@ from mnistbench.gate.commands.result import report
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.sides.turns import Turns
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import (
+    CaseTime,
+    OneTimeCost,
+    OperationTime,
+    Quantity,
+)
 from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
     End,
@@ -468,21 +473,20 @@ def case_profile(
 
 def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
     """A whole call by its wall time, or whatever the keywords say."""
-    kind = changes.get("kind", "iteration")
-    is_case = kind in (ITERATION, MEAN)
-    is_process = kind in (ONCE, MEMORY)
-    ordinary: dict[str, Any] = {
+    kind = changes.get("kind", ITERATION)
+    common: dict[str, Any] = {
         "case": "case",
         "kind": kind,
-        "name": "wall" if is_case else "import" if is_process else "aten::mm, forward fc1",
-        "clock": "wall" if is_case else {ONCE: "cpu", MEMORY: "none"}.get(kind, ""),
-        "members": () if is_case or is_process else (MM,),
         "logs": tuple(logs),
-        "base_ns": 4_000_000.0,
-        "head_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
-        "share": 1.0 if is_case else 0.0 if is_process else 0.25,
+        "base": 4_000_000.0,
+        "head": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
     }
-    return Quantity(**{**ordinary, **changes})
+    if kind in (ITERATION, MEAN):
+        return CaseTime(**{**common, "name": "wall", **changes})
+    if kind in (ONCE, MEMORY):
+        return OneTimeCost(**{**common, "name": "import", **changes})
+    operation = {"name": "aten::mm, forward fc1", "members": (MM,), "share": 0.25}
+    return OperationTime(**{**common, **operation, **changes})
 
 
 def estimate(change: float, low: float, high: float, **changes: Any) -> Estimate:

@@ -63,7 +63,7 @@ def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
     only_tree = not header.sides.packages and not any(header.variables.values())
     explained = causes(profile, only_tree=only_tree)
     quantity = finding.best.quantity
-    shown = explained.change_ns / (quantity.head_ns - quantity.base_ns or 1)
+    shown = explained.change_ns / (quantity.head - quantity.base or 1)
     return explained if shown >= LEAST_SHOWN else Causes(explained.change_ns, ())
 
 

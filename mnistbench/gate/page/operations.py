@@ -46,7 +46,7 @@ class OperationTables:
     def rows(self, case: str) -> list[list[Any]]:
         """Return the rows of a case; ``comparedOperations`` of ``page.js`` names their cells.
 
-        A time is in ns, a change a share; null for what is infinite.
+        Times are in ns, changes are shares; a cell is null if its number is infinite.
         """
         return [self._cells(row) for row in self._rows.get(case, ())]
 
@@ -59,7 +59,7 @@ class OperationTables:
         return [
             self._number(quantity),
             *(self._calls(quantity, side) for side in (BASE, HEAD)),
-            *map(six_digits, (quantity.base_ns, quantity.head_ns, quantity.share)),
+            *map(six_digits, (quantity.base, quantity.head, quantity.share)),
             *map(six_digits, shares if estimate.change < math.inf else _NEW),
             row.verdict,
             tone(row.verdict),

@@ -1,7 +1,4 @@
-"""A verdict -> what its HTML page shows.
-
-The sentence, findings, all cases as a forest plot, one-time costs, and what it rests on.
-"""
+"""Rows -> what the HTML page shows of them."""
 
 from __future__ import annotations
 
@@ -151,8 +148,8 @@ def _estimate_view(estimate: Estimate, plot: ForestPlot, verdict: str) -> dict[s
     return {
         "change": _change(estimate.change),
         "bounds": _bounds(estimate),
-        "base": _amount(estimate, quantity.base_ns),
-        "head": _amount(estimate, quantity.head_ns),
+        "base": _amount(estimate, quantity.base),
+        "head": _amount(estimate, quantity.head),
         "verdict": verdict,
         "tone": tone(verdict),
         "grid": f"{plot.name}{plot.grid(estimate)}",
@@ -165,7 +162,7 @@ def _finding_groups(
 ) -> list[dict[str, Any]]:
     """Return the findings by their cause, those without a known one in a group of their own.
 
-    Of a cause the operations are folded if it has other findings.
+    The operations of a cause are folded if it has other findings.
     """
     of_causes: dict[str, list[FindingRow]] = {}
     for row in rows:

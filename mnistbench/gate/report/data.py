@@ -165,7 +165,7 @@ def _estimate(estimate: Estimate, names: CaseNames) -> dict[str, Any]:
         **{
             f"{side}_{unit}": amount if (unit == "bytes") == (quantity.kind == MEMORY) else None
             for unit in ("ns", "bytes")
-            for side, amount in ((BASE, quantity.base_ns), (HEAD, quantity.head_ns))
+            for side, amount in ((BASE, quantity.base), (HEAD, quantity.head))
         },
         "share": quantity.share,
         **{name: finite(getattr(estimate, name)) for name in ("change", "low", "high")},

@@ -98,26 +98,22 @@ def counted_findings(rows: Sequence[FindingRow], *, with_names: bool = False) ->
         rows: findings, the largest first. A case has several if its median and its mean changed.
         with_names: add the largest ones of the first kind, with their changes.
     """
-    kinds: dict[str, dict[tuple[str, str], FindingRow]] = {
-        "case": {},
-        "operation": {},
-        "one-time cost": {},
-    }
+    first_of_case: dict[str, FindingRow] = {}
     for row in rows:
-        quantity = row.finding.quantity
-        if quantity.is_case:
-            kinds["case"].setdefault((quantity.case, ""), row)
-        else:
-            kind = "operation" if quantity.is_operation else "one-time cost"
-            kinds[kind].setdefault((quantity.case, quantity.name), row)
+        if row.finding.quantity.is_case:
+            first_of_case.setdefault(row.finding.quantity.case, row)
     texts: list[str] = []
-    for noun, row_of_thing in kinds.items():
-        if row_of_thing:
-            text = units.counted(len(row_of_thing), noun)
+    for noun, counted in (
+        ("case", [*first_of_case.values()]),
+        ("operation", [row for row in rows if row.finding.quantity.is_operation]),
+        ("one-time cost", [row for row in rows if row.finding.quantity.is_once]),
+    ):
+        if counted:
+            text = units.counted(len(counted), noun)
             if with_names and not texts:
                 names = [
                     f"{row.case_name}: {row.finding.quantity.title} {signed(row.estimate.change)}"
-                    for row in row_of_thing.values()
+                    for row in counted
                 ]
                 text += f" ({units.and_so_on(names)})"
             texts.append(text)
@@ -146,7 +142,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
     if same := len(reach.same):
         every = "all " if verdict.measured_nothing and same > 1 else ""
         cases = units.counted(same, "case runs", "cases run")
-        yield f"{every}{cases} the same code on both sides{_looked_at(reach)}"
+        yield f"{every}{cases} the same code on both sides{_quick_look_text(reach)}"
     if not verdict.options.require_coverage:
         if reach.uncovered:
             them = "it" if len(reach.uncovered) == 1 else "them"
@@ -157,7 +153,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
     if reach.dependencies and not verdict.measured_nothing:
         yield dependencies_text(reach)
     if verdict.outcome == INCONCLUSIVE:
-        yield from _reached(verdict)
+        yield from _bounded_cases(verdict)
         yield from _sufficient_budget(verdict)
     if verdict.header.shard.of > 1 and not verdict.recorded.shards:
         yield (
@@ -205,7 +201,7 @@ def _other_work(verdict: Verdict) -> Iterable[str]:
             yield f"the {side} computes NaN or infinity in {units.and_more(cases, 1)}"
 
 
-def _looked_at(reach: Reach) -> str:
+def _quick_look_text(reach: Reach) -> str:
     """Return what the quick look has shown of the cases that are left out.
 
     A difference of a few nanoseconds does not count, so the ratio of a case may be larger.
@@ -221,7 +217,7 @@ def _looked_at(reach: Reach) -> str:
     return f"; in a quick look none of them was {slower}"
 
 
-def _reached(verdict: Verdict) -> Iterable[str]:
+def _bounded_cases(verdict: Verdict) -> Iterable[str]:
     """Yield in how many cases the threshold is ruled out, and what would settle more."""
     decision = verdict.shown
     limit = verdict.options.case

@@ -17,7 +17,7 @@ from mnistbench.core import units
 from mnistbench.gate.causes.texts import LIKELY, cause_name, cause_text, function_differences
 from mnistbench.gate.statistics.case_names import CaseNames
 from mnistbench.gate.statistics.permutation import CONFIDENCE
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import Quantity, how_replaced
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.exact_differences import OTHER_PATH
@@ -71,7 +71,7 @@ def change_text(estimate: Estimate, launches: str = "") -> str:
 def amounts(quantity: Quantity) -> str:
     """Return the times of both sides, or their memory."""
     unit = units.size if quantity.kind == MEMORY else units.duration
-    return " -> ".join(map(unit, (quantity.base_ns, quantity.head_ns)))
+    return " -> ".join(map(unit, (quantity.base, quantity.head)))
 
 
 def table_name(quantity: Quantity) -> str:
@@ -121,7 +121,7 @@ def _finding_row(
         exceeded,
         _confirmation(finding),
         _too_few(finding),
-        _beside_limit(finding, verdict),
+        _compared_with_limit(finding, verdict),
         _by_one_clock(finding, by_other_clocks, verdict),
         _difference_of_operation(finding, verdict),
         _less_work(finding, verdict),
@@ -139,7 +139,7 @@ def _finding_row(
         reasons=tuple(filter(None, reasons)),
         cause=_cause(finding, verdict),
         cause_name=cause_name(finding, verdict),
-        advice=_gone_elsewhere(finding, verdict),
+        advice=_gone_in_other_places(finding, verdict),
     )
 
 
@@ -178,7 +178,7 @@ def _too_few(finding: LaunchFinding) -> str:
     return f"{fresh} too few to call it {IMPROVED}"
 
 
-def _beside_limit(finding: LaunchFinding, verdict: Verdict) -> str:
+def _compared_with_limit(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return whether a slowdown is larger than the limit, or may be smaller."""
     if not finding.is_slower:
         return ""
@@ -268,30 +268,26 @@ def _is_more(sentence: str) -> bool:
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
-def _gone_elsewhere(finding: LaunchFinding, verdict: Verdict) -> str:
+def _gone_in_other_places(finding: LaunchFinding, verdict: Verdict) -> str:
     """Return what is gone in other places of the case, for operations that replace nothing.
 
     They may be a fusion of operations of several modules. Nothing shows that, so the regression
     stays one.
     """
     quantity = finding.quantity
-    if not finding.is_slower or not quantity.replaced or quantity.how_replaced != "new":
+    if not finding.is_slower or how_replaced(quantity.replaced) != "new":
         return ""
-    replacements = [
+    gone = [
         estimate.quantity
         for estimate in verdict.shown.operations
         if estimate.quantity.case == quantity.case
-    ]
-    gone = [
-        replacement
-        for replacement in replacements
-        if replacement.replaced and replacement.how_replaced == "gone"
+        and how_replaced(estimate.quantity.replaced) == "gone"
     ]
     if not gone:
         return ""
     titles = [
-        f"{replacement.title} ({units.duration(replacement.base_ns)})"
-        for replacement in sorted(gone, key=lambda replacement: -replacement.base_ns)
+        f"{operations.title} ({units.duration(operations.base)})"
+        for operations in sorted(gone, key=lambda operations: -operations.base)
     ]
     elsewhere = units.and_more(titles, separator="; ", last="; ")
     return (
@@ -390,34 +386,6 @@ class FarLaunches:
             f"by {self.title} ({shown}; median {signed(change_of(self.median_log))}), so single "
             "processes may be slower or faster"
         )
-
-
-def far_launches(verdict: Verdict) -> list[FarLaunches]:
-    """Return launches whose median differs from that of the others by the threshold or more.
-
-    Single processes may be slow. Of several clocks of a case the first one that shows it counts.
-
-    Source of the factor of the median absolute deviation: that of a normal distribution, 1 /
-    0.6745.
-    """
-    cases: dict[str, FarLaunches] = {}
-    for estimate in verdict.shown.cases:
-        quantity = estimate.quantity
-        middle = statistics.median(quantity.logs)
-        deviation = statistics.median(abs(log - middle) for log in quantity.logs) / 0.6745
-        limit = max(FAR * deviation, math.log1p(verdict.options.case))
-        far_logs = [log for log in quantity.logs if abs(log - middle) > limit]
-        if not far_logs or quantity.kind == MEAN or quantity.case in cases:
-            continue
-        far_logs.sort(key=lambda log: -abs(log - middle))
-        cases[quantity.case] = FarLaunches(
-            verdict.names[quantity.case],
-            quantity.title,
-            tuple(far_logs),
-            middle,
-            len(quantity.logs),
-        )
-    return list(cases.values())
 
 
 # ---- All rows ------------------------------------------------------------------------------------
@@ -532,7 +500,7 @@ class Rows:
         """Operations that only one side calls and that have no finding, the largest first."""
         ranked = sorted(self.decision.operations, key=lambda estimate: -estimate.quantity.share)
         return [
-            f"{estimate.quantity.how_replaced}: {estimate.quantity.title} "
+            f"{how_replaced(estimate.quantity.replaced)}: {estimate.quantity.title} "
             f"({self.names[estimate.quantity.case]}), {change_text(estimate)}"
             for estimate in ranked
             if estimate.quantity.replaced and estimate.quantity.key not in self.verdicts

@@ -98,8 +98,8 @@ def cases_block(rows: Rows) -> Block:
         scale = _scale([row.estimate for row in shown], limit)
         columns: tuple[Column[CaseRow], ...] = (
             Column("case", lambda row: row.name),
-            Column("base", lambda row: row.estimate.quantity.base_ns, units.duration),
-            Column("head", lambda row: row.estimate.quantity.head_ns, units.duration),
+            Column("base", lambda row: row.estimate.quantity.base, units.duration),
+            Column("head", lambda row: row.estimate.quantity.head, units.duration),
             *_columns_of_change(scale),
             *(_change_by(clock) for clock in clocks_of(rows.cases)),
             Column("slowdown below", lambda row: row.high, units.percent_up),
@@ -166,7 +166,7 @@ def operations_block(rows: Rows) -> Block:
         scale = _scale([row.estimate for row in shown], rows.verdict.options.operation)
         columns: tuple[Column[EstimateRow], ...] = (
             Column("operation", lambda row: table_name(row.estimate.quantity)),
-            Column("base", lambda row: row.estimate.quantity.base_ns, units.duration),
+            Column("base", lambda row: row.estimate.quantity.base, units.duration),
             Column("share", lambda row: row.estimate.quantity.share, units.percent),
             *_columns_of_change(scale),
             Column("verdict", lambda row: row.verdict or f"below {excluded_text(row.estimate)}"),
@@ -219,9 +219,9 @@ def _scale(estimates: Sequence[Estimate], threshold: float) -> float:
 
 
 def forest(estimate: Estimate, scale: float) -> str:
-    """Return an interval as text.
+    """Return an interval as text: ``(----*----)`` on a line from -scale to +scale.
 
-    ``(----*----)`` on a line from -scale to +scale, ``|`` at no change.
+    The line has ``|`` at no change.
 
     Square brackets enclose the line, because some renderers of tables strip blanks from cells.
     """

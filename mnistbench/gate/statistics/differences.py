@@ -94,9 +94,9 @@ def _compared(kind: str, base_ns: Times, head_ns: Times) -> Difference:
 
 
 def _cpu_difference(base: SideSample, head: SideSample, kind: str) -> Difference:
-    """Return the mean of the differences over blocks and over pairs.
+    """Return the weighted mean of the differences over blocks and over pairs.
 
-    Weighted by the inverse squares of their errors. A long iteration varies less in blocks. Of a
+    Weights are the inverse squares of their errors. A long iteration varies less in blocks. Of a
     short one both are as exact, and their errors are independent.
     """
     blocks = _compared(kind, base.block_times, head.block_times)
@@ -130,28 +130,19 @@ def operations_log(kind: str, keys: Collection[OpKey], build: Build) -> float:
 
 
 def total_ns(side: SideSample, keys: Iterable[OpKey]) -> int:
-    """Return the sum of times over operations and iterations, ns.
-
-    0 for an operation that the side does not have.
-    """
+    """Return the sum of times over operations and iterations, ns; a missing one takes none."""
     return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
 def summed_ns(side: SideSample, keys: Iterable[OpKey]) -> Array:
-    """Return the sum over operations for each profiled iteration, ns.
-
-    0 for operations that the side does not have.
-    """
+    """Return the sum over operations for each profiled iteration, ns; a missing one takes none."""
     rows = [side.operations[key].self_ns for key in keys if key in side.operations]
     iterations = max((len(operation.self_ns) for operation in side.operations.values()), default=0)
     return np.sum(rows, axis=0, dtype=np.float64) if rows else np.zeros(iterations)
 
 
 def whole_ns(side: SideSample) -> Times:
-    """Return the times that operations have shares of.
-
-    Busy times of an accelerator, else the sums of all operations.
-    """
+    """Return what shares are of: busy times of an accelerator, or sums of all operations."""
     return side.times[BUSY] if BUSY in side.times else summed_ns(side, side.operations)
 
 
@@ -197,10 +188,7 @@ def _calls(side: SideSample) -> float:
 
 
 def _replaced_log(build: Build, keys: Collection[OpKey]) -> float:
-    """Return the change of the sum of replaced operations, as a logarithm.
-
-    Without the part that moved within their places.
-    """
+    """Return the log of the change of replaced operations, without what moved in their places."""
     change = difference(summed_ns(build[BASE], keys), summed_ns(build[HEAD], keys)).log
     alone = _log_added(build, keys)
     return change * (_added_log(build, keys) / alone) if alone else change
@@ -209,7 +197,7 @@ def _replaced_log(build: Build, keys: Collection[OpKey]) -> float:
 def _added_log(build: Build, keys: Collection[OpKey]) -> float:
     """Return the change of a case by new and gone operations, as a logarithm.
 
-    Limited by the change of their places.
+    It is limited by the change of their places.
 
     Without the limit, work that moves from a remaining operation to a new one of the same place
     would look like a slowdown. Returns the value closer to 0 of the two, and 0 if their signs

@@ -1,6 +1,4 @@
-"""Raw samples of launches, and the file that they are saved in.
-
-One JSON line per launch.
+"""Raw samples of launches, and the file that they are saved in, one JSON line per launch.
 
 The file consists of gzipped lines, each written at the end of its launch, so a crash loses no
 earlier launch. Its name keeps it out of the list of saved runs. The first line is
@@ -393,8 +391,8 @@ class Recorded:
     def unmeasurable(self) -> dict[str, str]:
         """Node id -> why the case cannot be measured.
 
-        Of the surveys, of cases that some launches did not find again, and of those for which the
-        budget left no time.
+        The surveys have found it, some launches did not find the case again, or the budget left no
+        time for it.
         """
         return {
             **self.header.sides.unmeasurable,
@@ -406,7 +404,7 @@ class Recorded:
     def are_all_new(self) -> bool:
         """Whether the base has no case, so that there is nothing to compare.
 
-        It may have those of a shard that is not here.
+        The base may have cases of a shard that is not here.
         """
         header = self.header
         is_whole = len(self.shards or (self,)) == header.shard.of

@@ -293,9 +293,7 @@ def _open_estimates(
     thresholds: Thresholds,
     slower: Sequence[LaunchFinding],
 ) -> list[Estimate]:
-    """Return the median or mean of each case that has too large an upper bound.
-
-    By the clock of the largest.
+    """Return the median or mean of each case with too large an upper bound, by its worst clock.
 
     A slowdown that does not let the gate pass settles its case. One that is accepted settles the
     medians of its case, or the means.

@@ -254,7 +254,7 @@ def _confirmed(
 ) -> dict[tuple[str, str, str], Estimate]:
     """Return estimates of the fresh launches by key.
 
-    With one-sided p-values in the direction of the first stage.
+    Their p-values are one-sided, in the direction of the first stage.
     """
     fresh = [second[estimate.quantity.key] for estimate in screened]
     if not fresh or len(fresh[0].logs) < MIN_FRESH:
@@ -317,9 +317,7 @@ def is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
 
 
 def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
-    """Whether an operation added more time than the change of its case can be.
-
-    Its lower bound exceeds the upper bound of the case.
+    """Whether the lower bound of an operation exceeds what its case can have changed.
 
     The largest time that other operations of the case may have saved is subtracted. On an
     accelerator, operations are parts of its busy time: in a call that is limited by launches, a
@@ -353,7 +351,7 @@ def _contradicted_by_wall_time(case: Estimate, pooled: Sequence[Estimate]) -> bo
     """
     quantity = case.quantity
     return quantity.clock == CPU and any(
-        estimate.high * estimate.quantity.base_ns < case.low * quantity.base_ns
+        estimate.high * estimate.quantity.base < case.low * quantity.base
         for estimate in pooled
         if estimate.quantity.is_case
         and (estimate.quantity.case, estimate.quantity.kind) == (quantity.case, quantity.kind)

@@ -50,10 +50,9 @@ def measurement_reasons(
     unmeasured: Iterable[str],
     unprofiled: Iterable[str],
 ) -> Iterable[Reason]:
-    """Yield what was not measured.
+    """Yield what was not measured: the end of a run, cases of one side, samples of some launches.
 
-    The end of the run, cases of one side, samples that some launches lack. The arguments are those
-    fields of a ``Verdict``.
+    The arguments are fields of a ``Verdict``.
     """
     header = recorded.header
     yield from shards.not_measured(recorded.shards) if recorded.shards else ()
@@ -75,13 +74,13 @@ def measurement_reasons(
         (header.sides.changed, "other parameters in the head"),
     ):
         if cases and not options.allow_missing:
-            named = [
+            tests = [
                 f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases
             ]
             yield Reason(
                 MISSING,
                 (
-                    f"{difference}, so not judged: {units.and_more(named)}; "
+                    f"{difference}, so not judged: {units.and_more(tests)}; "
                     "add --allow-missing if this is intended"
                 ),
             )
@@ -108,8 +107,8 @@ def _unmeasurable_reasons(
     out_of_budget = [case for case, why in unmeasurable.items() if why == OUT_OF_BUDGET]
     if out_of_budget:
         number = units.counted(len(out_of_budget), "case is", "cases are")
-        named = units.and_more([names[case] for case in out_of_budget])
-        yield Reason(BUDGET, f"{number} left out, because the budget is too small: {named}")
+        cases = units.and_more([names[case] for case in out_of_budget])
+        yield Reason(BUDGET, f"{number} left out, because the budget is too small: {cases}")
     for text in reasons_with_cases(fails_in_head):
         yield Reason(MISSING, f"fails in the head alone: {text}")
     explained = {*out_of_budget, *fails_in_head}

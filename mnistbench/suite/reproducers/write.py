@@ -221,15 +221,15 @@ def _origin(gate: GateHeader, finding: LaunchFinding, threads: int) -> ScriptOri
         change=min(best.change, _LARGEST),
         low=min(best.low, _LARGEST),
         high=min(best.high, _LARGEST),
-        base_ns=best.quantity.base_ns,
-        head_ns=best.quantity.head_ns,
+        base_ns=best.quantity.base,
+        head_ns=best.quantity.head,
         base=gate.base,
         head=gate.head,
         torch=gate.sides.torch,
         packages=gate.sides.packages,
         variables=gate.variables,
         threads=threads,
-        case_ns=max(quantity.base_ns, quantity.head_ns) / quantity.share
+        case_ns=max(quantity.base, quantity.head) / quantity.share
         if quantity.kind == ADDED
         else 0.0,
     )

@@ -278,7 +278,7 @@ def test_a_pass_that_does_not_rule_out_the_finding_judges_no_release(verdicts):
     [finding] = largest_regressions(verdicts.slower).values()
     quantity = finding.best.quantity
     small = gate_builders.estimate(
-        0.001, 0.0, 0.002, case=CASE, kind=quantity.kind, name=quantity.name, clock=quantity.clock
+        0.001, 0.0, 0.002, case=CASE, kind=quantity.kind, name=quantity.name
     )
     result, reason = judged(verdicts.same, {CASE: type(finding)(small, small, REGRESSED)})
     assert result == NOT_JUDGED

@@ -150,7 +150,7 @@ def test_a_finding_without_a_known_cause_has_no_line_for_it():
 def test_the_change_of_what_is_new_is_the_end_of_its_axis():
     costs = {("import", ALL_CASES): (0, 1.0), ("setup", CASE): (90_000_000, 1.0)}
     estimate = gate_builders.estimate(
-        math.inf, math.inf, math.inf, kind="once", case=ALL_CASES, base_ns=0.0, head_ns=9e7
+        math.inf, math.inf, math.inf, kind="once", case=ALL_CASES, base=0.0, head=9e7
     )
     verdict = concluded(Measured(), once=costs)
     verdict = dataclasses.replace(
@@ -180,8 +180,8 @@ def test_the_cells_of_a_case_are_the_estimates(scenes):
     wall, _, cpu, _ = [
         estimate for estimate in verdict.shown.cases if estimate.quantity.case == CASE
     ]
-    assert row["base"] == units.duration(wall.quantity.base_ns)
-    assert row["head"] == units.duration(wall.quantity.head_ns)
+    assert row["base"] == units.duration(wall.quantity.base)
+    assert row["head"] == units.duration(wall.quantity.head)
     change, low, high = (
         units.percent(share, signed=True) for share in (wall.change, wall.low, wall.high)
     )
@@ -277,8 +277,8 @@ def test_operations_have_base_and_head_side_by_side(scenes):
     assert (base_calls, head_calls) == (1, 2)
     assert numbers == pytest.approx(
         [
-            quantity.base_ns,
-            quantity.head_ns,
+            quantity.base,
+            quantity.head,
             quantity.share,
             estimate.change,
             estimate.low,

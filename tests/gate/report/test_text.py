@@ -47,10 +47,11 @@ from shown_numbers import agree
 
 from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.outcome import last_line
-from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.outcome import counted_findings, last_line
+from mnistbench.gate.report.rows import FindingRow, Rows
 from mnistbench.gate.report.text import WIDTH, finding_lines, forest
 from mnistbench.gate.statistics.case_names import NODE_IDS
+from mnistbench.gate.statistics.quantities import how_replaced
 from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.findings import LaunchFinding
@@ -275,6 +276,25 @@ def test_why_it_cannot_be_judged_is_counted_beyond_the_first():
     assert last_line(verdict).startswith(
         f"inconclusive: interrupted (and {len(verdict.reasons) - 1} more)"
     )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "text"),
+    [
+        (["iteration", "mean"], "1 case"),
+        (["iteration", "operation"], "1 case and 1 operation"),
+        (["operation", "memory", "once"], "1 operation and 2 one-time costs"),
+        (["mean", "added", "memory"], "1 case, 1 operation and 1 one-time cost"),
+        ([], ""),
+    ],
+)
+def test_the_last_line_counts_cases_operations_and_one_time_costs(kinds, text):
+    rows = []
+    for kind in kinds:
+        estimate = gate_builders.estimate(0.1, 0.08, 0.12, kind=kind)
+        finding = LaunchFinding(estimate, estimate, verdict=REGRESSED)
+        rows.append(FindingRow(finding, "a", estimate, REGRESSED, "", (), (), "", "", ""))
+    assert counted_findings(rows) == text
 
 
 def test_with_a_case_accepted_the_bound_is_that_of_the_others():
@@ -752,7 +772,7 @@ def test_small_operations_that_are_fused_are_compared_with_what_replaces_them(
     verdict = concluded(Measured(operations={**QUIET, **rows}, **sides), 8)
     assert not [finding for finding in verdict.decision.findings if finding.verdict == "regressed"]
     [group] = [one.quantity for one in verdict.decision.operations if one.quantity.replaced]
-    assert (group.how_replaced, set(group.members)) == ("replaced", set(rows))
+    assert (how_replaced(group.replaced), set(group.members)) == ("replaced", set(rows))
 
 
 def section(text, title):
@@ -957,7 +977,7 @@ def test_bounds_without_a_limit_are_shown(form, bound):
     )
     calls = (
         gate_builders.estimate(0.0, -1.0, bound),
-        gate_builders.estimate(bound, -1.0, bound, clock="cpu"),
+        gate_builders.estimate(bound, -1.0, bound, name="cpu"),
     )
     text = rendered(
         with_decision(passed(), cases=calls, operations=estimates, unbounded=estimates), form, 3
@@ -1023,7 +1043,6 @@ def suite(names, slower=0, noisy=0, **of_header):
                 case=name,
                 kind=kind,
                 name=clock,
-                clock=clock,
             )
             for clock in (WALL, CPU)
             for kind in (ITERATION, MEAN)

@@ -207,8 +207,8 @@ def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
         kind=ADDED,
         replaced=replaced,
         members=(gate_builders.CLONE,),
-        base_ns=0.0,
-        head_ns=6_000.0,
+        base=0.0,
+        head=6_000.0,
         share=0.02,
     )
     name = "nothing-aten_clone-forward-fc1"
