@@ -295,7 +295,7 @@ def effect(logs, **changes):
 
     Its logarithms may be too large for the times of an ordinary one.
     """
-    return dataclasses.replace(gate_builders.quantity((0.0,) * 8, case=LABEL, **changes), logs=logs)
+    return dataclasses.replace(gate_builders.quantity((0.0,) * 8, case=CASE, **changes), logs=logs)
 
 
 #: Of a case; times are at least a nanosecond and less than two weeks.
@@ -329,30 +329,18 @@ def any_effects(draw):
                 ]
             )
         )
-        clocks = {
-            "iteration": ["wall", "cpu", "device"],
-            "mean": ["wall", "cpu"],
-            "once": ["cpu"],
-            "memory": ["none"],
-        }
-        clock = draw(st.sampled_from(clocks.get(kind, [""])))
-        sides = st.none() | st.floats(0, 1e15)
-        replaced = (
-            tuple(Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD))
-            if kind in ("replaced", "added")
-            else ()
-        )
-        logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
-        effects.append(
-            effect(
-                logs,
-                kind=kind,
-                name=clock or f"{number}",
-                clock=clock,
-                share=draw(SHARES),
-                replaced=replaced,
+        clocks = {"iteration": ["wall", "cpu", "device"], "mean": ["wall", "cpu"]}
+        name = draw(st.sampled_from(clocks.get(kind, [f"{number}"])))
+        of_operations = {}
+        if kind not in ("iteration", "mean", "once", "memory"):
+            of_operations["share"] = draw(SHARES)
+        if kind in ("replaced", "added"):
+            sides = st.none() | st.floats(0, 1e15)
+            of_operations["replaced"] = tuple(
+                Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD)
             )
-        )
+        logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
+        effects.append(effect(logs, kind=kind, name=name, **of_operations))
     return list({effect.key: effect for effect in effects}.values())
 
 
