@@ -38,8 +38,8 @@ from mnistbench.core.options import (
 )
 from mnistbench.showing.output import (
     BISECT_STOPS,
+    EXIT_INCONCLUSIVE,
     EXIT_PASSED,
-    EXIT_UNJUDGED,
     CommandResult,
     ReportSettings,
     check,
@@ -249,10 +249,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _main(words)
     except Exception:  # noqa: BLE001  # a fault of ours
         traceback.print_exc()
-        code = EXIT_UNJUDGED
+        code = EXIT_INCONCLUSIVE
     bisecting = words[:1] == ["gate"] and "--bisect" in words
     # git bisect would read 2 as a bad commit.
-    return BISECT_STOPS if bisecting and code == EXIT_UNJUDGED else code
+    return BISECT_STOPS if bisecting and code == EXIT_INCONCLUSIVE else code
 
 
 def _open_standard_streams() -> None:
@@ -294,16 +294,16 @@ def _main(words: list[str]) -> int:
     except MnistbenchError as error:
         leave_error_to_rank_0(os.environ)
         print_error(error)
-        return EXIT_UNJUDGED
+        return EXIT_INCONCLUSIVE
     except KeyboardInterrupt:
         print("mnistbench: interrupted", file=sys.stderr)
-        return EXIT_UNJUDGED
+        return EXIT_INCONCLUSIVE
     except OSError as error:
         _print_os_error(error)
-        return EXIT_UNJUDGED
+        return EXIT_INCONCLUSIVE
     except MemoryError:
         print_error("there is too little memory; close other programs, or give less input")
-        return EXIT_UNJUDGED
+        return EXIT_INCONCLUSIVE
     return code
 
 

@@ -33,7 +33,7 @@ WORKFLOW, APART, SHARDS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
-EXIT_UNJUDGED = 2
+EXIT_INCONCLUSIVE = 2
 
 #: What the gate prints while it measures; the exit code and the report are those of the test.
 PYTHON = r"""#!/usr/bin/env bash
@@ -73,7 +73,7 @@ exit "$FAKE_GH_CODE"
 ARTIFACT = "https://github.example/owner/project/actions/runs/34/artifacts/56"
 LINK = f"\n[All cases as a page: gate.html in this artifact]({ARTIFACT})\n"
 
-REPORT = "### mnistbench: regressed: 1 confirmed by fresh launches: aten::mm\n\n- more\n"
+REPORT = "### mnistbench: regressed: 1 operation (step: aten::mm +9.0 %)\n\n- more\n"
 ERROR = "--base 'origin/main...': no such commit"
 
 
@@ -304,7 +304,7 @@ def test_the_arguments_of_the_gate_are_those_that_the_command_takes(job):
     assert seconds(parsed.budget_s) == 420
 
 
-@pytest.mark.parametrize("code", [EXIT_REGRESSED, EXIT_UNJUDGED])
+@pytest.mark.parametrize("code", [EXIT_REGRESSED, EXIT_INCONCLUSIVE])
 def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
     ran = job(code=code)
     assert (ran.code, ran.body, ran.summary) == (code, REPORT + LINK, "")
@@ -322,8 +322,8 @@ def test_an_error_replaces_the_report_of_an_earlier_step_in_comment_and_summary(
     job,
 ):
     first = job(code=EXIT_REGRESSED)
-    second = job(code=EXIT_UNJUDGED, report=None)
-    assert second.code == EXIT_UNJUDGED
+    second = job(code=EXIT_INCONCLUSIVE, report=None)
+    assert second.code == EXIT_INCONCLUSIVE
     assert second.summary == (
         "### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: "
         f"{ERROR}\n"
@@ -362,7 +362,7 @@ def test_paths_are_split_as_a_shell_does_and_nothing_in_them_is_run(job, tmp_pat
 
 def test_a_quote_that_is_not_closed_is_not_taken_for_a_regression(job):
     ran = job(paths="-k 'b16")
-    assert (ran.code, ran.gate, ran.gh, ran.upload) == (EXIT_UNJUDGED, None, None, None)
+    assert (ran.code, ran.gate, ran.gh, ran.upload) == (EXIT_INCONCLUSIVE, None, None, None)
     assert "::error title=mnistbench::paths: a quote is not closed\n" in ran.log
 
 
@@ -375,7 +375,7 @@ def test_an_input_is_one_argument_whatever_it_is(job, tmp_path, name):
 
 def test_a_push_needs_a_base_and_has_no_comment(job):
     ran = job(event="push")
-    assert (ran.code, ran.gate, ran.upload) == (EXIT_UNJUDGED, None, None)
+    assert (ran.code, ran.gate, ran.upload) == (EXIT_INCONCLUSIVE, None, None)
     assert (
         "::error title=mnistbench::base: is empty, and this is not a pull request; give a commit"
         in ran.log
@@ -387,7 +387,7 @@ def test_a_push_needs_a_base_and_has_no_comment(job):
 
 def test_the_code_of_a_fork_is_not_run_with_secrets(job, tmp_path):
     ran = job(event="pull_request_target", base="HEAD^")
-    assert (ran.code, ran.gate, ran.gh) == (EXIT_UNJUDGED, None, None)
+    assert (ran.code, ran.gate, ran.gh) == (EXIT_INCONCLUSIVE, None, None)
     assert "::error title=mnistbench::pull_request_target: gives the code of" in ran.log
     (tmp_path / "raw.jsonl.gz").touch()
     judged = job(event="pull_request_target", judge=f"{tmp_path}/*.gz")
@@ -426,7 +426,7 @@ def test_a_report_that_is_too_long_for_a_comment_has_a_link(job):
     assert len(ran.body) < 65_536
 
 
-@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED])
+@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE])
 def test_a_shard_that_has_samples_passes_whatever_they_show(job, code):
     ran = job(code=code, shard="3/8", name="shard-3-of-8_1.jsonl.gz")
     assert (ran.code, ran.gh, ran.page) == (EXIT_PASSED, None, None)
@@ -436,12 +436,12 @@ def test_a_shard_that_has_samples_passes_whatever_they_show(job, code):
 
 
 def test_a_shard_without_samples_fails(job):
-    ran = job(code=EXIT_UNJUDGED, shard="3/8", report=None)
-    assert (ran.code, ran.gh) == (EXIT_UNJUDGED, None)
+    ran = job(code=EXIT_INCONCLUSIVE, shard="3/8", report=None)
+    assert (ran.code, ran.gh) == (EXIT_INCONCLUSIVE, None)
     assert ran.upload["name"] == "mnistbench-gate-shard-3-of-8"
 
 
-@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED])
+@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE])
 @pytest.mark.parametrize("event", ["pull_request", "push"])
 def test_the_samples_of_all_shards_are_judged_as_one_gate(job, tmp_path, code, event):
     folder = tmp_path / "all shards"
@@ -469,7 +469,7 @@ def test_the_samples_of_all_shards_are_judged_as_one_gate(job, tmp_path, code, e
 
 def test_no_samples_of_shards_are_an_error_with_the_pattern(job, tmp_path):
     ran = job(judge=f"{tmp_path}/$(touch hacked)/shard-*")
-    assert (ran.code, ran.gate, ran.gh) == (EXIT_UNJUDGED, None, None)
+    assert (ran.code, ran.gate, ran.gh) == (EXIT_INCONCLUSIVE, None, None)
     assert "::error title=mnistbench::judge: no file is named " in ran.log
     assert list(tmp_path.rglob("hacked")) == []
 

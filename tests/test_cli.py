@@ -19,7 +19,7 @@ from mnistbench.cli import COMMANDS
 from mnistbench.core.files import scratch
 from mnistbench.core.options import options_of
 from mnistbench.gate.commands import gate
-from mnistbench.showing.output import EXIT_UNJUDGED
+from mnistbench.showing.output import EXIT_INCONCLUSIVE
 from mnistbench.suite import env_command as env
 
 
@@ -50,7 +50,7 @@ def test_version_and_environment_in_a_process():
 def test_a_caller_may_close_the_standard_streams(closed):
     command = f'exec "{sys.executable}" -m mnistbench compare nowhere nothing {closed}'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert done.returncode == EXIT_UNJUDGED
+    assert done.returncode == EXIT_INCONCLUSIVE
     assert done.stdout == ""
     has_error = "2>&-" not in closed
     assert done.stderr.startswith("mnistbench: ") if has_error else done.stderr == ""
@@ -284,6 +284,6 @@ def test_commands_that_show_and_the_gate_of_plain_tests_do_not_import_torch(alon
     [("study", "convolution, locality, memory or graph"), ("class", "merge or rerun")],
 )
 def test_a_group_without_a_command_lists_its_commands(capsys, group, names):
-    assert cli.main([group]) == EXIT_UNJUDGED
+    assert cli.main([group]) == EXIT_INCONCLUSIVE
     line = f"mnistbench: {group}: choose {names}; see: mnistbench {group} --help\n"
     assert capsys.readouterr() == ("", line)

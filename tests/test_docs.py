@@ -34,7 +34,7 @@ from mnistbench.gate.budget import (
 )
 from mnistbench.gate.options import FULL_CASE, LAUNCHES, LEAST_LAUNCHES
 from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.verdict.findings import LOOKS, LOOKS_BELOW_FULL
+from mnistbench.gate.verdict.findings import CHECKPOINTS, CHECKPOINTS_BELOW_FULL
 from mnistbench.pytest_plugin import plugin
 from mnistbench.suite.reproducers.script import script
 
@@ -43,7 +43,7 @@ EXIT_PASSED = 0
 #: Exit code of ``mnistbench``: regressed.
 EXIT_REGRESSED = 1
 #: Exit code of ``mnistbench``: undecided, wrong usage or failed.
-EXIT_UNJUDGED = 2
+EXIT_INCONCLUSIVE = 2
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = {
@@ -353,7 +353,7 @@ def test_shown_pytest_commands_collect_tests(tmp_path):
     codes = json.loads(done.stdout.splitlines()[-1])
     assert len(codes) == len(shown_commands) > 0
     # Thresholds judge nothing where nothing was measured.
-    collected = (pytest.ExitCode.OK, plugin.EXIT_UNJUDGED)
+    collected = (pytest.ExitCode.OK, plugin.PYTEST_EXIT_INCONCLUSIVE)
     assert [
         words for words, code in zip(shown_commands, codes, strict=True) if code not in collected
     ] == [], done.stdout + done.stderr
@@ -410,11 +410,11 @@ def test_the_page_on_the_gate_has_the_numbers_of_launches():
     text = " ".join(GATE.split())
     usual = f"{LEAST_LAUNCHES} launches if they are clearly enough, otherwise {LAUNCHES}"
     assert f"By default the gate chooses: {usual}, and up to {MOST_LAUNCHES} if" in text
-    least, more, most = LOOKS
+    least, more, most = CHECKPOINTS
     assert f"in {least}, {more} or {most} fresh launches" in text
     fewest, many = LEAST_LAUNCHES_BELOW_FULL, MOST_LAUNCHES_BELOW_FULL
     assert f"With a threshold below {100 * FULL_CASE:g} %, it makes {fewest} to {many}." in text
-    assert "({}, {} or {} with such".format(*LOOKS_BELOW_FULL) in text
+    assert "({}, {} or {} with such".format(*CHECKPOINTS_BELOW_FULL) in text
 
 
 @pytest.mark.parametrize("name", ["conftest.py", "test_forecaster.py"])
@@ -449,11 +449,11 @@ def test_the_exit_codes_are_those_of_the_code():
         for line in lines
     }
     assert ours == {
-        "mnistbench": [EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED, EXIT_UNJUDGED],
+        "mnistbench": [EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE, EXIT_INCONCLUSIVE],
         "pytest": [
             pytest.ExitCode.OK,
             plugin.EXIT_REGRESSED,
-            plugin.EXIT_UNJUDGED,
+            plugin.PYTEST_EXIT_INCONCLUSIVE,
             pytest.ExitCode.USAGE_ERROR,
         ],
     }

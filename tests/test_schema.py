@@ -31,11 +31,11 @@ from mnistbench.gate import words
 from mnistbench.gate.commands import bisect as bisect_command
 from mnistbench.gate.commands import bisection
 from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.qualification import resampling
 from mnistbench.gate.qualification.report import report as report_of_qualification
 from mnistbench.gate.qualification.result import Qualification
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.quantities import Replaced
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.verdict.decision import decide
@@ -292,7 +292,7 @@ def effect(logs, **changes):
 
     Its logarithms may be too large for the times of an ordinary one.
     """
-    return dataclasses.replace(gate_builders.quantity((0.0,) * 8, case=LABEL, **changes), logs=logs)
+    return dataclasses.replace(gate_builders.quantity((0.0,) * 8, case=CASE, **changes), logs=logs)
 
 
 #: Of a case; times are at least a nanosecond and less than two weeks.
@@ -326,30 +326,18 @@ def any_effects(draw):
                 ]
             )
         )
-        clocks = {
-            "iteration": ["wall", "cpu", "device"],
-            "mean": ["wall", "cpu"],
-            "once": ["cpu"],
-            "memory": ["none"],
-        }
-        clock = draw(st.sampled_from(clocks.get(kind, [""])))
-        sides = st.none() | st.floats(0, 1e15)
-        replaced = (
-            tuple(Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD))
-            if kind in ("replaced", "added")
-            else ()
-        )
-        logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
-        effects.append(
-            effect(
-                logs,
-                kind=kind,
-                name=clock or f"{number}",
-                clock=clock,
-                share=draw(SHARES),
-                replaced=replaced,
+        clocks = {"iteration": ["wall", "cpu", "device"], "mean": ["wall", "cpu"]}
+        name = draw(st.sampled_from(clocks.get(kind, [f"{number}"])))
+        of_operations = {}
+        if kind not in ("iteration", "mean", "once", "memory"):
+            of_operations["share"] = draw(SHARES)
+        if kind in ("replaced", "added"):
+            sides = st.none() | st.floats(0, 1e15)
+            of_operations["replaced"] = tuple(
+                Replaced(key, draw(sides), draw(sides)) for key in (MM, ADD)
             )
-        )
+        logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
+        effects.append(effect(logs, kind=kind, name=name, **of_operations))
     return list({effect.key: effect for effect in effects}.values())
 
 

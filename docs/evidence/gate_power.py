@@ -32,17 +32,16 @@ from mnistbench.gate.qualification import resampling
 from mnistbench.gate.qualification.resampling import is_found, share
 from mnistbench.gate.statistics import (
     differences,
-    operations,
     permutation,
     quantities,
     raw_samples,
 )
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import CaseTime, OneTimeCost, OperationTime, Quantity
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.estimates import Estimate, kinds_of
-from mnistbench.gate.verdict.findings import LOOKS
+from mnistbench.gate.verdict.findings import CHECKPOINTS
 from mnistbench.judging import verdicts
-from mnistbench.judging.kinds import ONCE
+from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
 
 #: Fewer than the product's, so that thousands of verdicts take minutes: a p-value of 1 % is then
@@ -53,7 +52,7 @@ EXCHANGES = 2_000
 LIMITS = Thresholds()
 
 #: Most fresh launches.
-FRESH = max(LOOKS)
+FRESH = max(CHECKPOINTS)
 
 #: Verdicts that a process computes at a time.
 PART = 100
@@ -80,13 +79,13 @@ def pool(target: Path, files: Sequence[str]) -> None:
         if launch.stage == 1
     ]
     logs = {}
-    checked: dict[str, list[operations.OperationGroup]] = {}
+    checked: dict[str, list[quantities.OperationGroup]] = {}
     measured = quantities.quantities([launch for _, launch in launches])
     keys = {quantity.key for quantity in measured}
     for quantity in measured:
         if quantity.is_operation:
             checked.setdefault(quantity.case, []).append(
-                operations.OperationGroup(quantity.kind, quantity.name, quantity.members)
+                quantities.OperationGroup(quantity.kind, quantity.name, quantity.members)
             )
 
     def logs_of(measured: Sequence[raw_samples.Launch]) -> list[list[float]]:
@@ -95,9 +94,9 @@ def pool(target: Path, files: Sequence[str]) -> None:
         return [[round(log, 5) for log in quantity.logs] for quantity in kept]
 
     for name, way in WAYS.items():
-        differences.difference = operations.difference = way
+        differences.difference = quantities.difference = way
         logs[name] = logs_of([launch for _, launch in launches])
-    differences.difference = operations.difference = WAYS["pairs"]
+    differences.difference = quantities.difference = WAYS["pairs"]
     in_turn = [
         replace(
             launch,
@@ -115,7 +114,7 @@ def pool(target: Path, files: Sequence[str]) -> None:
     logs["one build"] = logs_of(one_build)
     data = {
         "quantities": [
-            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base_ns)] for e in measured
+            [e.case, e.kind, e.name, e.clock, round(e.share, 4), round(e.base)] for e in measured
         ],
         "files": [name for name, _ in launches],
         "seconds": [round(launch.seconds, 1) for _, launch in launches],
@@ -126,7 +125,15 @@ def pool(target: Path, files: Sequence[str]) -> None:
 
 
 def _without_blocks(build: raw_samples.Build) -> raw_samples.Build:
-    return {name: side._replace(block_ns=()) for name, side in build.items()}
+    return {name: replace(side, block_ns=()) for name, side in build.items()}
+
+
+def _quantity(case: str, kind: str, name: str, _: str, share: float, ns: float) -> Quantity:
+    if kind in (ITERATION, MEAN):
+        return CaseTime(case, kind, name, (), ns, ns)
+    if kind in (ONCE, MEMORY):
+        return OneTimeCost(case, kind, name, (), ns, ns)
+    return OperationTime(case, kind, name, (), ns, ns, (), share)
 
 
 class Pool:
@@ -135,7 +142,7 @@ class Pool:
     def __init__(self, path: Path, seed: int = 1) -> None:
         data = json.loads(gzip.decompress(path.read_bytes()))
         self.logs = {way: np.array(logs) for way, logs in data["logs"].items()}
-        self.quantities = [Quantity(*e[:4], (), (), e[5], e[5], e[4]) for e in data["quantities"]]
+        self.quantities = [_quantity(*saved) for saved in data["quantities"]]
         self.launches = len(data["files"])
         self._seed = seed
         self._pools: dict[tuple[object, ...], resampling.Pool] = {}
@@ -148,7 +155,7 @@ class Pool:
         way: str = "pairs",
         clocks: Sequence[str] = ("wall", "cpu"),
         launches: int = LAUNCHES,
-        first_look: int = LOOKS[0],
+        first_checkpoint: int = CHECKPOINTS[0],
         recorded_from: int | None = None,
         limits: Thresholds = LIMITS,
         once: bool = True,
@@ -172,7 +179,7 @@ class Pool:
             hit,
             change,
             launches=launches,
-            first_look=first_look,
+            first_checkpoint=first_checkpoint,
             start=recorded_from,
         )
 
@@ -188,10 +195,12 @@ def main() -> None:
     if sys.argv[1] == "small":
         small(recorded, trials)
         return
-    looks = ", ".join(map(str, LOOKS))
+    looks = ", ".join(map(str, CHECKPOINTS))
     print(f"{LAUNCHES} launches and {looks} fresh ones each\n")
     if sys.argv[1] == "targets":
-        targets(Path(sys.argv[2]), trials, int(sys.argv[4]) if len(sys.argv) > 4 else LOOKS[0])
+        targets(
+            Path(sys.argv[2]), trials, int(sys.argv[4]) if len(sys.argv) > 4 else CHECKPOINTS[0]
+        )
         return
     if sys.argv[1] == "once":
         once(Path(sys.argv[2]), trials)
@@ -234,9 +243,9 @@ def rates(recorded: Pool, trials: int) -> None:
             caught_any(recorded, rows, change, trials, f"{least:.0%} to {most:.0%} of its case")
 
 
-def targets(path: Path, trials: int, first_look: int) -> None:
+def targets(path: Path, trials: int, first_checkpoint: int) -> None:
     """Print the rates of wrong and right verdicts of the product, in parts of 100 verdicts."""
-    _answer(path, trials, _questions(Pool(path)), first_look)
+    _answer(path, trials, _questions(Pool(path)), first_checkpoint)
 
 
 def once(path: Path, trials: int) -> None:
@@ -245,7 +254,7 @@ def once(path: Path, trials: int) -> None:
     for quantity, logs in zip(recorded.quantities, recorded.logs["pairs"], strict=True):
         if quantity.is_once:
             spread = f"SD of a launch's difference {logs.std(ddof=1):.2%}"
-            print(f"  {quantity.case}, {quantity.name}: {quantity.base_ns:,.0f}, {spread}")
+            print(f"  {quantity.case}, {quantity.name}: {quantity.base:,.0f}, {spread}")
     for row, quantity in enumerate(recorded.quantities):
         changes = (0.2, 0.5) if quantity.kind == ONCE else (0.1, 0.2) if quantity.is_once else ()
         _answer(
@@ -328,7 +337,10 @@ def _questions(recorded: Pool) -> dict[str, Question]:
 
 
 def _answer(
-    path: Path, trials: int, questions: Mapping[str, Question], first_look: int = LOOKS[0]
+    path: Path,
+    trials: int,
+    questions: Mapping[str, Question],
+    first_checkpoint: int = CHECKPOINTS[0],
 ) -> None:
     parts = -(-trials // PART)
     with ProcessPoolExecutor() as processes:
@@ -336,7 +348,7 @@ def _answer(
             outcomes = [
                 outcome
                 for part in processes.map(
-                    _outcomes, [(path, part, question, first_look) for part in range(parts)]
+                    _outcomes, [(path, part, question, first_checkpoint) for part in range(parts)]
                 )
                 for outcome in part
             ]
@@ -364,14 +376,14 @@ def _outcomes(
 
     Whether it is red, catches the change, is inconclusive, and flags anything.
     """
-    path, part, (rows, change, limits, tested), first_look = task
+    path, part, (rows, change, limits, tested), first_checkpoint = task
     permutation.EXCHANGES = EXCHANGES
     recorded = Pool(path, seed=1 + part)
     outcomes = []
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
         first, decision = recorded.verdict(
-            row, change, limits=limits, first_look=first_look, once=tested
+            row, change, limits=limits, first_checkpoint=first_checkpoint, once=tested
         )
         hit = row is not None and is_found(decision, recorded.quantities[row])
         widths = [

@@ -16,9 +16,9 @@ import numpy as np
 
 from mnistbench.core import units
 from mnistbench.gate.options import LAUNCHES, Thresholds
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import CaseTime
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
-from mnistbench.gate.verdict.findings import LOOKS
+from mnistbench.gate.verdict.findings import CHECKPOINTS
 from mnistbench.gate.words import WALL
 from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import PASSED, REGRESSED
@@ -33,9 +33,9 @@ SPREADS = (0.25, 0.5, 1.0)
 OUTCOMES = ("regressed", "slower, at least the limit", "slower, below the limit", "passed", "other")
 
 
-def quantity(case: str, logs: np.ndarray) -> Quantity:
+def quantity(case: str, logs: np.ndarray) -> CaseTime:
     """Return the wall time of a test, with log(head / base) of each launch."""
-    return Quantity(case, ITERATION, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
+    return CaseTime(case, ITERATION, WALL, tuple(logs), 1e6, 1e6)
 
 
 def gate(draw: np.random.Generator, slowdown: float, spread: float, tests: int) -> Decision:
@@ -48,9 +48,10 @@ def gate(draw: np.random.Generator, slowdown: float, spread: float, tests: int) 
     decision = decide(first, [], LIMITS, 1)
     flagged = {finding.quantity.case for finding in decision.findings}
     fresh = {
-        f"t{number}": draw.normal(mean, spread, LOOKS[-1]) for number, mean in enumerate(means)
+        f"t{number}": draw.normal(mean, spread, CHECKPOINTS[-1])
+        for number, mean in enumerate(means)
     }
-    for look in LOOKS if flagged else ():
+    for look in CHECKPOINTS if flagged else ():
         second = [quantity(case, logs[:look]) for case, logs in fresh.items() if case in flagged]
         decision = decide(first, second, LIMITS, 1)
         if is_settled(decision, LIMITS):

@@ -28,7 +28,8 @@ import numpy as np
 
 from mnistbench.gate.iterations import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.options import LAUNCHES, JudgeOptions
-from mnistbench.gate.report.blocks import blocks
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.text import blocks
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import (
@@ -40,7 +41,7 @@ from mnistbench.gate.statistics.raw_samples import (
     load,
 )
 from mnistbench.gate.verdict.decision import decide, is_settled
-from mnistbench.gate.verdict.findings import LOOKS
+from mnistbench.gate.verdict.findings import CHECKPOINTS
 from mnistbench.gate.verdict.verdict import Verdict, conclude
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import PASSED
@@ -75,11 +76,12 @@ def of_side(ns: float, slow: Slow, *, waits: bool, spread: float) -> SideSample:
     slowed = quiet * slow(len(quiet))
     computed = quiet if waits else slowed
     return SideSample(
-        times={"wall": tuple(slowed[:pairs]), "cpu": tuple(computed[:pairs])},
-        block_ns=tuple(computed[pairs:].reshape(count, size).mean(axis=1)),
+        wall_ns=tuple(slowed[:pairs]),
+        cpu_ns=tuple(computed[:pairs]),
+        device_ns=(),
         outcome=("", 0.0),
         parameters=0,
-        operations={},
+        block_ns=tuple(computed[pairs:].reshape(count, size).mean(axis=1)),
     )
 
 
@@ -105,7 +107,7 @@ def gate(
     simulated = partial(launch, ns=ns, of_process=of_process, waits=waits, spread=spread)
     launches = [simulated(1) for _ in range(LAUNCHES)]
     flagged = decide(quantities(launches), [], OPTIONS, seed).findings
-    for look in LOOKS if flagged else ():
+    for look in CHECKPOINTS if flagged else ():
         launches += [
             simulated(2) for _ in range(look - sum(measured.stage == 2 for measured in launches))
         ]
@@ -133,7 +135,7 @@ def stated(verdict: Verdict) -> tuple[float, float, bool]:
 
     And whether launches are named as far.
     """
-    lines = [line for block in blocks(verdict) for line in block.lines]
+    lines = [line for block in blocks(Rows(verdict)) for line in block.lines]
     matches = [
         re.search(r"less than ([\d.]+) % of all processes.*fewer than 1 of (\d+) iterations", line)
         for line in lines

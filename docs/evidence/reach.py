@@ -265,9 +265,8 @@ def result_of_gate(project: Project, commit: str, reach: Reach, verdict: Verdict
     decision = verdict.decision
     if not decision.cases:
         raise LaunchError("; ".join(reason.text for reason in decision.reasons))
-    node_id = verdict.header.node_id
     estimates = (*decision.cases, *decision.once, *decision.operations)
-    tests = Counter(node_id(estimate.quantity.case) for estimate in estimates)
+    tests = Counter(estimate.quantity.case for estimate in estimates)
     del tests[ALL_CASES]  # the import and the memory are of no case
     findings = tuple(
         Finding(
@@ -278,7 +277,7 @@ def result_of_gate(project: Project, commit: str, reach: Reach, verdict: Verdict
             case in reach.reasons,
         )
         for finding in decision.findings
-        if (case := node_id(finding.quantity.case)) != ALL_CASES
+        if (case := finding.quantity.case) != ALL_CASES
     )
     return Result(
         project.name,
@@ -291,7 +290,7 @@ def result_of_gate(project: Project, commit: str, reach: Reach, verdict: Verdict
         seconds=round(verdict.end.elapsed_s, 1),
         tests=dict(tests),
         bounds={
-            node_id(estimate.quantity.case): round(estimate.high, 4)
+            estimate.quantity.case: round(estimate.high, 4)
             for estimate in decision.cases
             if (estimate.quantity.kind, estimate.quantity.clock) == (ITERATION, WALL)
         },

@@ -34,10 +34,10 @@ import numpy as np
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification.resampling import share
 from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import CaseTime, Quantity
 from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled, united
-from mnistbench.gate.verdict.findings import looks, product
+from mnistbench.gate.verdict.findings import checkpoints, product
 from mnistbench.gate.words import WALL
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import REGRESSED
@@ -77,9 +77,7 @@ def shard(
             logs = test_spread * factor * launch_factors * noise + (
                 math.log1p(change) if test == 0 else 0.0
             )
-            quantities.append(
-                Quantity(f"{runner}: test_{test}", kind, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
-            )
+            quantities.append(CaseTime(f"{runner}: test_{test}", kind, WALL, tuple(logs), 1e6, 1e6))
     return quantities
 
 
@@ -96,16 +94,20 @@ def cut(
 def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 0.0) -> Decision:
     """Return the decision of a shard about its part, with the fresh launches that it needs."""
     seed = int(draw.integers(2**31))
-    at = looks(LIMITS, shards)
+    at = checkpoints(LIMITS, shards)
     quantities = shard(draw, runner, change, LAUNCHES + at[-1])
     first = cut(quantities, 0, LAUNCHES)
     cases = {
         finding.quantity.case for finding in decide(first, [], LIMITS, seed, shards=shards).findings
     }
     decision = decide(first, [], LIMITS, seed, shards=shards)
-    for look in at if cases else ():
+    for checkpoint in at if cases else ():
         decision = decide(
-            first, cut(quantities, LAUNCHES, LAUNCHES + look, cases), LIMITS, seed, shards=shards
+            first,
+            cut(quantities, LAUNCHES, LAUNCHES + checkpoint, cases),
+            LIMITS,
+            seed,
+            shards=shards,
         )
         if is_settled(decision, LIMITS):
             break
@@ -113,7 +115,7 @@ def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 
 
 
 def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
-    """Return for each shard the p-value of the first stage, and the risk of its looks.
+    """Return for each shard the p-value of the first stage, and the risk of its checkpoints.
 
     That is the probability that they then confirm a false alarm.
 
@@ -132,7 +134,7 @@ def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
         p_values_and_risks.append(
             (
                 p,
-                sum(min(1 / 16, product(RUNNERS) / p) for _ in looks(LIMITS, RUNNERS))
+                sum(min(1 / 16, product(RUNNERS) / p) for _ in checkpoints(LIMITS, RUNNERS))
                 if p <= 0.05
                 else 0.0,
             )

@@ -19,9 +19,9 @@ from mnistbench.judging.verdicts import INCONCLUSIVE, NONE, PASSED, REGRESSED
 from mnistbench.saved_runs.references import OR_TRACE, find
 from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import (
+    EXIT_INCONCLUSIVE,
     EXIT_PASSED,
     EXIT_REGRESSED,
-    EXIT_UNJUDGED,
     CommandResult,
     deliver_result,
 )
@@ -33,7 +33,7 @@ _CODES = {
     NONE: EXIT_PASSED,
     PASSED: EXIT_PASSED,
     REGRESSED: EXIT_REGRESSED,
-    INCONCLUSIVE: EXIT_UNJUDGED,
+    INCONCLUSIVE: EXIT_INCONCLUSIVE,
 }
 
 

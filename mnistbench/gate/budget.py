@@ -32,7 +32,7 @@ from mnistbench.gate.options import FULL_CASE, LAUNCHES, LEAST_LAUNCHES, Thresho
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE
-from mnistbench.gate.verdict.findings import least_fresh, looks
+from mnistbench.gate.verdict.findings import checkpoints, least_fresh
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
 
@@ -331,30 +331,31 @@ class Budget:
         After 8 or 9 launches a confirmation needs 8 fresh ones, after 10 only 4. 0 if it saves
         none.
         """
-        fewest = min(looks(self.limits, self.shards))
+        fewest = min(checkpoints(self.limits, self.shards))
         if least_fresh(launches, self.limits, self.shards) <= fewest:
             return 0.0
         return self.deadline - round_s * self.rounds(fewest)
 
-    def first_look(self, launches: int, round_s: float, kept_s: float = 0.0) -> int:
+    def first_checkpoint(self, launches: int, round_s: float, kept_s: float = 0.0) -> int:
         """Return how many fresh launches are made before they are judged for the first time.
 
         The fewest that can confirm a slowdown after ``launches`` of the first stage, or more if
         they are cheap. Four confirm a slowdown and say little about its size: of a true +10 % they
-        said +0.0 % to +31.4 %. All launches of a look are made whatever they show. What follows
-        them needs ``kept_s`` seconds.
+        said +0.0 % to +31.4 %. All launches up to a checkpoint are made whatever they show. What
+        follows them needs ``kept_s`` seconds.
 
-        Which looks are left out may follow from anything that is known before the first fresh
-        launch, also from what the first stage has found: each look has a level of its own, so fewer
-        looks make false alarms rarer.
+        Which checkpoints are left out may follow from anything that is known before the first fresh
+        launch, also from what the first stage has found: each checkpoint has a level of its own, so
+        fewer checkpoints make false alarms rarer.
         """
         least = least_fresh(launches, self.limits, self.shards)
         cheap_s = max(CHEAP_FRESH_S, CHEAP_FRESH_SHARE * (self.now() - self.began))
         allowed_s = min(cheap_s, self.left_s - kept_s)
         return max(
-            look
-            for look in looks(self.limits, self.shards)
-            if look == least or (look > least and self.rounds(look) * round_s <= allowed_s)
+            checkpoint
+            for checkpoint in checkpoints(self.limits, self.shards)
+            if checkpoint == least
+            or (checkpoint > least and self.rounds(checkpoint) * round_s <= allowed_s)
         )
 
     @property
@@ -477,7 +478,7 @@ class Budget:
         slowest = sorted(cases, key=lambda case: -self.case_s(case, efforts))
         again = again or slowest[:FEW_CASES]
         first_s = self.rounds(launches) * self.round_s(cases, efforts)
-        most_fresh = max(looks(self.limits, self.shards))
+        most_fresh = max(checkpoints(self.limits, self.shards))
         fresh_s = self.rounds(most_fresh) * self.round_s(again, efforts)
         stages_s = max(
             first_s + fresh_s + self.profile_s(again), first_s / (1 - _fresh_share(len(cases)))

@@ -53,15 +53,14 @@ from mnistbench.gate.statistics.raw_samples import (
 from mnistbench.gate.surveying import survey_sides
 from mnistbench.gate.verdict.decision import is_settled
 from mnistbench.gate.verdict.findings import (
-    LEAST_FRESH_OF_IMPROVEMENT,
+    MIN_FRESH_OF_IMPROVEMENT,
     LaunchFinding,
     by_size,
+    checkpoints,
     least_fresh,
-    looks,
 )
-from mnistbench.gate.verdict.verdict import Verdict, conclude, names_of_cases
+from mnistbench.gate.verdict.verdict import Verdict, check_accepted_cases, conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
-from mnistbench.judging.acceptance import check_cases
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.measuring.provider import provider_of
 from mnistbench.showing.output import check_directory
@@ -111,7 +110,7 @@ def surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Iter
         header = replace(header, interpreter=pythons.chosen)
         budget.survey_s = monotonic() - survey_began
         budget.prepared_s = monotonic() - budget.began
-        check_cases(options.accept, names_of_cases(header))
+        check_accepted_cases(options.accept, header)
         plan = _with_efforts(options, plan, budget, header.sides)
         measured = Recorded(_new_file(options.storage, options.shard.prefix, header), header, [])
         rounds = Rounds(plan, budget, measured, log, progress, seed)
@@ -327,14 +326,13 @@ class RunningGate:
         # Its memory is measured with the first case, other costs of the process come from all.
         if kinds_of_process - {MEMORY}:
             return cases
-        node_id = self.rounds.measured.header.node_id
         ranked = sorted(findings, key=lambda finding: (finding.screened.p, by_size(finding)))
-        flagged = dict.fromkeys(node_id(finding.quantity.case) for finding in ranked)
+        flagged = dict.fromkeys(finding.quantity.case for finding in ranked)
         measured = {*cases}
         return [case for case in flagged if case in measured] or cases[:FEW_CASES]
 
     def _measure_again(self, findings: Sequence[LaunchFinding], cases: Sequence[str]) -> End:
-        """Measure flagged cases in fresh launches until a look settles the gate.
+        """Measure flagged cases in fresh launches until a checkpoint settles the gate.
 
         If the budget allows for enough of them: at least for some cases that are slower, and for
         the profile of their functions. Without slower cases the gate is settled, whatever fresh
@@ -347,7 +345,9 @@ class RunningGate:
         )
         slower = [finding for finding in findings if finding.screened.change > 0]
         least_of_faster = next(
-            look for look in looks(self._options, shards) if look >= LEAST_FRESH_OF_IMPROVEMENT
+            checkpoint
+            for checkpoint in checkpoints(self._options, shards)
+            if checkpoint >= MIN_FRESH_OF_IMPROVEMENT
         )
         least = least_fresh(first_launches, self._options, shards) if slower else least_of_faster
         flagged = self._flagged_cases(findings, cases)
@@ -371,15 +371,19 @@ class RunningGate:
         round_s = self.rounds.expected_round_s(fitting)
         profile_s = self._profile_s(fitting)
         stage = Stage(FRESH_STAGE, 0, least, fitting, budget.deadline - profile_s)
-        first_look = max(least, budget.first_look(first_launches, round_s, profile_s))
-        looks_left = [look for look in looks(self._options, shards) if look >= first_look]
-        for look in looks_left:
-            end = End(self.rounds.run(replace(stage, launches=look)))
+        first_checkpoint = max(least, budget.first_checkpoint(first_launches, round_s, profile_s))
+        checkpoints_left = [
+            checkpoint
+            for checkpoint in checkpoints(self._options, shards)
+            if checkpoint >= first_checkpoint
+        ]
+        for checkpoint in checkpoints_left:
+            end = End(self.rounds.run(replace(stage, launches=checkpoint)))
             fresh = sum(launch.stage == FRESH_STAGE for launch in self.rounds.measured.launches)
-            is_last = fresh < look or look == looks_left[-1]
+            is_last = fresh < checkpoint or checkpoint == checkpoints_left[-1]
             if is_last or is_settled(self._verdict().decision, self._options):
                 break
-            self.rounds.progress.say(f"{look} fresh launches are not enough to decide")
+            self.rounds.progress.say(f"{checkpoint} fresh launches are not enough to decide")
         return end if slower else End()
 
     def _affordable(self, flagged: Sequence[str], launches: int) -> Sequence[str]:

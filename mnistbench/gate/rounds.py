@@ -154,7 +154,7 @@ class Rounds:
             return
         end = self.measured.end
         self.measured.end = replace(end, left_out=(*end.left_out, *cases))
-        names = [self.measured.header.name(case) for case in cases]
+        names = [self.measured.header.names[case] for case in cases]
         self.progress.say(f"the budget leaves no time for {units.and_so_on(names)}")
 
     def _run_round(self, stage: Stage, done: int, round_s: float) -> None:

@@ -29,7 +29,7 @@ _IS_MEASURED_WHOLE = pytest.StashKey[bool]()
 #: Exit code of a comparison that regressed, the code of a failed test.
 EXIT_REGRESSED = 1
 #: Exit code of a comparison that is inconclusive. pytest uses 0 to 6.
-EXIT_UNJUDGED = 8
+PYTEST_EXIT_INCONCLUSIVE = 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -190,9 +190,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
         return
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.exitstatus = {"regressed": EXIT_REGRESSED, "inconclusive": EXIT_UNJUDGED}.get(
-            outcome, session.exitstatus
-        )
+        session.exitstatus = {
+            "regressed": EXIT_REGRESSED,
+            "inconclusive": PYTEST_EXIT_INCONCLUSIVE,
+        }.get(outcome, session.exitstatus)
 
 
 @pytest.hookimpl(wrapper=True)

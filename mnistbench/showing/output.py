@@ -28,7 +28,7 @@ EXIT_PASSED = 0
 #: Exit code: regressed.
 EXIT_REGRESSED = 1
 #: Exit code: inconclusive, wrong usage or failed.
-EXIT_UNJUDGED = 2
+EXIT_INCONCLUSIVE = 2
 
 #: Exit code for ``git bisect run``: this commit cannot be tested.
 BISECT_SKIPS = 125

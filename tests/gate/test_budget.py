@@ -7,6 +7,7 @@ import math
 import random
 from dataclasses import replace
 
+import gate_builders
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,9 +33,9 @@ from mnistbench.gate.messages import Efforts, Spent
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.statistics.raw_samples import Launch, SideSample
+from mnistbench.gate.statistics.raw_samples import Launch
 from mnistbench.gate.verdict.decision import decide, is_settled
-from mnistbench.gate.verdict.findings import CONFIRMING, LOOKS
+from mnistbench.gate.verdict.findings import CHECKPOINTS, CONFIRMING
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import REGRESSED
@@ -63,7 +64,9 @@ def side(times, operation=(), turns=()):
     )
     ns = tuple(map(float, times))
     turns = tuple(map(float, turns)) or ns
-    return SideSample({"wall": turns, "cpu": turns}, ns, ("", 0.0), 0, operations)
+    return gate_builders.side(
+        operations=operations, times={"wall": turns, "cpu": turns}, block_ns=ns, outcome=("", 0.0)
+    )
 
 
 def launches(
@@ -202,7 +205,7 @@ def test_bounds_hold_where_their_number_of_launches_follows_from_the_spread(sd):
     for _ in range(gates):
         logs = draw.normal(0, sd, (3, LAUNCHES))
         cases = [
-            quantities.Quantity(f"t{n}", ITERATION, WALL, WALL, (), tuple(row), 1e6, 1e6, 1.0)
+            quantities.CaseTime(f"t{n}", ITERATION, WALL, tuple(row), 1e6, 1e6)
             for n, row in enumerate(logs[:, :LEAST_LAUNCHES])
         ]
         number = LEAST_LAUNCHES if are_enough(cases, limits) else LAUNCHES
@@ -219,9 +222,7 @@ def test_a_slowdown_of_a_small_limit_is_found_with_the_planned_launches(sd):
     found_slower = 0
     for _ in range(gates):
         logs = math.log1p(0.005) + draw.normal(0, sd, MOST_LAUNCHES_BELOW_FULL)
-        case = quantities.Quantity(
-            "t", ITERATION, WALL, WALL, (), tuple(logs[:LAUNCHES]), 1e6, 1e6, 1.0
-        )
+        case = quantities.CaseTime("t", ITERATION, WALL, tuple(logs[:LAUNCHES]), 1e6, 1e6)
         number = planned_launches([case], limits)
         low, _ = simultaneous_bounds(logs[np.newaxis, :number], 1)
         found_slower += bool(low[0] > 0)
@@ -289,7 +290,7 @@ def test_a_launch_may_save_fresh_ones(launches, saves):
 
 
 @pytest.mark.parametrize(
-    ("launches", "round_s", "elapsed_s", "left_s", "look"),
+    ("launches", "round_s", "elapsed_s", "left_s", "checkpoint"),
     [
         (10, 0.3, 30.0, math.inf, 12),
         (10, 1.25, 30.0, math.inf, 12),
@@ -304,23 +305,25 @@ def test_a_launch_may_save_fresh_ones(launches, saves):
         (8, 1.0, 30.0, math.inf, 12),
     ],
 )
-def test_fresh_launches_are_saved_where_they_cost_much(launches, round_s, elapsed_s, left_s, look):
+def test_fresh_launches_are_saved_where_they_cost_much(
+    launches, round_s, elapsed_s, left_s, checkpoint
+):
     budget = Budget(0.0, elapsed_s + left_s, lambda: elapsed_s)
-    assert budget.first_look(launches, round_s) == look
+    assert budget.first_checkpoint(launches, round_s) == checkpoint
 
 
-@pytest.mark.parametrize(("round_s", "look"), [(0.3, 24), (1.0, 8), (60.0, 8)])
-def test_fresh_launches_of_a_small_threshold_are_more(round_s, look):
+@pytest.mark.parametrize(("round_s", "checkpoint"), [(0.3, 24), (1.0, 8), (60.0, 8)])
+def test_fresh_launches_of_a_small_threshold_are_more(round_s, checkpoint):
     small = Thresholds(case=0.005)
-    assert Budget(0.0, None, lambda: 30.0, limits=small).first_look(10, round_s) == look
+    assert Budget(0.0, None, lambda: 30.0, limits=small).first_checkpoint(10, round_s) == checkpoint
 
 
 def test_fresh_launches_at_the_same_time_cost_less():
-    assert Budget(0.0, None, lambda: 30.0, at_once=2).first_look(10, 2.0) == 12
+    assert Budget(0.0, None, lambda: 30.0, at_once=2).first_checkpoint(10, 2.0) == 12
 
 
 def test_fresh_launches_of_a_shard_are_those_of_its_looks():
-    assert Budget(0.0, None, lambda: 30.0, shards=8).first_look(10, 0.3) == 16
+    assert Budget(0.0, None, lambda: 30.0, shards=8).first_checkpoint(10, 0.3) == 16
 
 
 #: Seconds of a fresh launch that is cheap, and of one that is not.
@@ -329,18 +332,18 @@ DEAR_S = 20.0
 
 
 def fresh_launches_of_a_gate(draw, round_s, first, change):
-    """Make fresh launches of a case until a look settles the gate; return its decision.
+    """Make fresh launches of a case until a checkpoint settles the gate; return its decision.
 
     The times of a case differ by a Student's t of 3 degrees of freedom, with an SD of 5 %.
     """
     limits = Thresholds(case=0.02, operation=0.05, once=0.2)
-    logs = math.log1p(change) + 0.05 / math.sqrt(3) * draw.standard_t(3, max(LOOKS))
-    first_look = Budget(0.0, None, lambda: 30.0).first_look(LAUNCHES, round_s)
+    logs = math.log1p(change) + 0.05 / math.sqrt(3) * draw.standard_t(3, max(CHECKPOINTS))
+    first_checkpoint = Budget(0.0, None, lambda: 30.0).first_checkpoint(LAUNCHES, round_s)
     result = None
-    for look in LOOKS:
-        if look < first_look:
+    for checkpoint in CHECKPOINTS:
+        if checkpoint < first_checkpoint:
             continue
-        second = [replace(first, logs=tuple(logs[:look]))]
+        second = [replace(first, logs=tuple(logs[:checkpoint]))]
         result = decide([first], second, limits, seed=1)
         if is_settled(result, limits):
             break
@@ -348,11 +351,11 @@ def fresh_launches_of_a_gate(draw, round_s, first, change):
 
 
 def a_slower_case(logs):
-    return quantities.Quantity("t", ITERATION, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
+    return quantities.CaseTime("t", ITERATION, WALL, tuple(logs), 1e6, 1e6)
 
 
 def test_more_fresh_launches_at_once_confirm_no_more_false_alarms():
-    """Of gates whose first stage could not be more wrong: each look confirms 1 in 16 at most."""
+    """The first stage could not be more wrong: each checkpoint confirms 1 in 16 at most."""
     draw = np.random.default_rng(1)
     first = a_slower_case(0.1 + draw.normal(0, 0.005, LAUNCHES))
     gates = 300
@@ -364,7 +367,9 @@ def test_more_fresh_launches_at_once_confirm_no_more_false_alarms():
         for round_s in (CHEAP_S, DEAR_S)
     }
     assert binomtest(regressed[CHEAP_S], gates, CONFIRMING, "greater").pvalue > 0.01
-    assert binomtest(regressed[DEAR_S], gates, len(LOOKS) * CONFIRMING, "greater").pvalue > 0.01
+    assert (
+        binomtest(regressed[DEAR_S], gates, len(CHECKPOINTS) * CONFIRMING, "greater").pvalue > 0.01
+    )
 
 
 def test_more_fresh_launches_at_once_find_as_much_and_say_more_about_it():
@@ -520,7 +525,7 @@ def test_a_sufficient_budget_has_time_for_both_stages_and_the_cause(
     deadline = enough.deadline_of_first_stage(len(cases))
     first_s = enough.rounds(LAUNCHES) * enough.round_s(cases, LEAST)
     assert began + first_s <= deadline
-    fresh_s = enough.rounds(max(LOOKS)) * enough.round_s(again, LEAST)
+    fresh_s = enough.rounds(max(CHECKPOINTS)) * enough.round_s(again, LEAST)
     assert began + first_s + fresh_s + enough.profile_s(again) <= enough.deadline
     kept = enough.cases_that_fit(cases, LEAST, LEAST_LAUNCHES, deadline)
     assert kept == cases

@@ -27,6 +27,7 @@ from mnistbench.gate import budget, flow, rounds, surveying, words
 from mnistbench.gate.budget import LEAST_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.environments import python
 from mnistbench.gate.environments.python import Interpreter
 from mnistbench.gate.flow import measure
@@ -51,9 +52,9 @@ from mnistbench.gate.options import (
 from mnistbench.gate.qualification import measurement, resampling
 from mnistbench.gate.qualification.resampling import least_launches
 from mnistbench.gate.qualification.result import stated
-from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.text import finding_lines
 from mnistbench.gate.sides.stray import Imports
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
@@ -67,7 +68,7 @@ from mnistbench.judging.verdicts import (
     PASSED,
     REGRESSED,
 )
-from mnistbench.showing.output import EXIT_REGRESSED, EXIT_UNJUDGED, render
+from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_REGRESSED, render
 from mnistbench.showing.progress import Progress
 from mnistbench.suite.reproducers import write
 
@@ -661,7 +662,7 @@ def test_a_package_that_one_side_lacks_and_the_tests_import_is_an_exact_differen
 def test_a_fact_of_a_case_that_differs_is_an_exact_difference(gate, launches, base, head, texts):
     launches.facts = {BASE: base, HEAD: head}
     differences = conclude(gate(launches=8), JudgeOptions()).exact_differences
-    found = [text for text in differences.get(SLOW.rpartition("::")[2], ()) if "loops" in text]
+    found = [text for text in differences.get(SLOW, ()) if "loops" in text]
     assert found == [f"another path was taken: {text}" for text in texts]
 
 
@@ -1181,7 +1182,7 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     heard = Heard()
     launches.factors[SLOW] = 1.1
     measured = gate(heard, launches=LAUNCHES)
-    assert stages_of(measured) == [1] * LAUNCHES + [2] * 4  # the first look confirms it
+    assert stages_of(measured) == [1] * LAUNCHES + [2] * 4  # the first checkpoint confirms it
     assert [only for _, _, only in launches.started] == [[QUICK, SLOW]] * LAUNCHES + [[SLOW]] * 4
     assert all(list(launch.cases) == [SLOW] for launch in measured.launches[LAUNCHES:])
     assert len({seed for _, seed, _ in launches.started}) == LAUNCHES + 4
@@ -1215,7 +1216,7 @@ def test_what_is_faster_passes_and_is_confirmed_only_by_enough_launches(
     assert stages_of(measured).count(2) == fresh
     verdict = conclude(measured, JudgeOptions())
     assert verdict.outcome == PASSED
-    [line, *_] = finding_lines(verdict)
+    [line, *_] = finding_lines(Rows(verdict))
     if fresh:
         assert line.startswith("improved: ")
     else:
@@ -1504,7 +1505,7 @@ def test_the_slowest_case_is_left_out_and_a_sufficient_budget_is_named(gate, lau
     assert all([*launch.cases] == [QUICK] for launch in measured.launches[1:])
     assert len(measured.launches) >= LEAST_LAUNCHES
     assert launches.clock < 200.0
-    name = measured.header.name(SLOW)
+    name = measured.header.names[SLOW]
     assert f"the budget leaves no time for {name}" in heard.said
     verdict = conclude(measured, JudgeOptions())
     assert verdict.outcome == INCONCLUSIVE
@@ -1512,9 +1513,7 @@ def test_the_slowest_case_is_left_out_and_a_sufficient_budget_is_named(gate, lau
     assert verdict.unmeasured == ()
     [reason] = verdict.reasons
     assert reason.text == f"1 case is left out, because the budget is too small: {SLOW}"
-    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {
-        measured.header.name(QUICK)
-    }
+    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {QUICK}
     enough = measured.end.sufficient_s
     assert last_line(verdict).endswith(
         f"--budget {budget_text(enough)} is expected to be enough for all launches"
@@ -1724,18 +1723,18 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(
     assert heard.launches[1][0] == f"launch 2 of {same}"
 
 
-@pytest.mark.parametrize(("of_case", "first_look"), [(10.0, 4), (1.0, 8), (0.1, 12)])
+@pytest.mark.parametrize(("of_case", "first_checkpoint"), [(10.0, 4), (1.0, 8), (0.1, 12)])
 def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
-    qualifying, launches, monkeypatch, of_case, first_look
+    qualifying, launches, monkeypatch, of_case, first_checkpoint
 ):
     launches.loading = of_case / 2
     launches.of_case = of_case
     passed = []
     monkeypatch.setattr(measurement, "resample", lambda *arguments: passed.append(arguments) or {})
     qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
-    [(_, _, gate_s, drawn_first_look, _)] = passed
+    [(_, _, gate_s, drawn_first_checkpoint, _)] = passed
     assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
-    assert drawn_first_look == first_look
+    assert drawn_first_checkpoint == first_checkpoint
 
 
 def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, tmp_path):
@@ -1911,7 +1910,7 @@ def test_a_gate_whose_disk_gets_full_reports_and_keeps_what_it_has_measured(
         launches.before[9] = fill
         code, shown, path = gate_command()
     reason = f"{path}: cannot be written ({NO_ROOM}); free some space, or give another --storage"
-    assert (code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {reason}")
+    assert (code, shown.splitlines()[-1]) == (EXIT_INCONCLUSIVE, f"inconclusive: {reason}")
     assert re.search("^measured: 2 cases, 9 launches", shown, re.MULTILINE)
     kept = raw_samples.load(path)
     assert len(kept.launches) == 8
@@ -1926,7 +1925,7 @@ def test_a_gate_whose_storage_is_removed_reports_what_it_has_measured(
     reason = (
         "cannot be written (No such file or directory); free some space, or give another --storage"
     )
-    assert (code, shown.splitlines()[-1]) == (EXIT_UNJUDGED, f"inconclusive: {path}: {reason}")
+    assert (code, shown.splitlines()[-1]) == (EXIT_INCONCLUSIVE, f"inconclusive: {path}: {reason}")
     assert re.search("^measured: 2 cases, 9 launches", shown, re.MULTILINE)
     assert not path.exists()
 

@@ -24,7 +24,7 @@ from mnistbench.core.files import scratch
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.statistics.raw_samples import NO_END
 from mnistbench.gate.words import BASE, HEAD
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, EXIT_UNJUDGED
+from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_PASSED, EXIT_REGRESSED
 
 #: The model of the project, whose layers are as wide as a module of the project says.
 MODEL = CONFTEST.replace("import torch\n", "import torch\nfrom width import WIDTH\n", 1).replace(
@@ -209,7 +209,7 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
         only_file(repository),
         cwd=repository.path,
     )
-    assert required.returncode == EXIT_UNJUDGED
+    assert required.returncode == EXIT_INCONCLUSIVE
     commit(repository)
     nothing = gate(repository, "--launches=8")
     assert nothing.returncode == EXIT_PASSED
@@ -269,7 +269,7 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
     wait_until(lambda: not any(map(lives, sides)))
 
     judged = forks.run("mnistbench", "judge", only_file(repository), cwd=repository.path)
-    assert (judged.returncode, judged.stderr) == (EXIT_UNJUDGED, "")
+    assert (judged.returncode, judged.stderr) == (EXIT_INCONCLUSIVE, "")
     assert judged.stdout.splitlines()[-1].startswith(f"inconclusive: {NO_END.cut_short}")
     measured = re.search(r"^measured: 1 case, (\d+) launches", judged.stdout, re.MULTILINE)
     assert int(measured[1]) >= FEWEST_LAUNCHES
@@ -326,6 +326,6 @@ def test_a_gate_that_is_ended_ends_sides_that_would_run_for_ever(
         assert list(temporary.iterdir()) == []
         return
     assert not any(map(lives, daemons))
-    assert running.returncode == EXIT_UNJUDGED
+    assert running.returncode == EXIT_INCONCLUSIVE
     assert errors.splitlines()[-1] == "mnistbench: interrupted"
     assert list(temporary.iterdir()) == []

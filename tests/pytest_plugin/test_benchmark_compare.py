@@ -12,7 +12,7 @@ import os
 import forks
 import pytest
 
-from mnistbench.pytest_plugin.plugin import EXIT_REGRESSED, EXIT_UNJUDGED
+from mnistbench.pytest_plugin.plugin import EXIT_REGRESSED, PYTEST_EXIT_INCONCLUSIVE
 
 EXIT_PASSED = pytest.ExitCode.OK
 COMMIT = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
@@ -114,7 +114,7 @@ def test_a_base_of_another_timer_is_not_compared(project):
     save_a_base(project)
     timer = "--benchmark-timer=time.process_time"
     result = project.run("--benchmark-compare", "--op-fail=10%", timer)
-    assert result.ret == EXIT_UNJUDGED
+    assert result.ret == PYTEST_EXIT_INCONCLUSIVE
     advice = "measure both sides with the same --benchmark-timer"
     result.stdout.fnmatch_lines([HEADING, f"*timer wall -> process; {advice}*"])
     assert "wall time without" not in result.stdout.str()
@@ -249,7 +249,7 @@ def test_several_base_runs_are_compared_with_together(project):
     # and within their spread whatever the machine does to a call of microseconds.
     save_a_base(project, factors=[1, 1 / 30, 1, 1 / 30, 1 / 30, 1 / 30, 1, 1 / 30])
     result = project.run("--benchmark-compare=0", "--op-case-fail=10%", "--no-op-profile")
-    assert result.ret == EXIT_UNJUDGED
+    assert result.ret == PYTEST_EXIT_INCONCLUSIVE
     result.stdout.fnmatch_lines(
         [
             "base: * and 7 older saved runs",
@@ -310,7 +310,7 @@ def test_a_torn_file_is_named_and_the_run_before_it_is_compared_with(project):
 
 @pytest.mark.versions
 def test_pytest_has_no_exit_code_of_its_own_where_ours_is():
-    assert EXIT_UNJUDGED not in list(pytest.ExitCode)
+    assert PYTEST_EXIT_INCONCLUSIVE not in list(pytest.ExitCode)
 
 
 def test_thresholds_in_the_configuration_need_a_comparison(project):
@@ -389,7 +389,7 @@ def test_an_accepted_name_of_two_cases_is_wrong_usage(project):
 )
 def test_a_run_with_nothing_to_judge_is_undecided(project, arguments, line):
     result = project.run("--benchmark-compare", *arguments)
-    assert result.ret == EXIT_UNJUDGED
+    assert result.ret == PYTEST_EXIT_INCONCLUSIVE
     result.stdout.fnmatch_lines([HEADING, line, "thresholds: inconclusive: 1"])
 
 
@@ -397,7 +397,7 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
     project.write("test_bench.py", MARKED.format('"900%"'))
     save_a_base(project)
     result = project.run("--benchmark-compare", "-k", "nothing")
-    assert result.ret == EXIT_UNJUDGED
+    assert result.ret == PYTEST_EXIT_INCONCLUSIVE
     result.stdout.fnmatch_lines(
         [
             HEADING,
@@ -410,7 +410,7 @@ def test_a_marked_test_that_no_longer_runs_is_undecided(project):
 def test_cases_with_other_threads_are_not_judged(project):
     project.save_base()
     result = project.run("--benchmark-compare", "--op-fail=10%", "--bench-threads=2")
-    assert result.ret == EXIT_UNJUDGED
+    assert result.ret == PYTEST_EXIT_INCONCLUSIVE
     result.stdout.fnmatch_lines(
         [
             "different threads: 1 -> 2; this alone may change times",

@@ -7,7 +7,7 @@ import pytest
 from projects import records
 
 from mnistbench.core.record import CaseRecord
-from mnistbench.pytest_plugin.plugin import EXIT_UNJUDGED
+from mnistbench.pytest_plugin.plugin import PYTEST_EXIT_INCONCLUSIVE
 
 BOTH = """
 def test_forward(op_benchmark):
@@ -109,7 +109,7 @@ def test_workers_of_xdist_save_nothing_and_say_why_so_that_a_comparison_is_undec
     options = ("-n1", "-p", "xdist", "--bench-batch-size=2,4", "--benchmark-save=base")
     result = project.run(*options, "--benchmark-compare", "--op-fail=10%")
     result.assert_outcomes(passed=2)
-    assert result.ret == EXIT_UNJUDGED
+    assert result.ret == PYTEST_EXIT_INCONCLUSIVE
     assert not list(project.path.glob(".benchmarks/**/*.json"))
     result.stderr.fnmatch_lines(["*Benchmarks are automatically disabled because xdist*"])
     result.stdout.fnmatch_lines(

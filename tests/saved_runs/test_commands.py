@@ -15,7 +15,7 @@ import pytest
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
-EXIT_UNJUDGED = 2
+EXIT_INCONCLUSIVE = 2
 CASE = "step convnet-b16-cpu"
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -49,7 +49,7 @@ def save(number, scale=1.0, *, name="base", documents=None, **changes):
         ),
         ({"scale": 1.05}, ["--op-fail", "10%", "--case-fail=10%"], EXIT_PASSED, "passed"),
         ({"scale": 2.0}, ["--op-fail", "10%"], EXIT_REGRESSED, "regressed: 1"),
-        ({"batch_size": 64}, ["--op-fail", "10%"], EXIT_UNJUDGED, "inconclusive: 2"),
+        ({"batch_size": 64}, ["--op-fail", "10%"], EXIT_INCONCLUSIVE, "inconclusive: 2"),
     ],
 )
 def test_the_outcome_is_the_exit_code_and_the_last_line(run, head, options, code, line):
@@ -183,7 +183,7 @@ def test_a_regression_is_accepted_up_to_the_limit_that_an_accept_needs(run):
     save(2, 2.0)
     compare = ("compare", "1", "2", "--op-fail=10%", "--reason=a new kernel")
     code, _, error = run(*compare, f"--accept={CASE}:aten::mm")
-    assert code == EXIT_UNJUDGED
+    assert code == EXIT_INCONCLUSIVE
     assert f"intended: '{CASE}:aten::mm:5%'" in error
     accept = f"--accept={CASE}:aten::mm:100%"
     code, out, _ = run(*compare, accept)
@@ -258,7 +258,7 @@ def test_a_closed_pipe_is_no_regression():
     os.close(read)
     with open(write, "wb") as closed:  # noqa: PTH123  # a descriptor
         done = process("list", stdout=closed)
-    assert (done.returncode, done.stderr) == (EXIT_UNJUDGED, "")
+    assert (done.returncode, done.stderr) == (EXIT_INCONCLUSIVE, "")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -268,7 +268,7 @@ def test_a_full_disk_is_no_regression(unbuffered):
     with Path("/dev/full").open("w") as full:
         done = process("list", stdout=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     assert done.stderr == "mnistbench: cannot write or read (No space left on device)\n"
-    assert done.returncode == EXIT_UNJUDGED
+    assert done.returncode == EXIT_INCONCLUSIVE
 
 
 # ---- settings ------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_where_nothing_can_be_read_every_file_is_reported_with_what_to_do(run, c
     paths[0].write_text("")
     paths[1].write_text("5")
     code, out, err = run(command)
-    assert (code, out) == (EXIT_UNJUDGED, "")
+    assert (code, out) == (EXIT_INCONCLUSIVE, "")
     empty, number, nothing = err.splitlines()
     assert empty == (
         f"mnistbench: skipped: {paths[0]}: is empty; the run that should have written it was "
@@ -367,7 +367,7 @@ def test_the_file_that_was_asked_for_is_reported_before_the_refusal(run):
     path.write_text("{}")
     save(2)
     code, _, err = run("compare", "1", "2")
-    assert code == EXIT_UNJUDGED
+    assert code == EXIT_INCONCLUSIVE
     passed_over, refusal = err.splitlines()
     assert passed_over.startswith(
         f"mnistbench: skipped: {path}: has no benchmarks and no traceEvents; it is neither"

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
-EXIT_UNJUDGED = 2
+EXIT_INCONCLUSIVE = 2
 
 
 def benchmark(name="test_a", median=1e-3, **changes):
@@ -168,7 +168,7 @@ def test_a_benchmark_that_is_left_out_is_missing(run):
         "head.json", run_file(benchmark(), benchmark("b", math.nan), datetime="2026-01-02T00:00:00")
     )
     code, out, _ = run("compare", base, head, "--case-fail", "10%")
-    assert code == EXIT_UNJUDGED
+    assert code == EXIT_INCONCLUSIVE
     assert "missing: in the base but not in this run: test_a.py::b" in out
 
 
@@ -178,7 +178,7 @@ def test_a_run_without_benchmarks_is_compared_with_one_that_has_some(run, which)
     write("head.json", run_file(datetime="2026-01-02T00:00:00"))
     write(f"{which}.json", {"benchmarks": []})
     code, out, err = run("compare", "base.json", "head.json", "--case-fail", "10%")
-    assert (code, err) == (EXIT_UNJUDGED, "")
+    assert (code, err) == (EXIT_INCONCLUSIVE, "")
     problem = {
         "base": "no case in common with the base",
         "head": "no benchmark ran: the new run has no benchmark in it",
@@ -491,7 +491,7 @@ def test_a_benchmark_that_was_repeated_on_one_side_only_is_new_or_missing(run):
     assert code == EXIT_PASSED
     assert "new, not compared: test_a.py::test_a (2)" in out
     code, out, _ = run("compare", twice, once, "--case-fail", "10%")
-    assert code == EXIT_UNJUDGED
+    assert code == EXIT_INCONCLUSIVE
     assert "missing: in the base but not in this run: test_a.py::test_a (2)" in out
 
 
@@ -517,7 +517,7 @@ def test_times_of_two_timers_are_not_compared(run):
     base = write("base.json", run_file(timed("perf_counter")))
     head = write("head.json", run_file(timed("process_time")))
     code, out, _ = run("compare", base, head, "--case-fail", "10%")
-    assert code == EXIT_UNJUDGED
+    assert code == EXIT_INCONCLUSIVE
     assert "cases without operation tables: process time of one iteration" in out
     assert (
         "incomparable: 1 case: timer wall -> process; measure both sides with the same "
@@ -629,5 +629,5 @@ def test_a_run_that_both_sides_name_is_one_of_the_base(run):
 def test_the_spread_of_the_runs_of_the_head_counts(run):
     several_heads(0.9e-3, 1e-3, 1.1e-3)
     code, out, _ = run("compare", "*base*", "*head*", "--case-fail", "10%")
-    assert code == EXIT_UNJUDGED
+    assert code == EXIT_INCONCLUSIVE
     assert "spread" in out

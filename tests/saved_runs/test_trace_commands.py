@@ -15,7 +15,7 @@ import trace_builders as build
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
-EXIT_UNJUDGED = 2
+EXIT_INCONCLUSIVE = 2
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -146,7 +146,7 @@ def test_two_machines_are_incomparable_without_the_option(run):
     assert code == EXIT_PASSED  # no threshold was given
     assert f"incomparable: 2 cases: devices {build.H100} -> {build.MI300X}; " in text
     assert "add --across-machines" in text
-    assert run("compare", *sides, "--op-fail", "5%")[0] == EXIT_UNJUDGED
+    assert run("compare", *sides, "--op-fail", "5%")[0] == EXIT_INCONCLUSIVE
     assert run("compare", *sides, "--op-fail", "5%", "--across-machines")[0] == EXIT_REGRESSED
 
 

@@ -21,11 +21,16 @@ from typing import Any
 
 from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.launcher import Plan, stage_home
 from mnistbench.gate.listing import ListedCase, Listing, Listings
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.sides.turns import Turns
-from mnistbench.gate.statistics.quantities import Quantity
+from mnistbench.gate.statistics.quantities import (
+    CaseTime,
+    OneTimeCost,
+    OperationTime,
+    Quantity,
+)
 from mnistbench.gate.statistics.raw_samples import (
     COMPLETE,
     End,
@@ -133,19 +138,33 @@ def side(
     operations: Mapping[OpKey, Any] | None = None,
     **changes: Any,
 ) -> SideSample:
-    """A side whose calls took this long; operations are given by their time, or whole."""
+    """A side whose calls took this long; operations are given by their time, or whole.
+
+    ``times`` has the times by all clocks.
+    """
     times = (wall,) * PAIRS if isinstance(wall, int) else tuple(wall)
-    rows = {MM: 1_000_000} if operations is None else operations
     ordinary: dict[str, Any] = {
-        "times": {"wall": times, "cpu": times},
-        "block_ns": (),
         "outcome": ("0123456789abcdef", 0.5),
         "parameters": 1_199_882,
-        "operations": {
-            key: row if isinstance(row, Operation) else operation(row) for key, row in rows.items()
-        },
+        **time_columns(changes.pop("times", {"wall": times, "cpu": times})),
+        **operation_columns({MM: 1_000_000} if operations is None else operations),
     }
     return SideSample(**{**ordinary, **changes})
+
+
+def time_columns(times: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The columns of a side for times by clock."""
+    clocks = ("wall", "cpu", "device", "busy")
+    return {f"{clock}_ns": tuple(times.get(clock, ())) for clock in clocks}
+
+
+def operation_columns(operations: Mapping[OpKey, Any]) -> dict[str, Any]:
+    """The columns of a side for its operations, which are given by their time, or whole."""
+    rows = [row if isinstance(row, Operation) else operation(row) for row in operations.values()]
+    return {
+        "keys": tuple(operations),
+        **{name: tuple(getattr(row, name) for row in rows) for name in Operation._fields},
+    }
 
 
 def build(base: SideSample | None = None, new: SideSample | None = None) -> dict[str, SideSample]:
@@ -294,31 +313,15 @@ def line(recorded_launch: Launch) -> dict[str, Any]:
     return {
         "stage": recorded_launch.stage,
         "cases": {
-            case: [{name: _side_line(sample) for name, sample in build.items()} for build in builds]
+            case: [
+                {name: dataclasses.asdict(sample) for name, sample in build.items()}
+                for build in builds
+            ]
             for case, builds in recorded_launch.cases.items()
         },
         "seconds": recorded_launch.seconds,
         "once": recorded_launch.once,
         "unmeasurable": recorded_launch.unmeasurable,
-    }
-
-
-def _side_line(sample: SideSample) -> dict[str, Any]:
-    rows = sample.operations
-    return {
-        **{
-            f"{clock}_ns": list(sample.times.get(clock, ()))
-            for clock in ("wall", "cpu", "device", "busy")
-        },
-        "block_ns": list(sample.block_ns),
-        "outcome": list(sample.outcome),
-        "iterations": sample.iterations,
-        "parameters": sample.parameters,
-        "keys": [list(key) for key in rows],
-        "calls": [row.calls for row in rows.values()],
-        "memory_bytes": [row.memory_bytes for row in rows.values()],
-        "kernels": [list(row.kernels) for row in rows.values()],
-        "self_ns": [list(row.self_ns) for row in rows.values()],
     }
 
 
@@ -470,21 +473,20 @@ def case_profile(
 
 def quantity(logs: Sequence[float], **changes: Any) -> Quantity:
     """A whole call by its wall time, or whatever the keywords say."""
-    kind = changes.get("kind", "iteration")
-    is_case = kind in (ITERATION, MEAN)
-    is_process = kind in (ONCE, MEMORY)
-    ordinary: dict[str, Any] = {
+    kind = changes.get("kind", ITERATION)
+    common: dict[str, Any] = {
         "case": "case",
         "kind": kind,
-        "name": "wall" if is_case else "import" if is_process else "aten::mm, forward fc1",
-        "clock": "wall" if is_case else {ONCE: "cpu", MEMORY: "none"}.get(kind, ""),
-        "members": () if is_case or is_process else (MM,),
         "logs": tuple(logs),
-        "base_ns": 4_000_000.0,
-        "head_ns": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
-        "share": 1.0 if is_case else 0.0 if is_process else 0.25,
+        "base": 4_000_000.0,
+        "head": 4_000_000.0 * math.exp(logs[0] if logs and math.isfinite(logs[0]) else 0.0),
     }
-    return Quantity(**{**ordinary, **changes})
+    if kind in (ITERATION, MEAN):
+        return CaseTime(**{**common, "name": "wall", **changes})
+    if kind in (ONCE, MEMORY):
+        return OneTimeCost(**{**common, "name": "import", **changes})
+    operation = {"name": "aten::mm, forward fc1", "members": (MM,), "share": 0.25}
+    return OperationTime(**{**common, **operation, **changes})
 
 
 def estimate(change: float, low: float, high: float, **changes: Any) -> Estimate:

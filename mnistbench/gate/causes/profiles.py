@@ -78,9 +78,8 @@ def _changed_cases(verdict: Verdict) -> list[str]:
         is_found = finding.is_slower or finding.verdict == IMPROVED
         if is_found and (quantity.is_case or quantity.is_operation):
             change = abs(finding.best.change) * (1.0 if quantity.is_case else quantity.share)
-            node_id = verdict.header.node_id(quantity.case)
-            changes[node_id] = max(change, changes.get(node_id, 0.0))
-    return sorted(changes, key=lambda node_id: -changes[node_id])
+            changes[quantity.case] = max(change, changes.get(quantity.case, 0.0))
+    return sorted(changes, key=lambda case: -changes[case])
 
 
 def _profiled(cases: Sequence[str], rounds: Rounds, code: ComparedCode) -> dict[str, CaseProfile]:

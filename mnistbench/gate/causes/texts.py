@@ -63,7 +63,7 @@ def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
     only_tree = not header.sides.packages and not any(header.variables.values())
     explained = causes(profile, only_tree=only_tree)
     quantity = finding.best.quantity
-    shown = explained.change_ns / (quantity.head_ns - quantity.base_ns or 1)
+    shown = explained.change_ns / (quantity.head - quantity.base or 1)
     return explained if shown >= LEAST_SHOWN else Causes(explained.change_ns, ())
 
 
@@ -214,7 +214,7 @@ def _profile(finding: LaunchFinding, verdict: Verdict) -> CaseProfile | None:
     is_of_iteration = quantity.is_case or quantity.is_operation
     if not is_of_iteration or not (finding.is_slower or finding.verdict == IMPROVED):
         return None
-    return verdict.end.profiles.get(verdict.header.node_id(quantity.case))
+    return verdict.end.profiles.get(quantity.case)
 
 
 def _described(cause: Cause, change: str) -> str:
@@ -241,10 +241,7 @@ def _calls(calls: CallCounts) -> str:
 
 def function_differences(verdict: Verdict) -> dict[str, tuple[str, ...]]:
     """Return the profiled cases whose numbers of calls differ, with a text for each function."""
-    differences = {
-        verdict.header.name(case): _changed_calls(profile)
-        for case, profile in verdict.end.profiles.items()
-    }
+    differences = {case: _changed_calls(profile) for case, profile in verdict.end.profiles.items()}
     return {case: texts for case, texts in differences.items() if texts}
 
 

@@ -27,10 +27,10 @@ from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.environments.releases import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
-from mnistbench.gate.report.blocks import blocks as gate_blocks
 from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.outcome import last_line as gate_sentence
-from mnistbench.gate.report.texts import signed, table_name
+from mnistbench.gate.report.rows import Rows, signed, table_name
+from mnistbench.gate.report.text import blocks as gate_blocks
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import PASSED, REGRESSED
@@ -107,7 +107,7 @@ def report(bisection: Bisection) -> Report:
     blocks: list[Block] = []
     for gate in bisection.gates:
         if gate.verdict:
-            head, *rest = gate_blocks(gate.verdict)
+            head, *rest = gate_blocks(Rows(gate.verdict))
             blocks += [
                 replace(
                     head,
@@ -172,6 +172,12 @@ class _Row(NamedTuple):
     finding: LaunchFinding | None
 
 
+def _case_name(row: _Row) -> str | None:
+    if row.finding is None or row.gate.verdict is None:
+        return None
+    return row.gate.verdict.names[row.finding.quantity.case]
+
+
 def _releases(bisection: Bisection) -> Block:
     """Return the table of all gates, by release.
 
@@ -186,7 +192,7 @@ def _releases(bisection: Bisection) -> Block:
     columns = (
         Column[_Row]("release", lambda row: row.gate.release if row.is_first else ""),
         Column[_Row]("result", lambda row: row.gate.result if row.is_first else ""),
-        Column[_Row]("case", lambda row: row.finding and row.finding.quantity.case),
+        Column[_Row]("case", _case_name),
         Column[_Row](
             "largest regression",
             lambda row: row.finding and table_name(row.finding.quantity),
@@ -242,7 +248,9 @@ def _data(bisection: Bisection) -> dict[str, Any]:
                     name: getattr(gate, name)
                     for name in ("release", "result", "reason", "raw", "seconds")
                 },
-                "report": document("gate", **json_data(gate.verdict)) if gate.verdict else None,
+                "report": document("gate", **json_data(Rows(gate.verdict)))
+                if gate.verdict
+                else None,
             }
             for gate in bisection.gates
         ],

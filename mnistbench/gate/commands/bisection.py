@@ -211,7 +211,7 @@ def largest_regressions(verdict: Verdict) -> dict[str, LaunchFinding]:
     """
     largest: dict[str, LaunchFinding] = {}
     for finding in verdict.regressions:  # the largest first
-        largest.setdefault(verdict.header.node_id(finding.quantity.case), finding)
+        largest.setdefault(finding.quantity.case, finding)
     return largest
 
 
@@ -240,8 +240,7 @@ def judged(verdict: Verdict, regressions: Mapping[str, LaunchFinding]) -> tuple[
             release is slower if it has SAME of one of them.
     """
     least = {
-        verdict.header.name(node_id): SAME * math.log1p(finding.best.change)
-        for node_id, finding in regressions.items()
+        node_id: SAME * math.log1p(finding.best.change) for node_id, finding in regressions.items()
     }
     same_cases = [
         finding
@@ -264,11 +263,11 @@ def judged(verdict: Verdict, regressions: Mapping[str, LaunchFinding]) -> tuple[
             )
         quantity = finding.best.quantity
         change = finding.best.change
-        case = verdict.header.name(node_id)
+        case = verdict.header.names[node_id]
         bounds = (
             _bound_as(quantity, estimate)
             for estimate in estimates
-            if _is_same(quantity, estimate.quantity, case)
+            if _is_same(quantity, estimate.quantity)
         )
         # An operation that only later releases have has none.
         bound = max(bounds, default=-math.inf)
@@ -281,13 +280,13 @@ def judged(verdict: Verdict, regressions: Mapping[str, LaunchFinding]) -> tuple[
     return NOT_SLOWER, ""
 
 
-def _is_same(sought: Quantity, measured: Quantity, case: str) -> bool:
+def _is_same(sought: Quantity, measured: Quantity) -> bool:
     """Whether two gates measured the same quantity.
 
     Replaced operations may be large in one and small in the other.
     """
     kinds = {sought.kind, measured.kind}
-    return (measured.case, measured.name) == (case, sought.name) and (
+    return (measured.case, measured.name) == (sought.case, sought.name) and (
         len(kinds) == 1 or kinds == {REPLACED, ADDED}
     )
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import switch
-from mnistbench.gate.commands.result import result_of
+from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.qualification.result import stated
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.raw_samples import ENDING, Recorded
-from mnistbench.showing.output import BISECT_SKIPS, EXIT_UNJUDGED, CommandResult, print_error
+from mnistbench.showing.output import BISECT_SKIPS, EXIT_INCONCLUSIVE, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 
 
@@ -24,8 +23,8 @@ class Settings(GateOptions):
     qualify: bool = switch(
         "--qualify",
         (
-            "measure the working tree against itself for about 10 minutes: what does a gate find "
-            "on this machine?"
+            "estimate what a gate finds on this machine: measure the working tree against itself "
+            "(about 10 minutes)"
         ),
     )
 
@@ -64,7 +63,7 @@ def run(settings: Settings) -> CommandResult | int:
             raise
         print_error(error)
         return BISECT_SKIPS
-    if settings.bisect and result.code == EXIT_UNJUDGED:
+    if settings.bisect and result.code == EXIT_INCONCLUSIVE:
         return replace(result, code=BISECT_SKIPS)
     return result
 

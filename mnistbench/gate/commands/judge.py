@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.options import argument, options_of, output_format, path
-from mnistbench.gate.commands.result import result_of
+from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.qualification.result import stated
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.showing.output import CommandResult

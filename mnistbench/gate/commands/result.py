@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.selection import SEE_ALL
+from mnistbench.gate.report.data import json_data
+from mnistbench.gate.report.outcome import sentence
+from mnistbench.gate.report.rows import SEE_ALL, Rows
+from mnistbench.gate.report.text import blocks
+from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import (
+    EXIT_INCONCLUSIVE,
     EXIT_PASSED,
     EXIT_REGRESSED,
-    EXIT_UNJUDGED,
     CommandResult,
 )
-from mnistbench.showing.report import Report
+from mnistbench.showing.report import Report, document
 
 #: Largest Markdown of a comment, in bytes: GitHub takes 65,536 characters.
 COMMENT = 65_000
@@ -22,7 +26,25 @@ COMMENT = 65_000
 #: Largest Markdown of the summary of a step, in bytes: GitHub takes 1 MiB.
 SUMMARY = 1_000_000
 
-_CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_UNJUDGED}
+_CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_INCONCLUSIVE}
+
+
+def report(verdict: Verdict) -> Report:
+    """Return the report of a gate."""
+    rows = Rows(verdict)
+
+    def html() -> str:
+        from mnistbench.gate.page.view import gate_page  # it loads jinja2
+
+        return gate_page(verdict)
+
+    return Report(
+        sentence(rows),
+        blocks(rows),
+        document("gate", **json_data(rows)),
+        drawn=True,
+        html=html,
+    )
 
 
 def result_of(

@@ -31,7 +31,7 @@ from mnistbench.gate.page.forest import six_digits
 
 #: Characters for call paths and tables of operations, so that a page of 500 cases has less than
 #: 3 MB. What operations do not need is for call paths.
-MOST_CHARACTERS = 2_050_000
+MAX_CHARACTERS = 2_050_000
 
 #: Characters of a row of a table of operations.
 ROW_CHARACTERS = 120
@@ -43,7 +43,7 @@ CASE_CHARACTERS = 500
 PATH_CHARACTERS = 20
 
 #: Paths that a case may have, however little room there is.
-LEAST_PATHS = 100
+MIN_PATHS = 100
 
 #: Digits of the time of a whole case, so that a path with a thousandth of it has three: fewer
 #: characters, and no less than the page shows.
@@ -64,9 +64,9 @@ class Icicles:
     def __init__(self, profiles: Mapping[str, CaseProfile], operation_rows: int) -> None:
         self._profiles = profiles
         profiled = max(1, sum(bool(profile.paths) for profile in profiles.values()))
-        characters = MOST_CHARACTERS - ROW_CHARACTERS * operation_rows
+        characters = MAX_CHARACTERS - ROW_CHARACTERS * operation_rows
         characters_of_a_case = characters // profiled - CASE_CHARACTERS
-        self._most_of_a_case = max(LEAST_PATHS, characters_of_a_case // PATH_CHARACTERS)
+        self._most_of_a_case = max(MIN_PATHS, characters_of_a_case // PATH_CHARACTERS)
         self._positions: dict[FunctionNames, int] = {}
 
     @property

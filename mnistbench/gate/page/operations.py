@@ -8,12 +8,9 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.operation import OpKey, operation_cells, operation_name
 from mnistbench.gate.page.forest import ForestPlot, six_digits, tone
-from mnistbench.gate.report.selection import verdicts_of_quantities
-from mnistbench.gate.report.texts import table_name
+from mnistbench.gate.report.rows import EstimateRow, Rows, table_name
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, Build
-from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 
 #: Change, bounds and effect of what the base does not have.
@@ -26,21 +23,17 @@ NAMED = 12
 class OperationTables:
     """The rows of the tables of all cases."""
 
-    def __init__(self, verdict: Verdict) -> None:
-        header = verdict.header
-        self.plot = ForestPlot("operations", verdict.shown.operations, verdict.options)
-        self._verdicts = verdicts_of_quantities(verdict)
+    def __init__(self, rows: Rows) -> None:
+        self.plot = ForestPlot("operations", rows.decision.operations, rows.verdict.options)
+        self._rows = rows.operations
         # The last launch of the first stage, as exact differences have it.
         self._builds: dict[str, Build] = {
-            header.name(case): builds[0]
-            for launch in verdict.recorded.launches
+            case: builds[0]
+            for launch in rows.verdict.recorded.launches
             if launch.stage == FIRST_STAGE
             for case, builds in launch.cases.items()
         }
         self._positions: dict[tuple[str, ...], int] = {}
-        self._estimates: dict[str, list[Estimate]] = {}
-        for estimate in verdict.shown.operations:
-            self._estimates.setdefault(estimate.quantity.case, []).append(estimate)
 
     @property
     def names(self) -> list[tuple[str, ...]]:
@@ -53,23 +46,23 @@ class OperationTables:
     def rows(self, case: str) -> list[list[Any]]:
         """Return the rows of a case; ``comparedOperations`` of ``page.js`` names their cells.
 
-        A time is in ns, a change a share; null for what is infinite.
+        Times are in ns, changes are shares; a cell is null if its number is infinite.
         """
-        return [self._row(estimate) for estimate in self._estimates.get(case, ())]
+        return [self._cells(row) for row in self._rows.get(case, ())]
 
-    def _row(self, estimate: Estimate) -> list[Any]:
+    def _cells(self, row: EstimateRow) -> list[Any]:
+        estimate = row.estimate
         quantity = estimate.quantity
         drawn = self.plot.drawn(estimate)
-        verdict = self._verdicts.get(quantity.key, "")
         effect = estimate.change * quantity.weight
         shares = (estimate.change, estimate.low, estimate.high, effect)
         return [
             self._number(quantity),
             *(self._calls(quantity, side) for side in (BASE, HEAD)),
-            *map(six_digits, (quantity.base_ns, quantity.head_ns, quantity.share)),
+            *map(six_digits, (quantity.base, quantity.head, quantity.share)),
             *map(six_digits, shares if estimate.change < math.inf else _NEW),
-            verdict,
-            tone(verdict),
+            row.verdict,
+            tone(row.verdict),
             self.plot.grid(estimate),
             drawn.path,
             drawn.x,

@@ -1,7 +1,4 @@
-"""A verdict -> what its HTML page shows.
-
-The sentence, findings, all cases as a forest plot, one-time costs, and what it rests on.
-"""
+"""Rows -> what the HTML page shows of them."""
 
 from __future__ import annotations
 
@@ -14,9 +11,7 @@ from mnistbench.gate.causes.texts import LIKELY
 from mnistbench.gate.page.forest import ForestPlot, six_digits, tone
 from mnistbench.gate.page.icicles import Icicles
 from mnistbench.gate.page.operations import OperationTables
-from mnistbench.gate.report.findings import FindingEntry, finding_entries, replacements, reproducers
-from mnistbench.gate.report.head import head_lines
-from mnistbench.gate.report.notes import note_lines
+from mnistbench.gate.report.notes import head_lines, note_lines, reproducers
 from mnistbench.gate.report.outcome import (
     bounds_of_once,
     limitations,
@@ -24,9 +19,17 @@ from mnistbench.gate.report.outcome import (
     not_seen,
     outcome_text,
 )
-from mnistbench.gate.report.selection import verdicts_of_quantities, with_everything
-from mnistbench.gate.report.tables import CONFIDENT, CaseRow, case_rows, clocks_of
-from mnistbench.gate.report.texts import change_text, signed
+from mnistbench.gate.report.rows import (
+    CONFIDENT,
+    CaseRow,
+    EstimateRow,
+    FindingRow,
+    Rows,
+    change_text,
+    clocks_of,
+    signed,
+    with_everything,
+)
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import ALL_CASES
@@ -49,24 +52,23 @@ Cell = tuple[str, float | None]
 
 def gate_page(verdict: Verdict) -> str:
     """Return the page of a verdict, a whole HTML document."""
-    return html_page("gate.html", **view(with_everything(verdict)))
+    return html_page("gate.html", **view(Rows(with_everything(verdict))))
 
 
-def view(verdict: Verdict) -> dict[str, Any]:
-    """Return what the template shows of a verdict whose options show everything."""
-    decision = verdict.shown
+def view(rows: Rows) -> dict[str, Any]:
+    """Return what the template shows of rows that have everything."""
+    verdict = rows.verdict
     limits = verdict.options
-    rows = sorted(case_rows(verdict), key=_rank)
-    entries = finding_entries(verdict)
-    ids = {row.name: f"case{position}" for position, row in enumerate(rows)}
-    tables = OperationTables(verdict)
-    icicles = Icicles(verdict.end.profiles, len(decision.operations))
-    cases = ForestPlot("cases", [row.estimate for row in rows], limits)
-    findings = ForestPlot("findings", [entry.estimate for entry in entries], limits)
-    once = ForestPlot("once", decision.once, limits)
-    clocks = clocks_of(rows)
+    ranked = sorted(rows.cases, key=_rank)
+    ids = {row.case: f"case{position}" for position, row in enumerate(ranked)}
+    tables = OperationTables(rows)
+    icicles = Icicles(verdict.end.profiles, len(rows.decision.operations))
+    cases = ForestPlot("cases", [row.estimate for row in ranked], limits)
+    findings = ForestPlot("findings", [row.estimate for row in rows.findings], limits)
+    once = ForestPlot("once", [row.estimate for row in rows.once], limits)
+    clocks = clocks_of(ranked)
     case_views = [
-        _case_view(row, ids[row.name], cases, tables, icicles, clocks, verdict) for row in rows
+        _case_view(row, ids[row.case], cases, tables, icicles, clocks, verdict) for row in ranked
     ]
     compared, measured, *conditions = head_lines(verdict)
     return {
@@ -75,7 +77,7 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "confident": CONFIDENT,
         "outcome": verdict.outcome,
         "tone": tone(verdict.outcome),
-        "outcome_text": outcome_text(verdict),
+        "outcome_text": outcome_text(rows),
         "limitations": [*limitations(verdict)],
         "compared": compared,
         "measured": measured,
@@ -83,29 +85,29 @@ def view(verdict: Verdict) -> dict[str, Any]:
         "plots": {
             plot.name: plot for plot in (findings, cases, once, tables.plot) if plot.estimates
         },
-        "findings": _finding_groups(entries, findings, ids),
-        "not_decided": not_decided(verdict),
+        "findings": _finding_groups(rows.findings, findings, ids),
+        "not_decided": not_decided(rows),
         "case_threshold": units.percent(limits.case),
         "clocks": [*clocks.values()],
         "cases": case_views,
         "operation_names": tables.names,
         "function_names": icicles.names,
-        "same": sorted(map(verdict.header.name, verdict.reach.same)),
+        "same": sorted(verdict.names[case] for case in verdict.reach.same),
         "uncovered": verdict.reach.uncovered,
         "unused": (*verdict.reach.unused, *verdict.reach.dependencies),
-        "once": _once_views(once, ids, verdict),
-        "once_bounds": [*bounds_of_once(verdict)],
+        "once": _once_views(rows.once, once, ids),
+        "once_bounds": [*bounds_of_once(rows)],
         "once_differences": verdict.exact_differences.get(ALL_CASES, ()),
         # Too few launches have no estimate of a case, but the differences that were counted.
         "differences": [
-            f"{case}: {text}"
+            f"{verdict.names[case]}: {text}"
             for case, texts in verdict.exact_differences.items()
             if case not in ids and case != ALL_CASES
             for text in texts
         ],
-        "replaced": [*replacements(verdict)],
+        "replaced": rows.replacements,
         "reproducers": [*reproducers(verdict)],
-        "notes": [*note_lines(verdict), *not_seen(verdict)],
+        "notes": [*note_lines(rows), *not_seen(verdict)],
     }
 
 
@@ -146,8 +148,8 @@ def _estimate_view(estimate: Estimate, plot: ForestPlot, verdict: str) -> dict[s
     return {
         "change": _change(estimate.change),
         "bounds": _bounds(estimate),
-        "base": _amount(estimate, quantity.base_ns),
-        "head": _amount(estimate, quantity.head_ns),
+        "base": _amount(estimate, quantity.base),
+        "head": _amount(estimate, quantity.head),
         "verdict": verdict,
         "tone": tone(verdict),
         "grid": f"{plot.name}{plot.grid(estimate)}",
@@ -156,49 +158,49 @@ def _estimate_view(estimate: Estimate, plot: ForestPlot, verdict: str) -> dict[s
 
 
 def _finding_groups(
-    entries: Iterable[FindingEntry], plot: ForestPlot, ids: Mapping[str, str]
+    rows: Iterable[FindingRow], plot: ForestPlot, ids: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return the findings by their cause, those without a known one in a group of their own.
 
-    Of a cause the operations are folded if it has other findings.
+    The operations of a cause are folded if it has other findings.
     """
-    of_causes: dict[str, list[FindingEntry]] = {}
-    for entry in entries:
-        of_causes.setdefault(entry.cause_name, []).append(entry)
+    of_causes: dict[str, list[FindingRow]] = {}
+    for row in rows:
+        of_causes.setdefault(row.cause_name, []).append(row)
     groups = []
     for cause, of_cause in of_causes.items():
-        operations = [entry for entry in of_cause if entry.finding.quantity.is_operation]
-        others = [entry for entry in of_cause if not entry.finding.quantity.is_operation]
+        operations = [row for row in of_cause if row.finding.quantity.is_operation]
+        others = [row for row in of_cause if not row.finding.quantity.is_operation]
         is_folded = bool(cause and others)
-        cases = {entry.finding.quantity.case for entry in of_cause}
+        cases = {row.finding.quantity.case for row in of_cause}
         findings = units.counted(len(of_cause), "finding")
         groups.append(
             {
                 "cause": cause,
                 "size": f"{findings} in {units.counted(len(cases), 'case')}",
                 "rows": [
-                    _finding_view(entry, plot, ids) for entry in (others if is_folded else of_cause)
+                    _finding_view(row, plot, ids) for row in (others if is_folded else of_cause)
                 ],
                 "folded": [
-                    _finding_view(entry, plot, ids) for entry in (operations if is_folded else ())
+                    _finding_view(row, plot, ids) for row in (operations if is_folded else ())
                 ],
             }
         )
     return groups
 
 
-def _finding_view(entry: FindingEntry, plot: ForestPlot, ids: Mapping[str, str]) -> dict[str, Any]:
-    quantity = entry.finding.quantity
+def _finding_view(row: FindingRow, plot: ForestPlot, ids: Mapping[str, str]) -> dict[str, Any]:
+    quantity = row.finding.quantity
     return {
         "title": quantity.title,
-        "case": quantity.case,
+        "case": row.case_name,
         "case_id": ids.get(quantity.case, "once"),
         # The heading of its group has the name.
-        "cause": entry.cause.removeprefix(f"{LIKELY}{entry.cause_name}: ")
-        if entry.cause_name
-        else entry.cause,
-        "lines": [*filter(None, (entry.launches, *entry.clocks, *entry.reasons, entry.advice))],
-        **_estimate_view(entry.estimate, plot, entry.verdict),
+        "cause": row.cause.removeprefix(f"{LIKELY}{row.cause_name}: ")
+        if row.cause_name
+        else row.cause,
+        "lines": [*filter(None, (row.launches, *row.clocks, *row.reasons, row.advice))],
+        **_estimate_view(row.estimate, plot, row.verdict),
     }
 
 
@@ -211,39 +213,38 @@ def _case_view(
     clocks: Iterable[str],
     verdict: Verdict,
 ) -> dict[str, Any]:
-    node_id = verdict.header.node_id(row.name)
     changes = row.changes
     return {
         "id": case_id,
         "name": row.name,
-        "node_id": node_id,
-        "reasons": verdict.reach.reasons.get(node_id, ()),
+        "node_id": row.case,
+        "reasons": verdict.reach.reasons.get(row.case, ()),
         "clocks": [
             _change(changes[clock]) if clock in changes else (units.MISSING, None)
             for clock in clocks
         ],
         "bound": _bound(row.high),
         "times": [(estimate.quantity.title, change_text(estimate)) for estimate in row.estimates],
-        "differences": verdict.exact_differences.get(row.name, ()),
-        "operations": tables.rows(row.name),
-        "call_paths": icicles.data(node_id, row.name),
-        "no_call_paths": icicles.why_not(node_id),
+        "differences": verdict.exact_differences.get(row.case, ()),
+        "operations": tables.rows(row.case),
+        "call_paths": icicles.data(row.case, row.name),
+        "no_call_paths": icicles.why_not(row.case),
         **_estimate_view(
             row.estimate, plot, NOT_DECIDED if row.verdict == "" else row.verdict or ""
         ),
     }
 
 
-def _once_views(plot: ForestPlot, ids: Mapping[str, str], verdict: Verdict) -> list[dict[str, Any]]:
-    """Return the rows of one-time costs, the largest bounds first."""
-    verdicts = verdicts_of_quantities(verdict)
+def _once_views(
+    rows: Iterable[EstimateRow], plot: ForestPlot, ids: Mapping[str, str]
+) -> list[dict[str, Any]]:
     return [
         {
-            "title": estimate.quantity.title,
-            "case": estimate.quantity.case,
-            "case_id": ids.get(estimate.quantity.case, ""),
-            "bound": _bound(max(estimate.high, 0.0)),
-            **_estimate_view(estimate, plot, verdicts.get(estimate.quantity.key, "")),
+            "title": row.estimate.quantity.title,
+            "case": row.case_name,
+            "case_id": ids.get(row.estimate.quantity.case, ""),
+            "bound": _bound(max(row.estimate.high, 0.0)),
+            **_estimate_view(row.estimate, plot, row.verdict),
         }
-        for estimate in sorted(plot.estimates, key=lambda estimate: -estimate.high)
+        for row in rows
     ]

@@ -100,6 +100,8 @@ def _found(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> dict[s
     gate_s = budget.survey_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
     gate_budget = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
     fresh_s = max(rounds.expected_round_s([case]) for case in cases)
-    first_look = gate_budget.first_look(LAUNCHES, fresh_s)
+    first_checkpoint = gate_budget.first_checkpoint(LAUNCHES, fresh_s)
     until = min(budget.deadline, budget.now() + RESAMPLING_S)
-    return resample(rounds.measured, options, gate_s, first_look, lambda: budget.now() < until)
+    return resample(
+        rounds.measured, options, gate_s, first_checkpoint, lambda: budget.now() < until
+    )

@@ -22,11 +22,11 @@ import numpy as np
 from mnistbench.core import units
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.statistics import quantities
-from mnistbench.gate.statistics.quantities import LEAST_ONCE_NS, Quantity
+from mnistbench.gate.statistics.quantities import MIN_ONCE_NS, Quantity
 from mnistbench.gate.statistics.raw_samples import Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.findings import least_fresh, looks
+from mnistbench.gate.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.words import ALL_CASES, WALL
 from mnistbench.judging.distributions import binomial_interval
 from mnistbench.judging.kinds import ITERATION, ONCE
@@ -52,7 +52,7 @@ signed_change = partial(units.percent, signed=True)
 
 def least_launches(limits: Thresholds) -> int:
     """Return the most launches of a gate, which are the fewest that a qualification needs."""
-    return LAUNCHES + max(looks(limits))
+    return LAUNCHES + max(checkpoints(limits))
 
 
 class Pool:
@@ -72,7 +72,7 @@ class Pool:
         change: float = 0.0,
         *,
         launches: int = LAUNCHES,
-        first_look: int = 0,
+        first_checkpoint: int = 0,
         start: int | None = None,
     ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flags, and the decision.
@@ -82,12 +82,12 @@ class Pool:
             hit: the case or operation that is slower.
             change: of it, as a share.
             launches: of the first stage.
-            first_look: fewest fresh launches that are judged; 0: the fewest that can confirm a
-                slowdown.
+            first_checkpoint: fewest fresh launches that are judged; 0: the fewest that can confirm
+                a slowdown.
             start: number of the first launch; all keep their roles. If not given, it is drawn, with
                 new roles.
         """
-        size = launches + max(looks(limits))
+        size = launches + max(checkpoints(limits))
         drawn = np.arange(size) + (self._draw.integers(self.launches) if start is None else start)
         logs = self._logs[:, drawn % self.launches] * (
             self._draw.choice([-1.0, 1.0], size) if start is None else 1.0
@@ -98,9 +98,7 @@ class Pool:
                 or (quantity.is_case and quantity.case == hit.case and not hit.is_once)
             ):
                 part = hit.share if quantity.is_case and not hit.is_case else 1
-                part = (
-                    hit.base_ns / (hit.base_ns + LEAST_ONCE_NS) if quantity.kind == ONCE else part
-                )
+                part = hit.base / (hit.base + MIN_ONCE_NS) if quantity.kind == ONCE else part
                 logs[row] += math.log1p(change * part)
         sampled = [
             replace(quantity, logs=tuple(row))
@@ -110,10 +108,12 @@ class Pool:
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
-        fewest = max(first_look, least_fresh(launches, limits))
-        for look in [look for look in looks(limits) if cases and look >= fewest]:
+        fewest = max(first_checkpoint, least_fresh(launches, limits))
+        for checkpoint in [
+            checkpoint for checkpoint in checkpoints(limits) if cases and checkpoint >= fewest
+        ]:
             fresh = [
-                replace(quantity, logs=quantity.logs[launches : launches + look])
+                replace(quantity, logs=quantity.logs[launches : launches + checkpoint])
                 for quantity in sampled
                 if {quantity.case, ALL_CASES} & cases
             ]
@@ -148,7 +148,7 @@ def resample(
     measured: Recorded,
     limits: Thresholds,
     gate_s: float,
-    first_look: int,
+    first_checkpoint: int,
     may_go_on: Callable[[], bool],
 ) -> dict[str, Any]:
     """Return what gates with these limits find on this machine, as JSON.
@@ -159,7 +159,7 @@ def resample(
         measured: ``least_launches(limits)`` of the same code or more.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
-        first_look: fewest fresh launches that a gate judges.
+        first_checkpoint: fewest fresh launches that a gate judges.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
     same = quantities.quantities(measured.launches)
@@ -177,11 +177,12 @@ def resample(
         number = len(gates) // 2 % len(hits)
         for position, added in enumerate(AMOUNTS):
             times_found[number][position] += is_found(
-                pool.gate(limits, hits[number], added, first_look=first_look)[1], hits[number]
+                pool.gate(limits, hits[number], added, first_checkpoint=first_checkpoint)[1],
+                hits[number],
             )
-        gates += [pool.gate(limits, first_look=first_look)[1] for _ in range(2)]
+        gates += [pool.gate(limits, first_checkpoint=first_checkpoint)[1] for _ in range(2)]
     windows = [
-        _has_slower(pool.gate(limits, first_look=first_look, start=start)[1])
+        _has_slower(pool.gate(limits, first_checkpoint=first_checkpoint, start=start)[1])
         for start in range(pool.launches - least_launches(limits) + 1)
     ]
     highs = [
@@ -193,7 +194,7 @@ def resample(
     ]
     cases = [
         {
-            "case": measured.header.name(hit.case),
+            "case": measured.header.names[hit.case],
             "rules_out": statistics.median(
                 gate_highs[hit.case, ITERATION, WALL] for gate_highs in highs
             ),
@@ -225,7 +226,7 @@ def resample(
     }
     # The latter say nothing of the machine.
     judged = {*(hit.case for hit in hits), *measured.unmeasurable}
-    without = [measured.header.name(case) for case in measured.header.labels if case not in judged]
+    without = [measured.header.names[case] for case in measured.header.labels if case not in judged]
     reasons = [f"{name} has no usable time in every launch" for name in without]
     return {
         **data,

@@ -1,6 +1,6 @@
 """The report of a gate.
 
-``blocks`` has its parts in their order: ``head``, ``findings``, ``tables``, ``notes`` and
-``outcome``; ``data`` is the same for JSON. ``selection`` chooses what a report of many cases says
-and what comes first, ``texts`` writes changes and times.
+``rows`` has what all forms of a report show of a verdict. ``outcome`` has the last line, what a
+pass rules out, and why a gate is inconclusive; ``notes`` the head, the notes and the scripts.
+``text`` is the report as lines and tables, ``data`` as JSON, and ``gate.page`` as HTML.
 """

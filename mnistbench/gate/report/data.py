@@ -6,22 +6,25 @@ from typing import Any
 
 from mnistbench.core.record import finite
 from mnistbench.gate.causes.texts import cause_text, causes_of
-from mnistbench.gate.report.notes import far_launches, united_differences
-from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.outcome import sentence
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.statistics.case_names import CaseNames
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.findings import SCREENING, LaunchFinding, looks, product
+from mnistbench.gate.verdict.findings import SCREENING, LaunchFinding, checkpoints, product
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
 
 
-def json_data(verdict: Verdict) -> dict[str, Any]:
+def json_data(rows: Rows) -> dict[str, Any]:
     """Return the whole verdict for JSON, which docs/schema/gate.json describes.
 
     Changes are shares (0.05 is 5 % slower).
     """
+    verdict = rows.verdict
     header = verdict.header
+    names = verdict.names
     decision = verdict.shown
     options = verdict.options
     facts_of_cases = {
@@ -33,7 +36,7 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
     }
     return {
         "outcome": verdict.outcome,
-        "sentence": last_line(verdict),
+        "sentence": sentence(rows),
         "reasons": [{"kind": reason.kind, "text": reason.text} for reason in verdict.reasons],
         "no_regression_of": finite(decision.bound),
         "no_regression_of_means": finite(decision.bound_of_means),
@@ -52,18 +55,14 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "left_out": header.sides.left_out,
         "remarks": header.remarks,
         **{
-            name: {header.name(case): value for case, value in facts.items()}
+            name: {names[case]: value for case, value in facts.items()}
             for name, facts in facts_of_cases.items()
         },
         "reach": {
             "is_known": verdict.reach.is_known,
-            "cases": {
-                header.name(case): reasons for case, reasons in verdict.reach.reasons.items()
-            },
+            "cases": {names[case]: reasons for case, reasons in verdict.reach.reasons.items()},
             # Case -> time of the head / that of the base in the quick look, null if unknown.
-            "same": {
-                header.name(case): verdict.reach.looks.get(case) for case in verdict.reach.same
-            },
+            "same": {names[case]: verdict.reach.looks.get(case) for case in verdict.reach.same},
             "uncovered": verdict.reach.uncovered,
             "not_followed": verdict.reach.not_followed,
             "unused": verdict.reach.unused,
@@ -86,47 +85,44 @@ def json_data(verdict: Verdict) -> dict[str, Any]:
         "sufficient_seconds": verdict.recorded.sufficient_s or None,
         "level_of_first_stage": SCREENING,
         "level_of_product": product(decision.shards),
-        "looks": looks(options, decision.shards),
+        "checkpoints": checkpoints(options, decision.shards),
         "confidence": CONFIDENCE,
         "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
         "findings": [
             {
                 "verdict": finding.verdict,
                 "accepted": options.reason if finding.accepted else None,
-                "screened": _estimate(finding.screened),
-                "confirmed": _estimate(finding.confirmed) if finding.confirmed else None,
+                "screened": _estimate(finding.screened, names),
+                "confirmed": _estimate(finding.confirmed, names) if finding.confirmed else None,
                 "least": finite(finding.least),
                 **_causes(finding, verdict),
             }
             for finding in decision.findings
         ],
-        "cases": list(map(_estimate, decision.cases)),
-        "once": list(map(_estimate, decision.once)),
-        "operations": list(map(_estimate, decision.operations)),
-        "exact": united_differences(verdict),
-        "far_launches": [case.text for case in far_launches(verdict)],
+        "cases": [_estimate(estimate, names) for estimate in decision.cases],
+        "once": [_estimate(estimate, names) for estimate in decision.once],
+        "operations": [_estimate(estimate, names) for estimate in decision.operations],
+        "exact": {names[case]: texts for case, texts in rows.exact_differences.items()},
+        "far_launches": [case.text for case in rows.far_launches],
         "reproducers": [
             {
-                **dict(
-                    zip(
-                        ("case", "kind", "name"),
-                        (header.name(reproducer.key[0]), *reproducer.key[1:]),
-                        strict=True,
-                    )
-                ),
+                "case": names[case],
+                "kind": kind,
+                "name": name,
                 "script": reproducer.script or None,
                 "why_not": reproducer.why_not,
             }
             for reproducer in verdict.end.reproducers
+            for case, kind, name in [reproducer.key]
         ],
-        "different": verdict.different,
-        "not_finite": verdict.not_finite,
+        "different": [names[case] for case in verdict.different],
+        "not_finite": {names[case]: sides for case, sides in verdict.not_finite.items()},
         "unbounded": [
-            {"case": estimate.quantity.case, "name": estimate.quantity.name}
+            {"case": names[estimate.quantity.case], "name": estimate.quantity.name}
             for estimate in decision.unbounded
         ],
-        "unmeasurable": verdict.unmeasurable,
-        "unprofiled": verdict.unprofiled,
+        "unmeasurable": {names[case]: why for case, why in verdict.unmeasurable.items()},
+        "unprofiled": [names[case] for case in verdict.unprofiled],
     }
 
 
@@ -154,10 +150,11 @@ def _causes(finding: LaunchFinding, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
+def _estimate(estimate: Estimate, names: CaseNames) -> dict[str, Any]:
     quantity = estimate.quantity
     return {
-        **{name: getattr(quantity, name) for name in ("case", "kind", "name", "title")},
+        "case": names[quantity.case],
+        **{name: getattr(quantity, name) for name in ("kind", "name", "title")},
         "clock": quantity.clock or "profiled",
         "members": quantity.members,
         "replaced": [
@@ -167,7 +164,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         **{
             f"{side}_{unit}": amount if (unit == "bytes") == (quantity.kind == MEMORY) else None
             for unit in ("ns", "bytes")
-            for side, amount in ((BASE, quantity.base_ns), (HEAD, quantity.head_ns))
+            for side, amount in ((BASE, quantity.base), (HEAD, quantity.head))
         },
         "share": quantity.share,
         **{name: finite(getattr(estimate, name)) for name in ("change", "low", "high")},

@@ -1,75 +1,156 @@
-"""What a reader has to know of single cases, without an effect on the verdict."""
+"""What a reader has to know beside the findings: the head of a report, its notes, its scripts."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Iterable
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
-from mnistbench.gate.causes.texts import function_differences
-from mnistbench.gate.report.selection import limited, notable_cases, said_once
-from mnistbench.gate.report.texts import signed
+from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
-from mnistbench.judging.kinds import MEAN
-from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import UNCONFIRMED
 
-
-def exact_differences(verdict: Verdict) -> list[str]:
-    """Return the first differences of each case, those of cases with a finding before others.
-
-    Of a profiled case also those of functions.
-    """
-    notable = notable_cases(verdict)
-    differences = united_differences(verdict)
-    ranked = sorted(differences.items(), key=lambda item: item[0] not in notable)
-    return said_once(
-        ((case, text) for case, texts in ranked for text in limited(texts, verdict, always=True)),
-        verdict,
-    )
+# ---- The head ------------------------------------------------------------------------------------
 
 
-def united_differences(verdict: Verdict) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case, those of its functions last."""
-    differences_of_functions = function_differences(verdict)
-    return {
-        case: (*verdict.exact_differences.get(case, ()), *differences_of_functions.get(case, ()))
-        for case in dict.fromkeys((*verdict.exact_differences, *differences_of_functions))
-    }
-
-
-def reach_lines(verdict: Verdict) -> Iterable[str]:
-    """Yield why each measured case is affected, and which differences no case shows."""
-    reach = verdict.reach
-    case_name = verdict.header.name
-    yield from said_once(
-        ((case_name(case), reasons[0]) for case, reasons in reach.reasons.items()), verdict
-    )
-    yield from limited((f"{name}: run or used by no case" for name in reach.uncovered), verdict)
-    yield from limited((f"{name}: {why}" for name, why in reach.not_followed.items()), verdict)
-    yield from limited((f"{path}: changed, and not seen in use" for path in reach.unused), verdict)
-
-
-def note_lines(verdict: Verdict) -> Iterable[str]:
-    """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
+def head_lines(verdict: Verdict) -> Iterable[str]:
+    """Yield what was measured, on which machine, and what differs beside the code."""
     header = verdict.header
-    name = verdict.header.name
-    most = verdict.options.top
-    fresh = units.counted(verdict.shown.fresh, "fresh launch", "fresh launches")
+    decision = verdict.shown
+    launches = units.counted(decision.launches, "launch", "launches")
+    fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
+    yield f"base {header.base} -> head {header.head}"
+    count = units.counted(len(header.labels), "case")
+    same = len(header.reach.same)
+    count = f"{len(header.labels)} of {len(header.labels) + same} cases" if same else count
+    time = units.duration(verdict.recorded.seconds * 1e9)
+    if verdict.end.elapsed_s:
+        time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
+    frameworks = "".join(f", {name} {version}" for name, version in header.sides.frameworks.items())
+    yield f"measured: {count}, {launches}{fresh}, {time}{frameworks}"
+    if parts := ", ".join(
+        f"{name} {units.duration(part_s * 1e9)}"
+        for name, part_s in verdict.end.parts_s.items()
+        if part_s
+    ):
+        yield f"time: {parts}"
+    yield from _surroundings(verdict)
+    for side, variables in header.variables.items():
+        if variables:
+            yield (
+                f"{side} with "
+                f"{' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
+            )
+    both = [
+        f"{name} {base} -> {head}"
+        for name, (base, head) in header.sides.packages.items()
+        if base and head
+    ]
+    only_base, only_head = (
+        [name for name, versions in header.sides.packages.items() if not versions[missing]]
+        for missing in (1, 0)
+    )
     for what, names in (
+        ("packages of other versions", both),
+        ("packages only in the base", only_base),
+        ("packages only in the head", only_head),
+    ):
+        if names:
+            yield f"{what}: {units.counted_names(names, verdict.options.top)}"
+    machines: dict[str, list[str]] = {}
+    for part in verdict.recorded.shards:
+        machines.setdefault(part.header.machine, []).append(str(part.header.shard.number))
+    for machine, numbers in machines.items():
+        yield (
+            f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: "
+            f"{machine}"
+        )
+
+
+def _surroundings(verdict: Verdict) -> Iterable[str]:
+    """Yield which interpreter and which code for the processor run the sides, as far as known."""
+    if verdict.header.interpreter:
+        yield f"interpreter: {verdict.header.interpreter}"
+    cpus = (_cpu(part.header.sides.cpu) for part in verdict.recorded.shards or (verdict.recorded,))
+    yield from (f"cpu: {cpu}" for cpu in dict.fromkeys(cpus) if cpu)
+
+
+def _cpu(cpu: Mapping[str, Mapping[str, str]]) -> str:
+    """Return what decides which code runs on the CPU, of both sides where they differ."""
+    base, head = (cpu.get(side, {}) for side in (BASE, HEAD))
+    values = {
+        name: dict.fromkeys(side.get(name, "none") for side in (base, head))
+        for name in {**base, **head}
+    }
+    return "; ".join(f"{name} {' -> '.join(side_values)}" for name, side_values in values.items())
+
+
+# ---- Scripts -------------------------------------------------------------------------------------
+
+
+def reproducers(verdict: Verdict) -> Iterable[str]:
+    """Yield the script of each operation that was found slower, or why there is none."""
+    titles = {finding.quantity.key: finding.quantity.title for finding in verdict.shown.findings}
+    for reproducer in verdict.end.reproducers:
+        case, _, name = reproducer.key
+        name = f"{titles.get(reproducer.key, name)} ({verdict.names[case]})"
+        yield (
+            f"reproducer: {reproducer.script} for {name}"
+            if reproducer.script
+            else f"no reproducer for {name}: {reproducer.why_not}"
+        )
+
+
+# ---- Notes ---------------------------------------------------------------------------------------
+
+
+def exact_differences(rows: Rows) -> list[str]:
+    """Return the first exact differences of each case, those of cases with a finding first."""
+    ranked = sorted(rows.exact_differences.items(), key=lambda item: item[0] not in rows.notable)
+    return _grouped_by_text(
+        (
+            (rows.names[case], text)
+            for case, texts in ranked
+            for text in rows.limited(texts, always=True)
+        ),
+        rows,
+    )
+
+
+def reach_lines(rows: Rows) -> Iterable[str]:
+    """Yield why each measured case is affected, and which differences no case shows."""
+    reach = rows.verdict.reach
+    reasons = ((rows.names[case], reasons[0]) for case, reasons in reach.reasons.items())
+    yield from _grouped_by_text(reasons, rows)
+    yield from rows.limited(f"{name}: run or used by no case" for name in reach.uncovered)
+    yield from rows.limited(f"{name}: {why}" for name, why in reach.not_followed.items())
+    yield from rows.limited(f"{path}: changed, and not seen in use" for path in reach.unused)
+
+
+def note_lines(rows: Rows) -> Iterable[str]:
+    """Yield which tests are not judged, what differs beside the code, and the notes about cases."""
+    header = rows.verdict.header
+    for what, tests in (
         ("only in the base", header.sides.only_base),
         ("only in the head", header.sides.only_head),
         ("other parameters in the head, so not compared", header.sides.changed),
         ("ignored by git, and copied from the working tree", header.generated),
     ):
-        if names:
-            yield f"{what}: {units.counted_names(names, most)}"
+        if tests:
+            yield f"{what}: {units.counted_names(tests, rows.verdict.options.top)}"
     yield from header.remarks
-    base, head = (header.sides.left_out.get(side, {}) for side in (BASE, HEAD))
-    left_out = {
+    yield from _grouped_by_text(_left_out(rows), rows, "tests")
+    for notes in _notes_of_cases(rows):
+        yield from _grouped_by_text(notes, rows)
+    yield from (f"--accept {pattern!r} matched no regression" for pattern in rows.verdict.unused)
+    yield from _far_launches(rows)
+
+
+def _left_out(rows: Rows) -> Iterable[tuple[str, str]]:
+    """Yield the tests that are not measured, each with the reason."""
+    base, head = (rows.verdict.header.sides.left_out.get(side, {}) for side in (BASE, HEAD))
+    reasons = {
         case: base[case]
         if base.get(case) == head.get(case)
         else "; ".join(
@@ -79,111 +160,71 @@ def note_lines(verdict: Verdict) -> Iterable[str]:
         )
         for case in (*base, *head)
     }
-    types = units.counted_names(dict.fromkeys(header.sides.uncompared.values()), most, "types")
+    for case, why in (reasons | dict(rows.verdict.unmeasurable)).items():
+        yield rows.names[case], f"left out: {why}"
+
+
+def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
+    """Yield one kind of notes after the other: the names of cases, each with a text."""
+    verdict = rows.verdict
+    sides = verdict.header.sides
+    names = rows.names
     sources = "other tests or data, from which a difference in time may come"
-    not_finite = "NaN or infinity in the {}; times may depend on it"
-    result, data = (
-        f"so a difference in time may come from the {what}" for what in ("result", "data")
+    yield [
+        (names[case], f"{sources}: {', '.join(files)}")
+        for case, files in verdict.header.sources.items()
+    ]
+    yield [(names[case], note) for case, note in sides.notes.items()]
+    yield [(names[case], what) for case, what in sides.outlives.items()]
+    types = units.counted_names(
+        dict.fromkeys(sides.uncompared.values()), verdict.options.top, "types"
     )
-    unconfirmed = [
-        finding.quantity
+    uncompared = f"{types}, so the results of the sides are not compared"
+    yield [(names[case], uncompared) for case in sides.uncompared]
+    other_types = (
+        "the base returns {} and the head {}, so a difference in time may come from the result"
+    )
+    yield [(names[case], other_types.format(*types)) for case, types in verdict.returned.items()]
+    numbers = "the sides compute different numbers, so a difference in time may come from the data"
+    yield [(names[case], numbers) for case in verdict.different if case not in verdict.returned]
+    not_finite = "NaN or infinity in the {}; times may depend on it"
+    yield [
+        (names[case], not_finite.format(" and in the ".join(with_infinity)))
+        for case, with_infinity in verdict.not_finite.items()
+    ]
+    fresh = units.counted(verdict.shown.fresh, "fresh launch", "fresh launches")
+    yield [
+        (names[quantity.case], f"{quantity.title} was flagged, and {fresh} did not confirm it")
         for finding in verdict.shown.findings
+        for quantity in [finding.quantity]
         if finding.verdict == UNCONFIRMED and finding.could_be_confirmed
     ]
-    left_out |= verdict.unmeasurable
-    yield from said_once(
-        ((case, f"left out: {why}") for case, why in left_out.items()), verdict, "tests"
-    )
-    for case_notes in (
-        ((name(case), f"{sources}: {', '.join(names)}") for case, names in header.sources.items()),
-        ((name(case), note) for case, note in header.sides.notes.items()),
-        ((name(case), what) for case, what in header.sides.outlives.items()),
-        (
-            (name(case), f"{types}, so the results of the sides are not compared")
-            for case in header.sides.uncompared
-        ),
-        (
-            (case, f"the base returns {base_result} and the head {head_result}, {result}")
-            for case, (base_result, head_result) in verdict.returned.items()
-        ),
-        (
-            (case, f"the sides compute different numbers, {data}")
-            for case in verdict.different
-            if case not in verdict.returned
-        ),
-        (
-            (case, not_finite.format(" and in the ".join(sides)))
-            for case, sides in verdict.not_finite.items()
-        ),
-        (
-            (quantity.case, f"{quantity.title} was flagged, and {fresh} did not confirm it")
-            for quantity in unconfirmed
-        ),
-    ):
-        yield from said_once(case_notes, verdict)
-    yield from (f"--accept {pattern!r} matched no regression" for pattern in verdict.unused)
-    yield from _far_launches_of_cases(verdict)
 
 
-#: A launch is far from the others if its distance from their median is larger than this many robust
-#: standard deviations.
-FAR = 4.0
-
-
-@dataclass(frozen=True)
-class FarLaunches:
-    """The launches of a case that are far from the others."""
-
-    case: str
-    title: str  # of the clock
-    far_logs: tuple[float, ...]  # log(head / base) of each, the farthest first
-    median_log: float  # of all launches
-    launches: int
-
-    @property
-    def distance(self) -> float:
-        """Distance of the farthest one from the median, as a logarithm."""
-        return abs(self.far_logs[0] - self.median_log)
-
-    @property
-    def text(self) -> str:
-        """The sentence about the case."""
-        shown = units.and_so_on([signed(change_of(log)) for log in self.far_logs])
-        return (
-            f"{self.case}: {len(self.far_logs)} of {self.launches} launches far from the others "
-            f"by {self.title} ({shown}; median {signed(change_of(self.median_log))}), so single "
-            "processes may be slower or faster"
-        )
-
-
-def _far_launches_of_cases(verdict: Verdict) -> list[str]:
+def _far_launches(rows: Rows) -> list[str]:
     """Return the sentence about a case; of several the worst and their number, or --verbose all."""
-    cases = far_launches(verdict)
-    if len(cases) < 2 or verdict.options.everything:
+    cases = rows.far_launches
+    if len(cases) < 2 or rows.verdict.options.everything:
         return [case.text for case in cases]
     worst = max(cases, key=lambda case: case.distance)
     return [f"launches far from the others in {len(cases)} cases; the worst is {worst.text}"]
 
 
-def far_launches(verdict: Verdict) -> list[FarLaunches]:
-    """Return launches whose median differs from that of the others by the threshold or more.
+def _grouped_by_text(
+    notes: Iterable[tuple[str, str]], rows: Rows, what: str = "cases"
+) -> list[str]:
+    """Return a line for each text, with the cases that have it.
 
-    Single processes may be slow. Of several clocks of a case the first one that shows it counts.
-
-    Source of the factor of the median absolute deviation: that of a normal distribution, 1 /
-    0.6745.
+    Args:
+        notes: name of a case, or of a test, and a text.
+        rows: the content of the report.
+        what: the notes are about, in the plural.
     """
-    cases: dict[str, FarLaunches] = {}
-    for estimate in verdict.shown.cases:
-        quantity = estimate.quantity
-        middle = statistics.median(quantity.logs)
-        deviation = statistics.median(abs(log - middle) for log in quantity.logs) / 0.6745
-        limit = max(FAR * deviation, math.log1p(verdict.options.case))
-        far_logs = [log for log in quantity.logs if abs(log - middle) > limit]
-        if not far_logs or quantity.kind == MEAN or quantity.case in cases:
-            continue
-        far_logs.sort(key=lambda log: -abs(log - middle))
-        cases[quantity.case] = FarLaunches(
-            quantity.case, quantity.title, tuple(far_logs), middle, len(quantity.logs)
-        )
-    return list(cases.values())
+    names_of_text: dict[str, list[str]] = {}
+    for name, text in notes:
+        names_of_text.setdefault(text, []).append(name)
+    options = rows.verdict.options
+    most = options.top if options.everything else units.NAMED
+    return rows.limited(
+        f"{units.counted_names(names, most, what)}: {text}" for text, names in names_of_text.items()
+    )

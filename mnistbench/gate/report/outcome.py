@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.gate.causes.texts import cause_name
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import budget_text
 from mnistbench.gate.reach.look import LOOK_RATIO
-from mnistbench.gate.report.selection import SEE_ALL, limited, without_echoes
+from mnistbench.gate.report.rows import SEE_ALL, FindingRow, Rows, signed
 from mnistbench.gate.statistics.permutation import CONFIDENCE
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.reasons import (
@@ -34,23 +33,29 @@ from mnistbench.judging.verdicts import (
     UNCONFIRMED,
 )
 
-#: Most cases of which each has a line of its own.
-MOST_CASES = 10
+#: Most noisy cases of which each has a line of its own.
+MAX_NOISY_CASES = 10
 
 #: Launches that are suggested are at most this multiple of those that were measured.
-SUGGESTED = 2
+MAX_SUGGESTED = 2
 
 
 def last_line(verdict: Verdict) -> str:
     """Return the outcome in one sentence, with its limitations."""
-    return "; ".join([outcome_text(verdict), *limitations(verdict)])
+    return sentence(Rows(verdict))
 
 
-def outcome_text(verdict: Verdict) -> str:
+def sentence(rows: Rows) -> str:
+    """Return the last line of a report."""
+    return "; ".join([outcome_text(rows), *limitations(rows.verdict)])
+
+
+def outcome_text(rows: Rows) -> str:
     """Return the outcome and what it rests on."""
+    verdict = rows.verdict
     decision = verdict.shown
     if verdict.outcome == REGRESSED:
-        return _regressed_text(verdict)
+        return _regressed_text(rows)
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED and verdict.measured_nothing:
@@ -58,38 +63,61 @@ def outcome_text(verdict: Verdict) -> str:
     if verdict.outcome == PASSED:
         bounds = decision.bound, decision.bound_of_means
         # Of the same result, and of all the work.
-        comparable = [
-            finding
-            for finding in decision.findings
-            if finding.quantity.case not in verdict.returned
-            and finding.quantity.case not in verdict.outlives
+        improved = [
+            row
+            for row in rows.findings
+            if row.finding.verdict == IMPROVED
+            and row.finding.quantity.case not in verdict.returned
+            and row.finding.quantity.case not in verdict.outlives
         ]
-        improved = sum(finding.verdict == IMPROVED for finding in without_echoes(comparable))
-        better = f"; {improved} improved" if improved else ""
+        better = f"; {counted_findings(improved)} improved" if improved else ""
         if not verdict.accepted:
             return f"{PASSED}: {covered(bounds, _measured_cases(verdict))}{better}"
         unaccepted = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
+        accepted = [row for row in rows.findings if row.finding.accepted]
         return (
-            f"{PASSED}: {len(without_echoes(verdict.accepted))} accepted "
+            f"{PASSED}: {counted_findings(accepted)} accepted "
             f"({verdict.options.reason}){unaccepted}{better}"
         )
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
 
 
-def _regressed_text(verdict: Verdict) -> str:
-    """Return how many regressions there are, in how many cases, their causes and the largest."""
-    regressions = without_echoes(verdict.regressions)
-    titles = [f"{finding.quantity.title} ({finding.quantity.case})" for finding in regressions]
-    cases = {finding.quantity.case for finding in regressions}
-    where = f" in {len(cases)} cases" if len(cases) > 1 else ""
-    names = [cause_name(finding, verdict) for finding in regressions]
-    causes = dict.fromkeys(filter(None, names))
+def _regressed_text(rows: Rows) -> str:
+    """Return how many cases and operations regressed, and their likely causes."""
+    regressions = [row for row in rows.findings if row.finding.fails]
+    causes = dict.fromkeys(row.cause_name for row in regressions if row.cause_name)
     likely = f", likely cause {units.and_so_on(list(causes))}" if causes else ""
-    return (
-        f"{REGRESSED}: {len(regressions)} confirmed by fresh launches{where}{likely}: "
-        f"{units.and_so_on(titles)}"
-    )
+    return f"{REGRESSED}: {counted_findings(regressions, with_names=True)}{likely}"
+
+
+def counted_findings(rows: Sequence[FindingRow], *, with_names: bool = False) -> str:
+    """Return ``2 cases and 1 operation``: what the lines of findings are about.
+
+    Args:
+        rows: findings, the largest first. A case has several if its median and its mean changed.
+        with_names: add the largest ones of the first kind, with their changes.
+    """
+    first_of_case: dict[str, FindingRow] = {}
+    for row in rows:
+        if row.finding.quantity.is_case:
+            first_of_case.setdefault(row.finding.quantity.case, row)
+    texts: list[str] = []
+    for noun, counted in (
+        ("case", [*first_of_case.values()]),
+        ("operation", [row for row in rows if row.finding.quantity.is_operation]),
+        ("one-time cost", [row for row in rows if row.finding.quantity.is_once]),
+    ):
+        if counted:
+            text = units.counted(len(counted), noun)
+            if with_names and not texts:
+                names = [
+                    f"{row.case_name}: {row.finding.quantity.title} {signed(row.estimate.change)}"
+                    for row in counted
+                ]
+                text += f" ({units.and_so_on(names)})"
+            texts.append(text)
+    return ", ".join([*texts[:-2], " and ".join(texts[-2:])])
 
 
 def _measured_cases(verdict: Verdict) -> str:
@@ -114,7 +142,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
     if same := len(reach.same):
         every = "all " if verdict.measured_nothing and same > 1 else ""
         cases = units.counted(same, "case runs", "cases run")
-        yield f"{every}{cases} the same code on both sides{_looked_at(reach)}"
+        yield f"{every}{cases} the same code on both sides{_quick_look_text(reach)}"
     if not verdict.options.require_coverage:
         if reach.uncovered:
             them = "it" if len(reach.uncovered) == 1 else "them"
@@ -125,7 +153,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
     if reach.dependencies and not verdict.measured_nothing:
         yield dependencies_text(reach)
     if verdict.outcome == INCONCLUSIVE:
-        yield from _reached(verdict)
+        yield from _bounded_cases(verdict)
         yield from _sufficient_budget(verdict)
     if verdict.header.shard.of > 1 and not verdict.recorded.shards:
         yield (
@@ -136,7 +164,7 @@ def limitations(verdict: Verdict) -> Iterable[str]:
     if unbounded and verdict.outcome != REGRESSED:
         largest = unbounded[0]
         count = len(unbounded)
-        what = f"{largest.quantity.title} ({largest.quantity.case})"
+        what = f"{largest.quantity.title} ({verdict.names[largest.quantity.case]})"
         up_to = (
             f"up to {units.percent_up(largest.high)} of the case"
             if largest.quantity.kind == ADDED
@@ -157,23 +185,23 @@ def _sufficient_budget(verdict: Verdict) -> Iterable[str]:
 
 def _other_work(verdict: Verdict) -> Iterable[str]:
     """Yield in which cases the sides compute something else, or the head later."""
-    if verdict.returned:
-        yield f"the sides return different types in {units.and_more([*verdict.returned], 1)}"
-    if numbers := [case for case in verdict.different if case not in verdict.returned]:
-        yield f"the sides compute different numbers in {units.and_more(numbers, 1)}"
+    names = verdict.names
     base_cases = verdict.header.sides.base.cases
-    node_id = verdict.header.node_id
-    if later := [case for case in verdict.outlives if not base_cases[node_id(case)].outlives]:
+    if returned := [names[case] for case in verdict.returned]:
+        yield f"the sides return different types in {units.and_more(returned, 1)}"
+    if numbers := [names[case] for case in verdict.different if case not in verdict.returned]:
+        yield f"the sides compute different numbers in {units.and_more(numbers, 1)}"
+    if later := [names[case] for case in verdict.outlives if not base_cases[case].outlives]:
         yield (
             f"in the head work goes on after the call returns in {units.and_more(later, 1)}, and "
             "is not timed"
         )
     for side in (BASE, HEAD):
-        if cases := [case for case, sides in verdict.not_finite.items() if side in sides]:
+        if cases := [names[case] for case, sides in verdict.not_finite.items() if side in sides]:
             yield f"the {side} computes NaN or infinity in {units.and_more(cases, 1)}"
 
 
-def _looked_at(reach: Reach) -> str:
+def _quick_look_text(reach: Reach) -> str:
     """Return what the quick look has shown of the cases that are left out.
 
     A difference of a few nanoseconds does not count, so the ratio of a case may be larger.
@@ -189,11 +217,8 @@ def _looked_at(reach: Reach) -> str:
     return f"; in a quick look none of them was {slower}"
 
 
-def _reached(verdict: Verdict) -> Iterable[str]:
-    """Yield for how many of several cases the threshold is ruled out.
-
-    And what more launches would change.
-    """
+def _bounded_cases(verdict: Verdict) -> Iterable[str]:
+    """Yield in how many cases the threshold is ruled out, and what would settle more."""
     decision = verdict.shown
     limit = verdict.options.case
     widest = dict[str, Estimate]()
@@ -214,25 +239,21 @@ def _reached(verdict: Verdict) -> Iterable[str]:
         )
 
 
-def bounds_of_once(verdict: Verdict) -> Iterable[str]:
+def bounds_of_once(rows: Rows) -> Iterable[str]:
     """Yield the largest bounds of one-time costs, without those that got slower."""
-    slower = {finding.quantity.key for finding in verdict.shown.findings if finding.is_slower}
-    bounded = (
-        estimate
-        for estimate in verdict.shown.once
-        if estimate.quantity.key not in slower and estimate.high < math.inf
-    )
-    ranked = sorted(bounded, key=lambda estimate: estimate.high)
-    largest = {
-        estimate.quantity.kind: f"{excluded_text(estimate)} or more in" for estimate in ranked
-    }
-    told = (
+    slower = {finding.quantity.key for finding in rows.decision.findings if finding.is_slower}
+    largest: dict[str, str] = {}
+    for row in rows.once:
+        quantity = row.estimate.quantity
+        if quantity.key not in slower and row.estimate.high < math.inf:
+            largest.setdefault(quantity.kind, f"{excluded_text(row.estimate)} or more in")
+    texts = (
         (ONCE, "slowdown of", "imports, fixtures, setup and first iterations"),
         (MEMORY, "growth of", "memory"),
     )
     if largest:
         excluded_sizes = (
-            f"no {grows} {largest[kind]} {what}" for kind, grows, what in told if kind in largest
+            f"no {grows} {largest[kind]} {what}" for kind, grows, what in texts if kind in largest
         )
         yield f"once: {', '.join(excluded_sizes)}"
 
@@ -271,31 +292,32 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
         f"not ruled out: a slowdown in less than {units.percent(rarest_launch)} of all processes "
         f"({verdict.shown.launches} launches), or in fewer than 1 of "
         f"{math.floor(1 / rarest_iteration)} iterations ({iterations} on each side of "
-        f"{verdict.header.name(case)})"
+        f"{verdict.names[case]})"
     )
 
 
 # ---- Why it is inconclusive ----------------------------------------------------------------------
 
 
-def not_decided(verdict: Verdict) -> list[str]:
+def not_decided(rows: Rows) -> list[str]:
     """Return a line for each reason; cases that are too noisy share one without --verbose."""
+    verdict = rows.verdict
     open_cases = verdict.decision.open_cases
-    names = {estimate.quantity.case for estimate in open_cases}
-    if len(names) <= MOST_CASES or verdict.options.everything:
-        return limited((reason.text for reason in verdict.reasons), verdict)
+    cases = {estimate.quantity.case for estimate in open_cases}
+    if len(cases) <= MAX_NOISY_CASES or verdict.options.everything:
+        return rows.limited(reason.text for reason in verdict.reasons)
     ranked = sorted(open_cases, key=lambda estimate: -estimate.high)
-    noisy = [bound_reason(estimate, verdict.options) for estimate in ranked]
+    noisy = [bound_reason(estimate, verdict.options, verdict.names) for estimate in ranked]
     other_reasons = [reason.text for reason in verdict.reasons if reason not in noisy]
     smallest = units.growth(_largest_highs(open_cases)[-1], up=True)
     largest = units.growth(ranked[0].high, up=True)
     summary = (
-        f"{len(names)} of {units.counted(len(verdict.header.labels), 'case')}: slowdowns of up to "
+        f"{len(cases)} of {units.counted(len(verdict.header.labels), 'case')}: slowdowns of up to "
         f"{smallest} to {largest} cannot be ruled out{next_step(open_cases, verdict)}; the worst "
         f"follow; {SEE_ALL}"
     )
     return [
-        *limited(other_reasons, verdict),
+        *rows.limited(other_reasons),
         summary,
         *(reason.text for reason in noisy[: units.NAMED]),
     ]
@@ -311,7 +333,7 @@ def _largest_highs(estimates: Iterable[Estimate]) -> list[float]:
 
 
 def next_step(estimates: Sequence[Estimate], verdict: Verdict, more: str = "") -> str:
-    """Return what it costs to settle more cases, if at most SUGGESTED times the launches do.
+    """Return what it costs to settle more cases, if at most MAX_SUGGESTED times the launches do.
 
     Args:
         estimates: with upper bounds that are too large.
@@ -324,7 +346,7 @@ def next_step(estimates: Sequence[Estimate], verdict: Verdict, more: str = "") -
         number = launches_needed(estimate, verdict.options.to_rule_out(estimate.quantity))
         case = estimate.quantity.case
         needed[case] = max(needed.get(case, number), number)
-    affordable = [number for number in needed.values() if number <= SUGGESTED * launches]
+    affordable = [number for number in needed.values() if number <= MAX_SUGGESTED * launches]
     if not affordable:
         return ""
     elapsed_s = verdict.end.elapsed_s

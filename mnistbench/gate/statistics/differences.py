@@ -19,7 +19,7 @@ from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, LEAST_PAIRS, WA
 from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, REPLACED
 
 #: Least squared error of a difference: some clocks advance in steps.
-_LEAST_SQUARE = 1e-12
+_MIN_SQUARE = 1e-12
 
 #: Times, one per iteration, in ns.
 Times = Sequence[float] | Array
@@ -80,7 +80,7 @@ def case_difference(build: Build, clock: str, kind: str) -> Difference:
     """
     base = build[BASE]
     head = build[HEAD]
-    if clock in (DEVICE, BUSY) or not base.block_ns or not head.block_ns:
+    if clock in (DEVICE, BUSY) or not base.block_times or not head.block_times:
         return _compared(kind, base.times[clock], head.times[clock])
     cpu = _cpu_difference(base, head, kind)
     if clock == CPU:
@@ -94,17 +94,17 @@ def _compared(kind: str, base_ns: Times, head_ns: Times) -> Difference:
 
 
 def _cpu_difference(base: SideSample, head: SideSample, kind: str) -> Difference:
-    """Return the mean of the differences over blocks and over pairs.
+    """Return the weighted mean of the differences over blocks and over pairs.
 
-    Weighted by the inverse squares of their errors. A long iteration varies less in blocks. Of a
+    Weights are the inverse squares of their errors. A long iteration varies less in blocks. Of a
     short one both are as exact, and their errors are independent.
     """
-    blocks = _compared(kind, base.block_ns, head.block_ns)
+    blocks = _compared(kind, base.block_times, head.block_times)
     pairs = _compared(kind, base.times[CPU], head.times[CPU])
     if not all(map(math.isfinite, (blocks.squared_error, pairs.squared_error, pairs.log))):
         return blocks
-    weight_of_blocks = 1 / max(blocks.squared_error, _LEAST_SQUARE)
-    weight_of_pairs = 1 / max(pairs.squared_error, _LEAST_SQUARE)
+    weight_of_blocks = 1 / max(blocks.squared_error, _MIN_SQUARE)
+    weight_of_pairs = 1 / max(pairs.squared_error, _MIN_SQUARE)
     weights = weight_of_blocks + weight_of_pairs
     log = (weight_of_blocks * blocks.log + weight_of_pairs * pairs.log) / weights
     return Difference(log, 1 / weights)
@@ -130,28 +130,19 @@ def operations_log(kind: str, keys: Collection[OpKey], build: Build) -> float:
 
 
 def total_ns(side: SideSample, keys: Iterable[OpKey]) -> int:
-    """Return the sum of times over operations and iterations, ns.
-
-    0 for an operation that the side does not have.
-    """
+    """Return the sum of times over operations and iterations, ns; a missing one takes none."""
     return sum(sum(side.operations[key].self_ns) for key in keys if key in side.operations)
 
 
 def summed_ns(side: SideSample, keys: Iterable[OpKey]) -> Array:
-    """Return the sum over operations for each profiled iteration, ns.
-
-    0 for operations that the side does not have.
-    """
+    """Return the sum over operations for each profiled iteration, ns; a missing one takes none."""
     rows = [side.operations[key].self_ns for key in keys if key in side.operations]
     iterations = max((len(operation.self_ns) for operation in side.operations.values()), default=0)
     return np.sum(rows, axis=0, dtype=np.float64) if rows else np.zeros(iterations)
 
 
 def whole_ns(side: SideSample) -> Times:
-    """Return the times that operations have shares of.
-
-    Busy times of an accelerator, else the sums of all operations.
-    """
+    """Return what shares are of: busy times of an accelerator, or sums of all operations."""
     return side.times[BUSY] if BUSY in side.times else summed_ns(side, side.operations)
 
 
@@ -167,7 +158,7 @@ def _operation_difference(build: Build, keys: Collection[OpKey]) -> Difference:
     """
     base = build[BASE]
     head = build[HEAD]
-    has_shares = all(side.block_ns and side.by_share for side in (base, head))
+    has_shares = all(side.block_times and side.by_share for side in (base, head))
     if not has_shares or _calls(base) != _calls(head):
         return difference(summed_ns(base, keys), summed_ns(head, keys))
     operations = difference(_mean_with_share(base, keys), _mean_with_share(head, keys))
@@ -197,10 +188,7 @@ def _calls(side: SideSample) -> float:
 
 
 def _replaced_log(build: Build, keys: Collection[OpKey]) -> float:
-    """Return the change of the sum of replaced operations, as a logarithm.
-
-    Without the part that moved within their places.
-    """
+    """Return the log of the change of replaced operations, without what moved in their places."""
     change = difference(summed_ns(build[BASE], keys), summed_ns(build[HEAD], keys)).log
     alone = _log_added(build, keys)
     return change * (_added_log(build, keys) / alone) if alone else change
@@ -209,7 +197,7 @@ def _replaced_log(build: Build, keys: Collection[OpKey]) -> float:
 def _added_log(build: Build, keys: Collection[OpKey]) -> float:
     """Return the change of a case by new and gone operations, as a logarithm.
 
-    Limited by the change of their places.
+    It is limited by the change of their places.
 
     Without the limit, work that moves from a remaining operation to a new one of the same place
     would look like a slowdown. Returns the value closer to 0 of the two, and 0 if their signs

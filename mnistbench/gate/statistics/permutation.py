@@ -44,7 +44,7 @@ _AT_ONCE = 5_000_000
 RESAMPLES = 2_000
 
 #: Smallest s0, below the resolution of any clock; avoids a division by zero if there is no spread.
-LEAST_SPREAD = 1e-9
+MIN_SPREAD = 1e-9
 
 Array = NDArray[np.float64]
 
@@ -147,18 +147,13 @@ def simultaneous_bounds(
 
 @functools.cache
 def _resampled(launches: int) -> Array:
-    """Return how often each launch is in each of RESAMPLES random sets.
-
-    Each has as many launches, with repetition.
-    """
+    """Return how often each launch is in RESAMPLES random sets of as many, with repetition."""
     drawn = (np.random.default_rng(1).random((RESAMPLES, launches)) * launches).astype(int)
     return np.asarray((drawn[:, :, None] == np.arange(launches)).sum(axis=1), dtype=np.float64)
 
 
 def _floor(logs: Array, kinds: Sequence[str]) -> Array:
-    """Return s0 of each quantity.
-
-    The median of SD(abs(d)) / sqrt(launches) over the quantities of its kind.
+    """Return s0 of each quantity: the median of SD(abs(d)) / sqrt(launches) over its kind.
 
     abs(d) does not depend on signs, so s0 is the same for every exchange, as the test requires. It
     hardly depends on the change of a quantity, so changes of many quantities do not increase s0.
@@ -170,7 +165,7 @@ def _floor(logs: Array, kinds: Sequence[str]) -> Array:
         )
         for kind in set(kinds)
     }
-    return np.array([max(medians[kind], LEAST_SPREAD) for kind in kinds])
+    return np.array([max(medians[kind], MIN_SPREAD) for kind in kinds])
 
 
 def _statistic(signs: Array, logs: Array, floor: Array) -> Array:
@@ -196,20 +191,14 @@ def _null(logs: Array, floor: Array, seed: int, most: int, *, two_sided: bool) -
 
 
 def _parts(rows: Array, quantities: int) -> list[Array]:
-    """Return the rows in parts.
-
-    So the statistics of thousands of quantities take little memory.
-    """
+    """Return the rows in parts, so that thousands of quantities take little memory."""
     return np.array_split(rows, math.ceil(len(rows) * quantities / _AT_ONCE))
 
 
 # The tests of a gate share them, and so do those of resampled gates.
 @functools.lru_cache(maxsize=16)
 def _exchanges(launches: int, seed: int, most: int) -> Array:
-    """Return the signs of all exchanges, [exchanges, launches].
-
-    Of ``most`` random ones if there are more.
-    """
+    """Return the signs of all exchanges, or of ``most`` random ones, [exchanges, launches]."""
     if 2**launches > most:
         return np.random.default_rng(seed).choice([1.0, -1.0], (most, launches))
     return np.array(list(itertools.product((1.0, -1.0), repeat=launches)))
@@ -223,6 +212,6 @@ def _p_values(limits: Array, null: Array, sampled: bool) -> Array:
 def _shares(reached: Array, exchanges: int, sampled: bool) -> Array:
     """Return the shares of the exchanges that reach a limit.
 
-    A sample is extended by the observed exchange.
+    The observed exchange counts, too, if the exchanges are a sample.
     """
     return np.asarray(np.maximum(reached + sampled, 1) / (exchanges + sampled), dtype=np.float64)

@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ from mnistbench.judging.kinds import (
 #: One-time costs that have a smaller mean, of both sides over all launches, are not tested;
 #: nanoseconds (5 ms). It is also added to the times of both sides before their ratio is taken, so
 #: a change from 0 to 3 ms is small and finite.
-LEAST_ONCE_NS = 5_000_000
+MIN_ONCE_NS = 5_000_000
 
 
 class Replaced(NamedTuple):
@@ -67,46 +67,82 @@ class Replaced(NamedTuple):
     head_ns: float | None  # the same of the head
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity that is compared between the sides: the time of a case, or of operations of it."""
+def how_replaced(operations: Sequence[Replaced]) -> str:
+    """Return ``replaced``, ``new``, ``gone``, or ``irregular``; empty if there are no operations.
 
-    case: str  # node id
-    kind: str  # ITERATION, MEAN, OPERATION, REPLACED, ADDED, OUTSIDE_KIND, OTHER, ONCE or MEMORY
-    name: str  # the clock for a case, else the operation
-    clock: str
-    members: tuple[OpKey, ...]  # summed operations; none for a case
+    Both sides have irregular ones, but not in every build.
+    """
+    gone = any(
+        operation.head_ns is None for operation in operations if operation.base_ns is not None
+    )
+    new = any(
+        operation.base_ns is None for operation in operations if operation.head_ns is not None
+    )
+    if gone or new:
+        return "replaced" if gone and new else "gone" if gone else "new"
+    return "irregular" if operations else ""
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """What all quantities that are compared between the sides have."""
+
+    case: str  # node id, or ALL_CASES
+    kind: str  # one of judging.kinds
+    name: str
     # Per launch: log(head / base), mean over builds; NaN if there are too few usable times.
     logs: tuple[float, ...]
-    base_ns: float  # median over builds or launches, of ONCE the mean; of MEMORY in bytes
-    head_ns: float
-    # Of its case in the base, on an accelerator of its busy time; 1 for a case; for ADDED on the
-    # larger side; 0 if it is once
+    base: float  # median over builds or launches, ns; see the classes for exceptions
+    head: float
+
+    is_case: ClassVar[bool] = False
+    is_operation: ClassVar[bool] = False
+    is_once: ClassVar[bool] = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Identity of the quantity across launches."""
+        return (self.case, self.kind, self.name)
+
+
+@dataclass(frozen=True)
+class CaseTime(_Quantity):
+    """The time of a call by a clock, which is its name: the median (ITERATION) or the mean."""
+
+    is_case: ClassVar[bool] = True
+    members: ClassVar[tuple[OpKey, ...]] = ()
+    replaced: ClassVar[tuple[Replaced, ...]] = ()
+    added: ClassVar[float] = 0.0
+    share: ClassVar[float] = 1.0
+    weight: ClassVar[float] = 1.0
+
+    @property
+    def clock(self) -> str:
+        return self.name
+
+    @property
+    def title(self) -> str:
+        """Name in reports, without the case."""
+        return f"{'mean ' if self.kind == MEAN else ''}{CLOCK_TITLES[self.name]}"
+
+
+@dataclass(frozen=True)
+class OperationTime(_Quantity):
+    """The time of operations of a case, or of a part of an iteration that is none.
+
+    Kinds: OPERATION, REPLACED, ADDED, OUTSIDE_KIND or OTHER. The difference of ADDED is that of the
+    time of the case.
+    """
+
+    members: tuple[OpKey, ...]  # whose times are summed
+    # Of the time of the case in the base, on an accelerator of its busy time; for ADDED that of
+    # the side on which the operations take longer.
     share: float
     replaced: tuple[Replaced, ...] = ()  # for REPLACED and ADDED: all members
 
-    @property
-    def is_case(self) -> bool:
-        """Whether this is the time of a whole case."""
-        return self.kind in (ITERATION, MEAN)
-
-    @property
-    def is_once(self) -> bool:
-        """Whether this is a one-time cost of a process, or its memory."""
-        return self.kind in (ONCE, MEMORY)
-
-    @property
-    def is_operation(self) -> bool:
-        """Whether this is the time of operations, or of a part of an iteration that is none."""
-        return not self.is_case and not self.is_once
-
-    @property
-    def added(self) -> float:
-        """What is added to both sides, so that small costs have small changes.
-
-        In ns, and for MEMORY in bytes.
-        """
-        return LEAST_ONCE_NS if self.kind == ONCE else 1 if self.kind == MEMORY else 0
+    is_operation: ClassVar[bool] = True
+    added: ClassVar[float] = 0.0
+    clock: ClassVar[str] = ""
 
     @property
     def weight(self) -> float:
@@ -116,32 +152,40 @@ class Quantity:
     @property
     def title(self) -> str:
         """Name in reports, without the case."""
-        if self.is_case:
-            return f"{'mean ' if self.kind == MEAN else ''}{CLOCK_TITLES[self.clock]}"
         return replacement_title(self.replaced) if self.replaced else self.name
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """Identity of the quantity across launches."""
-        return (self.case, self.kind, self.name)
+
+@dataclass(frozen=True)
+class OneTimeCost(_Quantity):
+    """What occurs once in a process: CPU time (ONCE), or memory at its peak (MEMORY).
+
+    ``base`` and ``head`` of ONCE are means over launches; those of MEMORY are in bytes.
+    """
+
+    is_once: ClassVar[bool] = True
+    members: ClassVar[tuple[OpKey, ...]] = ()
+    replaced: ClassVar[tuple[Replaced, ...]] = ()
+    share: ClassVar[float] = 0.0
+    weight: ClassVar[float] = 0.0
 
     @property
-    def how_replaced(self) -> str:
-        """Return ``replaced``, ``new``, ``gone``, or ``irregular``.
+    def added(self) -> float:
+        """What is added to both sides, so that small costs have small changes."""
+        return MIN_ONCE_NS if self.kind == ONCE else 1.0
 
-        The last is of operations that both sides have, but not in every build.
-        """
-        gone = any(
-            operation.head_ns is None
-            for operation in self.replaced
-            if operation.base_ns is not None
-        )
-        new = any(
-            operation.base_ns is None
-            for operation in self.replaced
-            if operation.head_ns is not None
-        )
-        return "replaced" if gone and new else "gone" if gone else "new" if new else "irregular"
+    @property
+    def clock(self) -> str:
+        return CPU if self.kind == ONCE else NO_CLOCK
+
+    @property
+    def title(self) -> str:
+        """Name in reports, without the case."""
+        return self.name
+
+
+#: What is compared between the sides. All have ``members``, ``share`` and ``weight`` (the factor
+#: that converts a change into a share of the case).
+Quantity = CaseTime | OperationTime | OneTimeCost
 
 
 # ---- Groups of operations ------------------------------------------------------------------------
@@ -156,9 +200,7 @@ class OperationGroup(NamedTuple):
 
 
 def groups(builds: Sequence[Build]) -> list[OperationGroup]:
-    """Return the groups to test.
-
-    Large operations singly, operations of one side only by place, and the rest together.
+    """Return the groups to test: large operations, operations of one side by place, and the rest.
 
     The grouping is symmetric in the two sides and uses all launches together. It therefore does not
     depend on the roles in any launch, as the permutation test requires.
@@ -197,7 +239,7 @@ def _one_sided_groups(
 ) -> Iterable[OperationGroup]:
     """Yield new and gone operations, grouped by phase and module.
 
-    Those of new or gone modules are one group.
+    Those of all new and gone modules are one group.
 
     A renamed module is a gone module and a new one, which have to be compared with each other. The
     name of a group does not contain its operations, because they depend on the roles.
@@ -256,7 +298,7 @@ def quantities(
         if case_groups is None:
             case_groups = groups(_flat(builds))
         measured += _operation_quantities(case, builds, case_groups)
-    return [*measured, *_once_quantities(launches, LEAST_ONCE_NS if grouping is None else 0)]
+    return [*measured, *_once_quantities(launches, MIN_ONCE_NS if grouping is None else 0)]
 
 
 def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
@@ -292,11 +334,8 @@ def _flat(launches: Sequence[Sequence[Build]]) -> list[Build]:
     return [build for builds in launches for build in builds]
 
 
-def _once_quantities(launches: Sequence[Launch], least_ns: float) -> Iterable[Quantity]:
-    """Yield the one-time costs whose mean is at least ``least_ns``.
-
-    A rule that does not depend on the roles.
-    """
+def _once_quantities(launches: Sequence[Launch], least_ns: float) -> Iterable[OneTimeCost]:
+    """Yield the one-time costs whose mean over both sides is at least ``least_ns``."""
     sides = [side for launch in launches for side in launch.once.values()]
     for name, case in sorted(
         {(name, case) for side in sides for name, cases in side.items() for case in cases}
@@ -317,23 +356,15 @@ def _once_quantities(launches: Sequence[Launch], least_ns: float) -> Iterable[Qu
         is_memory = name == RESIDENT
         # A cost of one of several cases is in a part of the launches only, where the median may
         # be 0.
-        base_ns, head_ns = (np.median if is_memory else np.mean)(values, axis=0)
-        quantity = Quantity(
-            case,
-            MEMORY if is_memory else ONCE,
-            name,
-            NO_CLOCK if is_memory else CPU,
-            members=(),
-            logs=(),
-            base_ns=float(base_ns),
-            head_ns=float(head_ns),
-            share=0.0,
+        base, head = (np.median if is_memory else np.mean)(values, axis=0)
+        cost = OneTimeCost(
+            case, MEMORY if is_memory else ONCE, name, (), base=float(base), head=float(head)
         )
-        logs = np.log((values[:, 1] + quantity.added) / (values[:, 0] + quantity.added))
-        yield replace(quantity, logs=tuple(logs.tolist()))
+        logs = np.log((values[:, 1] + cost.added) / (values[:, 0] + cost.added))
+        yield replace(cost, logs=tuple(logs.tolist()))
 
 
-def _case_quantities(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[Quantity]:
+def _case_quantities(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[CaseTime]:
     """Yield the median and the mean of a case by each clock that all builds have."""
     builds = _flat(launches)
     sides = [side for build in builds for side in build.values()]
@@ -348,25 +379,22 @@ def _case_quantities(case: str, launches: Sequence[Sequence[Build]]) -> Iterable
                 )
                 for side in (BASE, HEAD)
             )
-            yield Quantity(
+            yield CaseTime(
                 case,
                 kind,
-                name=clock,
-                clock=clock,
-                members=(),
+                clock,
                 logs=_mean_logs(
                     [case_difference(build, clock, kind).log for build in launch]
                     for launch in launches
                 ),
-                base_ns=base_ns,
-                head_ns=head_ns,
-                share=1.0,
+                base=base_ns,
+                head=head_ns,
             )
 
 
 def _operation_quantities(
     case: str, launches: Sequence[Sequence[Build]], case_groups: Sequence[OperationGroup]
-) -> Iterable[Quantity]:
+) -> Iterable[OperationTime]:
     """Yield a quantity for each group of operations that took time."""
     builds = _flat(launches)
     whole = _typical_ns(whole_ns(build[BASE]) for build in builds) or 1.0
@@ -379,17 +407,16 @@ def _operation_quantities(
         )
         larger_ns = max(base_ns, head_ns) if group.kind == ADDED else base_ns
         is_one_sided = group.kind in (REPLACED, ADDED)
-        yield Quantity(
+        yield OperationTime(
             case,
             group.kind,
             group.name,
-            clock="",
-            members=tuple(keys),
             logs=_mean_logs(
                 [operations_log(group.kind, keys, build) for build in launch] for launch in launches
             ),
-            base_ns=base_ns,
-            head_ns=head_ns,
+            base=base_ns,
+            head=head_ns,
+            members=tuple(keys),
             share=larger_ns / whole,
             replaced=tuple(_replaced(builds, key) for key in keys) if is_one_sided else (),
         )

@@ -1,6 +1,4 @@
-"""Raw samples of launches, and the file that they are saved in.
-
-One JSON line per launch.
+"""Raw samples of launches, and the file that they are saved in, one JSON line per launch.
 
 The file consists of gzipped lines, each written at the end of its launch, so a crash loses no
 earlier launch. Its name keeps it out of the list of saved runs. The first line is
@@ -14,7 +12,6 @@ import gzip
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -39,7 +36,8 @@ from mnistbench.core.reading import (
 )
 from mnistbench.gate.causes.case_profile import CaseProfile
 from mnistbench.gate.listing import Listings, Reach
-from mnistbench.gate.words import ALL_CASES, BASE, BUSY, CPU, DEVICE, HEAD, WALL
+from mnistbench.gate.statistics.case_names import CaseNames
+from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, WALL
 
 #: Version of the file. 2: the header has the listings of both sides. 1 was never released.
 SCHEMA = 2
@@ -64,64 +62,27 @@ class Operation(NamedTuple):
     varying: tuple[str, ...] = ()  # which counts are averages: operation.CALLS, operation.BYTES
 
 
-class SideSample(NamedTuple):
-    """One side of a case in one build."""
-
-    # Clock -> ns of each untraced iteration, for BUSY of each profiled one; the nth of both sides
-    # are a pair. Of calls that were repeated, the mean.
-    times: Mapping[str, tuple[float, ...]]
-    # CPU time of an iteration in each block, which both sides run at once on one core; empty if
-    # they cannot
-    block_ns: tuple[float, ...]
-    outcome: _Outcome
-    parameters: int
-    operations: Mapping[OpKey, Operation]
-    by_share: bool = True  # operations are compared by their share of the iteration as well
-    queued: float = 0.0  # share of the wall time in which another process had the core
-    iterations: int = 0  # untraced; repeated calls count
-
-    @classmethod
-    def of_columns(cls, stored: _StoredSide) -> SideSample:
-        """Return a side of a build from the form in which it is saved."""
-        times = {WALL: stored.wall_ns, CPU: stored.cpu_ns, DEVICE: stored.device_ns}
-        if stored.queued_ns:
-            times[WALL] = _without_queue(stored.wall_ns, stored.queued_ns, stored.cpu_ns)
-        busy_ns = {BUSY: stored.busy_ns} if stored.busy_ns else {}
-        return cls(
-            times={
-                clock: _of_one_call(column, stored.loops)
-                for clock, column in times.items()
-                if column
-            }
-            | busy_ns,
-            block_ns=_of_one_call(stored.block_ns, stored.loops) if stored.cpu_ns else (),
-            outcome=stored.outcome,
-            parameters=stored.parameters,
-            operations=stored.operations(),
-            by_share=stored.by_share,
-            queued=sum(stored.queued_ns) / max(1, sum(stored.wall_ns)),
-            iterations=stored.iterations * stored.loops,
-        )
-
-
 @dataclass(frozen=True)
-class _StoredSide:
-    """A side of a build as a file has it.
+class SideSample:
+    """One side of a case in one build: the columns that its process sends and the file has.
 
-    The columns of operations are missing if nothing was profiled.
+    The nth times of both sides are a pair.
     """
 
-    wall_ns: _Times
+    wall_ns: _Times  # of each untraced iteration; each clock may be missing
     cpu_ns: _Times
-    device_ns: _Times
+    device_ns: _Times  # between two events on an accelerator
     outcome: _Outcome
     parameters: int
-    queued_ns: _Times = ()
+    queued_ns: _Times = ()  # of wall_ns: another process had the core; empty if it is not known
+    # CPU time of an iteration in each block, which both sides run at once on one core; empty if
+    # they cannot.
     block_ns: _Times = ()
-    busy_ns: _Times = ()
-    loops: int = 1
-    by_share: bool = True
-    iterations: int = 0
+    busy_ns: _Times = ()  # of one call in each profiled iteration
+    loops: int = 1  # calls in an iteration
+    by_share: bool = True  # operations are compared by their share of the iteration as well
+    iterations: int = 0  # untraced ones, with those of blocks
+    # The table of operations, a row for each key; empty if nothing was profiled.
     keys: tuple[OpKey, ...] = ()
     self_ns: tuple[_Times, ...] = ()
     calls: tuple[float, ...] = ()
@@ -130,6 +91,11 @@ class _StoredSide:
     varying: tuple[tuple[str, ...], ...] = ()  # may be missing
 
     def __post_init__(self) -> None:
+        """Check that columns have equal lengths.
+
+        Raises:
+            FieldError: names the column.
+        """
         if not self.varying:
             object.__setattr__(self, "varying", ((),) * len(self.keys))
         for name in ("queued_ns", *(("cpu_ns",) if self.block_ns else ())):
@@ -144,21 +110,52 @@ class _StoredSide:
             if len(times) != iterations:
                 raise wrong(list(times), f"{iterations} times", f"self_ns[{position}]")
 
+    @functools.cached_property
+    def times(self) -> dict[str, tuple[float, ...]]:
+        """Clock -> times of one call, ns: the mean of an iteration.
+
+        Wall times are without the time in which another process had the core.
+        """
+        columns = {WALL: self.wall_ns, CPU: self.cpu_ns, DEVICE: self.device_ns}
+        if self.queued_ns:
+            columns[WALL] = _without_queue(self.wall_ns, self.queued_ns, self.cpu_ns)
+        times = {clock: self._of_one_call(column) for clock, column in columns.items() if column}
+        return times | ({BUSY: self.busy_ns} if self.busy_ns else {})
+
+    @functools.cached_property
+    def block_times(self) -> tuple[float, ...]:
+        """CPU times of one call in blocks, ns; empty if they do not count."""
+        return self._of_one_call(self.block_ns) if self.cpu_ns else ()
+
+    @functools.cached_property
     def operations(self) -> dict[OpKey, Operation]:
-        """Return the rows of the table of operations."""
+        """The rows of the table of operations."""
         columns = (self.self_ns, self.calls, self.memory_bytes, self.kernels, self.varying)
         return dict(zip(self.keys, map(Operation, *columns), strict=True))
 
+    @property
+    def queued(self) -> float:
+        """Share of the wall time in which another process had the core."""
+        return sum(self.queued_ns) / max(1, sum(self.wall_ns))
+
+    @property
+    def untraced_calls(self) -> int:
+        """Number of calls in all untraced iterations."""
+        return self.iterations * self.loops
+
+    def _of_one_call(self, column: _Times) -> tuple[float, ...]:
+        return tuple(ns / self.loops for ns in column) if self.loops > 1 else column
+
 
 @dataclass(frozen=True)
-class _StoredBuild:
+class _SavedBuild:
     """A build of a case as a file has it."""
 
-    base: _StoredSide
-    head: _StoredSide
+    base: SideSample
+    head: SideSample
 
 
-_StoredBuilds = Annotated[tuple[_StoredBuild, ...], Meta(min_length=1)]
+_SavedBuilds = Annotated[tuple[_SavedBuild, ...], Meta(min_length=1)]
 
 
 def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times:
@@ -172,11 +169,6 @@ def _without_queue(wall_ns: _Times, queued_ns: _Times, cpu_ns: _Times) -> _Times
         wall - min(queued, max(0, wall - computed))
         for wall, queued, computed in zip(wall_ns, queued_ns, computed_ns, strict=True)
     )
-
-
-def _of_one_call(column: _Times, loops: int) -> tuple[float, ...]:
-    """Return times of iterations that repeat a call as times of one call."""
-    return tuple(ns / loops for ns in column) if loops > 1 else column
 
 
 #: One build of a case: side -> sample.
@@ -204,11 +196,8 @@ class Launch:
         """
         cases = {
             node_id: [
-                {
-                    BASE: SideSample.of_columns(build.base),
-                    HEAD: SideSample.of_columns(build.head),
-                }
-                for build in read(builds, _StoredBuilds, f"cases.{node_id}")
+                {BASE: build.base, HEAD: build.head}
+                for build in read(builds, _SavedBuilds, f"cases.{node_id}")
             ]
             for node_id, builds in member(line, "cases", Mapping[str, Any]).items()
         }
@@ -257,12 +246,8 @@ class Shard:
 WHOLE = Shard(1, 1)
 
 
-#: Most characters of the name of a case in a report: parametrize may put a whole document into an
-#: id.
-_LONGEST_NAME = 300
-
 #: Most parts of a gate whose tests are not known.
-_MOST_SHARDS = 1_000
+_MAX_SHARDS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +282,7 @@ class GateHeader:
         Raises:
             ValueError: there are more shards than tests.
         """
-        if self.shard.of > (len(self.shard.tests) or _MOST_SHARDS):
+        if self.shard.of > (len(self.shard.tests) or _MAX_SHARDS):
             raise ValueError(f"shard {self.shard} is one of more parts than there are tests")
 
     @property
@@ -311,40 +296,12 @@ class GateHeader:
         return self.sides.sources(self.differing)
 
     @functools.cached_property
-    def _shared(self) -> set[str]:
-        """Labels that are no name of a case, because another case has it, measured or not.
-
-        The label of a plain test is its node id without the folder.
-        """
+    def names(self) -> CaseNames:
+        """The names of the cases in reports."""
         sides = self.sides
         labels = {**self.reach.same, **sides.labels}
         others = {*sides.base.cases, *sides.head.cases, *sides.unmeasurable} - labels.keys()
-        without_folder = (
-            node_id[node_id.rfind("/", 0, node_id.find("::")) + 1 :] for node_id in others
-        )
-        uses = Counter([*labels.values(), *without_folder])
-        return {label for label, number in uses.items() if number > 1}
-
-    def name(self, case: str) -> str:
-        """Return the name of a case in reports.
-
-        Its label, or its node id if the label is not unique. Of a very long one, the beginning and
-        a hash.
-        """
-        label = self.labels.get(case) or self.reach.same.get(case, case)
-        name = case if label in self._shared else label
-        if len(name) <= _LONGEST_NAME:
-            return name
-        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
-        return f"{units.cut(name, _LONGEST_NAME)} {digest}"
-
-    @functools.cached_property
-    def _node_ids(self) -> Mapping[str, str]:
-        return {self.name(case): case for case in self.labels}
-
-    def node_id(self, name: str) -> str:
-        """Return the case that reports call by a name; ALL_CASES for the process."""
-        return self._node_ids.get(name, ALL_CASES)
+        return CaseNames.of(labels, others)
 
     def line(self) -> dict[str, Any]:
         """Return the line of the file."""
@@ -430,8 +387,8 @@ class Recorded:
     def unmeasurable(self) -> dict[str, str]:
         """Node id -> why the case cannot be measured.
 
-        Of the surveys, of cases that some launches did not find again, and of those for which the
-        budget left no time.
+        The surveys have found it, some launches did not find the case again, or the budget left no
+        time for it.
         """
         return {
             **self.header.sides.unmeasurable,
@@ -443,7 +400,7 @@ class Recorded:
     def are_all_new(self) -> bool:
         """Whether the base has no case, so that there is nothing to compare.
 
-        It may have those of a shard that is not here.
+        The base may have cases of a shard that is not here.
         """
         header = self.header
         is_whole = len(self.shards or (self,)) == header.shard.of

@@ -1,7 +1,4 @@
-"""Files of raw samples of several machines -> the samples of one gate.
-
-And which of its tests were not measured.
-"""
+"""Files of raw samples of several machines -> one gate, and which of its tests are missing."""
 
 from __future__ import annotations
 
@@ -131,10 +128,7 @@ def _united_reach(parts: Sequence[Recorded]) -> Reach:
 
 
 def _united(values: Sequence[Any]) -> Any:
-    """Return the union of mappings and listings, member by member, or of lists.
-
-    Else the first value that is known.
-    """
+    """Return the union of mappings, listings or lists; else the first value that is known."""
     values = [value for value in values if value is not None] or [None]
     if isinstance(values[0], Listings | Listing | Reach):
         members = [item.name for item in fields(values[0])]

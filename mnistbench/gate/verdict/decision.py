@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from mnistbench.gate.options import LEAST_LAUNCHES, Thresholds
+from mnistbench.gate.statistics.case_names import NODE_IDS, CaseNames
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.estimates import (
     Estimate,
@@ -20,12 +21,12 @@ from mnistbench.gate.verdict.estimates import (
     with_fresh,
 )
 from mnistbench.gate.verdict.findings import (
-    LEAST_FRESH_OF_IMPROVEMENT,
+    MIN_FRESH_OF_IMPROVEMENT,
     LaunchFinding,
     by_size,
+    checkpoints,
     findings_of,
     flagged,
-    looks,
 )
 from mnistbench.gate.verdict.reasons import (
     bound_reason,
@@ -45,9 +46,6 @@ from mnistbench.judging.verdicts import (
     UNCONFIRMED,
     Reason,
 )
-
-#: No names for ``--accept``.
-NO_NAMES: Mapping[str, Collection[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,8 @@ def decide(
     thresholds: Thresholds,
     seed: int,
     accept: Sequence[Acceptance] = (),
-    case_names: Mapping[str, Collection[str]] = NO_NAMES,
+    accept_names: Mapping[str, Collection[str]] = MappingProxyType({}),
+    names: CaseNames = NODE_IDS,
     shards: int = 1,
 ) -> Decision:
     """Return the decision about a gate, or about the part of one machine.
@@ -130,14 +129,15 @@ def decide(
         seed: of the permutation tests.
         accept: intended regressions. If an accepted regression is one of an operation, the bound of
             its case is still checked.
-        case_names: case -> the names that ``accept`` may call it by.
+        accept_names: node id -> the names that ``accept`` may call the case by.
+        names: how reasons call the cases.
         shards: number of machines that measure the gate. Together they have the level and the
             confidence of a single one.
     """
     launches = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
     if launches < LEAST_LAUNCHES:
-        reasons = tuple(too_few_reasons(first, thresholds))
+        reasons = tuple(too_few_reasons(first, thresholds, names))
         return Decision(INCONCLUSIVE, (), (), (), (), reasons, launches, fresh, shards=shards)
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
     fresh_of_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
@@ -150,7 +150,7 @@ def decide(
         seed,
         shards,
         accept,
-        case_names,
+        accept_names,
     )
     cases = tuple(estimate for estimate in pooled if estimate.quantity.is_case)
     operations = tuple(estimate for estimate in pooled if estimate.quantity.is_operation)
@@ -175,10 +175,10 @@ def decide(
     flagged_cases = {finding.quantity.case for finding in findings}
     not_again = flagged_cases - {quantity.case for quantity in second} if second else set[str]()
     reasons = (
-        *unusable_reasons(first),
-        *finding_reasons(findings, fresh, thresholds, accept, broken_off, not_again),
-        *(bound_reason(estimate, thresholds) for estimate in open_cases),
-        *unbounded_reasons(unbounded, thresholds),
+        *unusable_reasons(first, names),
+        *finding_reasons(findings, fresh, thresholds, accept, broken_off, not_again, names),
+        *(bound_reason(estimate, thresholds, names) for estimate in open_cases),
+        *unbounded_reasons(unbounded, thresholds, names),
     )
     is_passed = pooled and not reasons and not regressions
     return replace(decision, reasons=reasons, outcome=PASSED if is_passed else decision.outcome)
@@ -212,17 +212,19 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     """Whether the fresh launches are enough, so that no more of them are needed.
 
     The flagged quantities of each case are three groups: its time, that of its operations, and its
-    one-time costs. At the first look a slowdown of each group is confirmed, because an operation
-    explains why a case is slower, or all of them are ruled out. Later looks settle a gate that has
-    regressed, or in which no slowdown is open. A slowdown is open, too, if more launches may show
-    whether it is above or below the limit. One that is accepted is settled, but it settles no other
-    slowdown.
+    one-time costs. At the first checkpoint a slowdown of each group is confirmed, because an
+    operation explains why a case is slower, or all of them are ruled out. Later checkpoints settle
+    a gate that has regressed, or in which no slowdown is open. A slowdown is open, too, if more
+    launches may show whether it is above or below the limit. One that is accepted is settled, but
+    it settles no other slowdown.
     """
     ruled_out = {
         finding.quantity.key: _is_ruled_out(finding, decision, thresholds)
         for finding in decision.findings
     }
-    if decision.fresh < max(LEAST_FRESH_OF_IMPROVEMENT, looks(thresholds, decision.shards)[0] + 1):
+    if decision.fresh < max(
+        MIN_FRESH_OF_IMPROVEMENT, checkpoints(thresholds, decision.shards)[0] + 1
+    ):
         groups: dict[tuple[str, bool, bool], list[LaunchFinding]] = {}
         for finding in decision.findings:
             of = finding.quantity
@@ -247,10 +249,11 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
 def _broken_off(decision: Decision, thresholds: Thresholds) -> set[tuple[str, str, str]]:
     """Return the keys of slowdowns that are open because the fresh launches ended too early.
 
-    After the last look, and where a look has settled the gate, they are open because of noise.
+    After the last checkpoint, and where a checkpoint has settled the gate, they are open because
+    of noise.
     """
-    last_look = looks(thresholds, decision.shards)[-1]
-    if decision.fresh >= last_look or is_settled(decision, thresholds):
+    last_checkpoint = checkpoints(thresholds, decision.shards)[-1]
+    if decision.fresh >= last_checkpoint or is_settled(decision, thresholds):
         return set()
     open_cases = {estimate.quantity.key for estimate in decision.open_cases}
     return {
@@ -290,9 +293,7 @@ def _open_estimates(
     thresholds: Thresholds,
     slower: Sequence[LaunchFinding],
 ) -> list[Estimate]:
-    """Return the median or mean of each case that has too large an upper bound.
-
-    By the clock of the largest.
+    """Return the median or mean of each case with too large an upper bound, by its worst clock.
 
     A slowdown that does not let the gate pass settles its case. One that is accepted settles the
     medians of its case, or the means.

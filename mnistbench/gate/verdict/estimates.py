@@ -40,9 +40,9 @@ def as_shown(estimate: Estimate) -> Estimate:
     """Return an estimate for a reader: with a base and a head that give its change.
 
     The change is that of pairs of iterations, which is tested. The medians of each side over all
-    launches give another one if the speed of the machine changes between launches: 38.2 and 40.7 us
-    stood beside -12.6 %. So the base is its median (of one-time costs their mean), and the head is
-    what the change makes of it.
+    launches give another one if the speed of the machine changes between launches: a row could show
+    38.2 -> 40.7 us next to -12.6 %. So the base is its median (of one-time costs their mean), and
+    the head is what the change makes of it.
 
     The change of a one-time cost, which is tested with 5 ms added to both sides, becomes a share
     of the base alone; it is infinite if the base is 0. If the change is a share of the case
@@ -53,17 +53,15 @@ def as_shown(estimate: Estimate) -> Estimate:
     if not -1 < change < math.inf:
         return estimate
     if quantity.kind == ADDED:
-        case_ns = (
-            max(quantity.base_ns, quantity.head_ns) / quantity.share if quantity.share else 0.0
-        )
-        base, head = _with_difference(quantity.base_ns, quantity.head_ns, change * case_ns)
-        return replace(estimate, quantity=replace(quantity, base_ns=base, head_ns=head))
+        case_ns = max(quantity.base, quantity.head) / quantity.share if quantity.share else 0.0
+        base, head = _with_difference(quantity.base, quantity.head, change * case_ns)
+        return replace(estimate, quantity=replace(quantity, base=base, head=head))
     added = quantity.added
-    base = quantity.base_ns
-    head = (quantity.base_ns + added) * (1 + change) - added
+    base = quantity.base
+    head = (quantity.base + added) * (1 + change) - added
     # The head is known, and the base is what the change was made of.
     if head < 0 or base + added == 0:
-        head = max(0.0, quantity.head_ns) if base + added == 0 else 0.0
+        head = max(0.0, quantity.head) if base + added == 0 else 0.0
         base = (head + added) / (1 + change) - added
 
     def as_share_of_base(share: float) -> float:
@@ -71,7 +69,7 @@ def as_shown(estimate: Estimate) -> Estimate:
             return math.inf if share > 0 else 0.0
         return max(-1.0, share * (base + added) / base)
 
-    shown = replace(estimate, quantity=replace(quantity, base_ns=base, head_ns=head))
+    shown = replace(estimate, quantity=replace(quantity, base=base, head=head))
     if not added:
         return shown
     return replace(
@@ -85,7 +83,7 @@ def as_shown(estimate: Estimate) -> Estimate:
 def _with_difference(base: float, head: float, difference: float) -> tuple[float, float]:
     """Return times of both sides with this difference.
 
-    Those of the base if it fits, and 0 on a side without the operation.
+    The time of the base is kept if it fits. A side without the operation has 0.
     """
     if head == 0 or base + difference < 0:
         return max(0.0, -difference), max(0.0, difference)
@@ -106,13 +104,10 @@ def confidence_of(shards: int) -> float:
     return float(CONFIDENCE ** (1 / shards))
 
 
-# Those of the first stage are needed again at each look at the fresh launches.
+# Those of the first stage are needed again at each checkpoint.
 @functools.lru_cache(maxsize=1)
 def estimates_of(quantities: tuple[Quantity, ...], seed: int, shards: int) -> Sequence[Estimate]:
-    """Return estimates.
-
-    P-values adjusted over all quantities together, bounds within each family.
-    """
+    """Return estimates with p-values adjusted over all quantities, and bounds for each family."""
     if not quantities:
         return []
     logs = matrix(quantities)
@@ -130,9 +125,9 @@ def estimates_of(quantities: tuple[Quantity, ...], seed: int, shards: int) -> Se
 
 
 def _families(quantities: Iterable[Quantity]) -> list[list[Quantity]]:
-    """Return cases, large operations, small ones, and one-time costs.
+    """Return the families: cases, large operations, small ones, and one-time costs.
 
-    Bounds are simultaneous within each of these families.
+    Bounds hold together within a family.
 
     Large operations vary less and matter more. In one family with dozens of small ones their bounds
     would be twice as wide.
@@ -177,7 +172,7 @@ def matrix(quantities: Sequence[Quantity]) -> Array:
 def kinds_of(quantities: Sequence[Quantity]) -> list[str]:
     """Return the kinds that share an s0.
 
-    Changes by new operations are shares of a case, so much smaller than others.
+    ADDED has its own: its changes are shares of a case, so they are much smaller.
     """
     return [
         OPERATION if quantity.is_operation and quantity.kind != ADDED else quantity.kind
@@ -191,9 +186,7 @@ def with_fresh(
     seed: int,
     shards: int,
 ) -> list[Estimate]:
-    """Return estimates of quantities that were measured again.
-
-    Their bounds are from the launches of both stages.
+    """Return estimates whose bounds are from the launches of both stages.
 
     Quantities that were measured once and those measured again are two groups; each takes half of
     the risk of a wrong bound.

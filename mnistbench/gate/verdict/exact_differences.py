@@ -1,7 +1,4 @@
-"""Launches and surveys -> the exact differences of each case.
-
-Counts of operations, implementations of oneDNN, and peak memory; no timings.
-"""
+"""Launches and surveys -> the exact differences of each case: counts, implementations, memory."""
 
 from __future__ import annotations
 
@@ -29,14 +26,14 @@ OTHER_PATH = "another path was taken: "
 def differences_of_cases(
     header: GateHeader, launches: Sequence[Launch]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case in the last launch.
+    """Return the exact differences of each case: in the last launch, and in the survey.
 
-    And those of paths and of peak memory in the survey.
+    The survey shows implementations of operations, and peak memory.
     """
     last = {case: builds[0] for launch in launches for case, builds in launch.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
     differences_of = {
-        header.name(case): (
+        case: (
             *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
             *_other_paths(header.sides.onednn.get(case, {})),
             *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),
@@ -61,7 +58,7 @@ def _more_memory(memory: str, sizes: Mapping[str, int]) -> Iterator[str]:
 def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """Yield which implementations of oneDNN differ, and the number of reorders.
 
-    With all of the same kinds of primitives.
+    The text has all implementations of the same kinds of primitives.
     """
     base, head = (runs.get(side, {}) for side in (BASE, HEAD))
     kinds = {name.partition(" ")[0] for name in {*base} ^ {*head}} - {REORDER}
@@ -80,10 +77,7 @@ def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
-    """Return the exact differences of a build.
-
-    Those of the operations with the largest change of time first.
-    """
+    """Return the exact differences of a build, the operations with the largest change first."""
     base = build[BASE]
     head = build[HEAD]
 

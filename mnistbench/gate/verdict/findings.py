@@ -47,36 +47,34 @@ SCREENING = 0.05
 #: Largest p-value of the fresh launches for the confirmation of a slowdown.
 CONFIRMING = 1 / 16
 
-#: Numbers of fresh launches at which they are judged; :func:`looks` has those of a shard.
-LOOKS = (4, 8, 12)
+#: Numbers of fresh launches after which they are judged; :func:`checkpoints` has those of a shard.
+CHECKPOINTS = (4, 8, 12)
 #: The same of gates with a threshold below FULL_CASE, whose first stage has more launches, too.
 #: Twelve confirm 0.5 % in 84 % of the gates of a case whose launches have an SD of 0.47 %, these in
 #: all of 200 (``docs/evidence/gate_power.py small``).
-LOOKS_BELOW_FULL = (8, 16, 24)
+CHECKPOINTS_BELOW_FULL = (8, 16, 24)
 
 #: Largest product of both p-values for a regression. If nothing is slower, two independent
 #: p-values, the first at most a and the second at most b, have a product of at most c with a
-#: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and the sum over the looks is
-#: 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any
+#: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and the sum over the checkpoints
+#: is 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any
 #: false alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
 PRODUCT = 6.9e-5
 
 #: Fewest fresh launches that can be judged.
-LEAST_FRESH = min(LOOKS)
+MIN_FRESH = min(CHECKPOINTS)
 
 #: Fewest fresh launches that can confirm an improvement, whose p-value has to be at most LEVEL
 #: there.
-LEAST_FRESH_OF_IMPROVEMENT = 8
+MIN_FRESH_OF_IMPROVEMENT = 8
 
 
 @functools.cache
 def product(shards: int) -> float:
     """Return the largest product of both p-values for a regression in one of the shards.
 
-    It is PRODUCT for a single one.
-
-    The probability of a false alarm, c (1 + ln(a b / c)) at a look, is divided by the number of
-    shards; c follows by iteration.
+    It is PRODUCT for a single one. Else the probability of a false alarm at a checkpoint,
+    c (1 + ln(a b / c)), is divided by the number of shards; c follows by iteration.
     """
     largest = PRODUCT
     product_of_gate = PRODUCT * (1 + math.log(SCREENING * CONFIRMING / PRODUCT))
@@ -85,27 +83,29 @@ def product(shards: int) -> float:
     return largest
 
 
-def looks(limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
-    """Return the numbers of fresh launches at which a gate, or one of its shards, judges them.
+def checkpoints(limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
+    """Return the numbers of fresh launches after which a gate, or one of its shards, judges them.
 
-    The first can confirm a slowdown after LAUNCHES.
+    The first can confirm a slowdown after LAUNCHES of the first stage.
     """
-    numbers = LOOKS_BELOW_FULL if limits.is_below_full else LOOKS
+    numbers = CHECKPOINTS_BELOW_FULL if limits.is_below_full else CHECKPOINTS
     later = next(
         more
-        for more in range(0, 99, LOOKS[0])
+        for more in range(0, 99, CHECKPOINTS[0])
         if 2.0 ** -(LAUNCHES + numbers[0] + more) <= product(shards)
     )
-    return tuple(look + later for look in numbers)
+    return tuple(checkpoint + later for checkpoint in numbers)
 
 
 def least_fresh(launches: int, limits: Thresholds, shards: int = 1) -> int:
-    """Return the first look that can confirm a slowdown after ``launches`` of the first stage.
+    """Return the first checkpoint that can confirm a slowdown.
 
-    The smallest p-value of a stage of n launches is 1 / 2^n.
+    The first stage had ``launches``. The smallest p-value of a stage of n launches is 1 / 2^n.
     """
-    numbers = looks(limits, shards)
-    return next(look for look in numbers if 2.0 ** -(launches + look) <= product(shards))
+    numbers = checkpoints(limits, shards)
+    return next(
+        checkpoint for checkpoint in numbers if 2.0 ** -(launches + checkpoint) <= product(shards)
+    )
 
 
 # ---- Findings ------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class LaunchFinding:
     @property
     def could_be_confirmed(self) -> bool:
         """Whether the fresh launches were enough to confirm it."""
-        least = LEAST_FRESH if self.screened.change > 0 else LEAST_FRESH_OF_IMPROVEMENT
+        least = MIN_FRESH if self.screened.change > 0 else MIN_FRESH_OF_IMPROVEMENT
         return self.confirmed is not None and self.confirmed.launches >= least
 
     @property
@@ -224,7 +224,7 @@ def findings_of(
     seed: int,
     shards: int,
     accept: Sequence[Acceptance],
-    case_names: Mapping[str, Collection[str]],
+    accept_names: Mapping[str, Collection[str]],
 ) -> list[LaunchFinding]:
     """Return a finding for each estimate that was flagged, the largest first.
 
@@ -236,7 +236,7 @@ def findings_of(
         seed: of the permutation tests.
         shards: number of machines that measure the gate.
         accept: intended regressions.
-        case_names: case -> the names that ``accept`` may call it by.
+        accept_names: node id -> the names that ``accept`` may call the case by.
     """
     measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
     confirmed = _confirmed(measured_again, second, seed, shards)
@@ -250,7 +250,7 @@ def findings_of(
             estimate,
             confirmed.get(key),
             least.get(key, 0.0),
-            case_names.get(estimate.quantity.case, ()),
+            accept_names.get(estimate.quantity.case, ()),
             verdict=verdict,
         )
         findings.append(replace(finding, accept_limit=accept_limit(finding, accept)))
@@ -270,10 +270,10 @@ def _confirmed(
 ) -> dict[tuple[str, str, str], Estimate]:
     """Return estimates of the fresh launches by key.
 
-    With one-sided p-values in the direction of the first stage.
+    Their p-values are one-sided, in the direction of the first stage.
     """
     fresh = [second[estimate.quantity.key] for estimate in screened]
-    if not fresh or len(fresh[0].logs) < LEAST_FRESH:
+    if not fresh or len(fresh[0].logs) < MIN_FRESH:
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])
     p = directed_test(matrix(fresh), kinds_of(fresh), signs, seed, many=True)
@@ -333,9 +333,7 @@ def is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
 
 
 def _contradicted(operation: Estimate, pooled: Sequence[Estimate]) -> bool:
-    """Whether an operation added more time than the change of its case can be.
-
-    Its lower bound exceeds the upper bound of the case.
+    """Whether the lower bound of an operation exceeds what its case can have changed.
 
     The largest time that other operations of the case may have saved is subtracted. On an
     accelerator, operations are parts of its busy time: in a call that is limited by launches, a
@@ -369,7 +367,7 @@ def _contradicted_by_wall_time(case: Estimate, pooled: Sequence[Estimate]) -> bo
     """
     quantity = case.quantity
     return quantity.clock == CPU and any(
-        estimate.high * estimate.quantity.base_ns < case.low * quantity.base_ns
+        estimate.high * estimate.quantity.base < case.low * quantity.base
         for estimate in pooled
         if estimate.quantity.is_case
         and (estimate.quantity.case, estimate.quantity.kind) == (quantity.case, quantity.kind)

@@ -9,11 +9,12 @@ from mnistbench.core import units
 from mnistbench.gate.listing import Reach, reasons_with_cases
 from mnistbench.gate.options import LEAST_LAUNCHES, JudgeOptions, Thresholds
 from mnistbench.gate.statistics import shards
-from mnistbench.gate.statistics.permutation import LEAST_SPREAD
+from mnistbench.gate.statistics.case_names import CaseNames
+from mnistbench.gate.statistics.permutation import MIN_SPREAD
 from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.raw_samples import OUT_OF_BUDGET, Recorded
+from mnistbench.gate.statistics.raw_samples import OUT_OF_BUDGET, GateHeader, Recorded
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, is_usable
-from mnistbench.gate.verdict.findings import LEAST_FRESH, SCREENING, LaunchFinding
+from mnistbench.gate.verdict.findings import MIN_FRESH, SCREENING, LaunchFinding
 from mnistbench.gate.words import HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.findings import is_named_by
@@ -50,10 +51,9 @@ def measurement_reasons(
     unmeasured: Iterable[str],
     unprofiled: Iterable[str],
 ) -> Iterable[Reason]:
-    """Yield what was not measured.
+    """Yield what was not measured: the end of a run, cases of one side, samples of some launches.
 
-    The end of the run, cases of one side, samples that some launches lack. The arguments are those
-    fields of a ``Verdict``.
+    The arguments are fields of a ``Verdict``.
     """
     header = recorded.header
     yield from shards.not_measured(recorded.shards) if recorded.shards else ()
@@ -75,39 +75,45 @@ def measurement_reasons(
         (header.sides.changed, "other parameters in the head"),
     ):
         if cases and not options.allow_missing:
-            named = [
+            tests = [
                 f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases
             ]
             yield Reason(
                 MISSING,
                 (
-                    f"{difference}, so not judged: {units.and_more(named)}; "
+                    f"{difference}, so not judged: {units.and_more(tests)}; "
                     "add --allow-missing if this is intended"
                 ),
             )
-    yield from _unmeasurable_reasons(header.sides.fails_in_head, unmeasurable, options)
+    yield from _unmeasurable_reasons(header, unmeasurable, options)
+    names = header.names
     for case in unmeasured:
-        yield Reason(UNMEASURED, f"{case}: not measured in every launch; measure again")
+        yield Reason(UNMEASURED, f"{names[case]}: not measured in every launch; measure again")
     for case in unprofiled:
         yield Reason(
             UNMEASURED,
-            f"{case}: not profiled in every launch, so no operation is judged; measure again",
+            (
+                f"{names[case]}: not profiled in every launch, so no operation is judged; "
+                "measure again"
+            ),
         )
 
 
 def _unmeasurable_reasons(
-    fails_in_head: Mapping[str, str], unmeasurable: Mapping[str, str], options: JudgeOptions
+    header: GateHeader, unmeasurable: Mapping[str, str], options: JudgeOptions
 ) -> Iterable[Reason]:
     """Yield which cases were not measured: those without time, failing ones, and others."""
+    names = header.names
+    fails_in_head = header.sides.fails_in_head
     out_of_budget = [case for case, why in unmeasurable.items() if why == OUT_OF_BUDGET]
     if out_of_budget:
         number = units.counted(len(out_of_budget), "case is", "cases are")
-        names = units.and_more(out_of_budget)
-        yield Reason(BUDGET, f"{number} left out, because the budget is too small: {names}")
+        cases = units.and_more([names[case] for case in out_of_budget])
+        yield Reason(BUDGET, f"{number} left out, because the budget is too small: {cases}")
     for text in reasons_with_cases(fails_in_head):
         yield Reason(MISSING, f"fails in the head alone: {text}")
     explained = {*out_of_budget, *fails_in_head}
-    others = {case: why for case, why in unmeasurable.items() if case not in explained}
+    others = {names[case]: why for case, why in unmeasurable.items() if case not in explained}
     for text in [] if options.allow_missing else reasons_with_cases(others):
         yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
 
@@ -158,11 +164,11 @@ def dependencies_text(reach: Reach) -> str:
 # ---- Of the test ---------------------------------------------------------------------------------
 
 
-def unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:
+def unusable_reasons(quantities: Sequence[Quantity], names: CaseNames) -> Iterable[Reason]:
     """Yield a reason for each quantity that some launch has no difference of."""
     for quantity in quantities:
         if not is_usable(quantity):
-            fault = f"{quantity.case}: too few usable samples of {quantity.title}"
+            fault = f"{names[quantity.case]}: too few usable samples of {quantity.title}"
             yield Reason(
                 UNMEASURED,
                 (
@@ -176,7 +182,9 @@ def unusable_reasons(quantities: Sequence[Quantity]) -> Iterable[Reason]:
 _MORE_BUDGET = "increase --budget: --inconclusive ok does not excuse it"
 
 
-def too_few_reasons(quantities: Sequence[Quantity], thresholds: Thresholds) -> Iterable[Reason]:
+def too_few_reasons(
+    quantities: Sequence[Quantity], thresholds: Thresholds, names: CaseNames
+) -> Iterable[Reason]:
     """Yield why fewer launches than the test needs decide nothing, and what looks slower in them.
 
     Each of n launches is slower by chance with a probability of 1 / 2^n.
@@ -192,8 +200,9 @@ def too_few_reasons(quantities: Sequence[Quantity], thresholds: Thresholds) -> I
             yield Reason(
                 UNCONFIRMED,
                 (
-                    f"{quantity.case}: {quantity.title} is slower by {units.percent(least)} or "
-                    f"more in each of {launches} launches, which are too few to judge; "
+                    f"{names[quantity.case]}: {quantity.title} is slower by "
+                    f"{units.percent(least)} or more in each of {launches} launches, which are "
+                    "too few to judge; "
                     f"{_MORE_BUDGET}"
                 ),
             )
@@ -206,6 +215,7 @@ def finding_reasons(
     accept: Sequence[Acceptance],
     broken_off: Collection[tuple[str, str, str]],
     not_again: Collection[str],
+    names: CaseNames,
 ) -> Iterable[Reason]:
     """Yield a reason for each slowdown that the fresh launches neither confirm nor rule out.
 
@@ -216,11 +226,12 @@ def finding_reasons(
         accept: intended regressions. What they allow need not be confirmed.
         broken_off: keys of the findings that more fresh launches would have decided.
         not_again: flagged cases that the fresh launches do not measure.
+        names: how reasons call the cases.
     """
     for finding in findings:
         if finding.screened.change < 0:
             continue
-        name = f"{finding.quantity.case}: {finding.quantity.title}"
+        name = f"{names[finding.quantity.case]}: {finding.quantity.title}"
         shown = as_shown(finding.best)
         is_new = shown.change == math.inf
         differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
@@ -250,7 +261,7 @@ def finding_reasons(
         elif finding.verdict == UNCONFIRMED and finding.quantity.case in not_again:
             text = f"{name} {differs}, and the budget left no time to measure it again"
             yield Reason(UNCONFIRMED, f"{text}; {_MORE_BUDGET}")
-        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= LEAST_FRESH:
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= MIN_FRESH:
             text = (
                 f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
             )
@@ -285,11 +296,11 @@ def _slower_reason(
     )
 
 
-def bound_reason(estimate: Estimate, thresholds: Thresholds) -> Reason:
+def bound_reason(estimate: Estimate, thresholds: Thresholds, names: CaseNames) -> Reason:
     """Return the reason that an estimate with too large an upper bound is."""
     up_to = f"of up to {units.growth(estimate.high, up=True)}"
     quantity = estimate.quantity
-    left = f"{quantity.case}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
+    left = f"{names[quantity.case]}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
     limit = thresholds.to_rule_out(estimate.quantity)
     if estimate.change >= limit:
         return Reason(
@@ -307,7 +318,7 @@ def launches_needed(estimate: Estimate, limit: float) -> float:
     The width of an interval falls with their root. It still contains the estimate, so the limit has
     to be larger.
     """
-    change = max(estimate.change, -1 + LEAST_SPREAD)
+    change = max(estimate.change, -1 + MIN_SPREAD)
     reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
     if room <= 0:
         return math.inf
@@ -315,7 +326,9 @@ def launches_needed(estimate: Estimate, limit: float) -> float:
     return math.ceil(needed) if math.isfinite(needed) else math.inf
 
 
-def unbounded_reasons(unbounded: Sequence[Estimate], thresholds: Thresholds) -> Iterable[Reason]:
+def unbounded_reasons(
+    unbounded: Sequence[Estimate], thresholds: Thresholds, names: CaseNames
+) -> Iterable[Reason]:
     """Yield a reason for each large operation that is not bounded.
 
     The last line of the report counts all of them.
@@ -333,4 +346,4 @@ def unbounded_reasons(unbounded: Sequence[Estimate], thresholds: Thresholds) -> 
                 f"{units.growth(estimate.high, up=True)} slower"
             )
             advice = f"the threshold is {limit}, and more --launches narrow the interval"
-            yield Reason(NOISE, f"{estimate.quantity.case}: {slower}; {advice}")
+            yield Reason(NOISE, f"{names[estimate.quantity.case]}: {slower}; {advice}")

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mnistbench.gate import words
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.statistics import raw_samples, shards
-from mnistbench.gate.statistics.quantities import Quantity, quantities_of_stages
+from mnistbench.gate.statistics.case_names import CaseNames, process_of_shard
+from mnistbench.gate.statistics.quantities import quantities_of_stages
 from mnistbench.gate.statistics.raw_samples import End, GateHeader, Recorded
 from mnistbench.gate.verdict.decision import Decision, decide, decision_as_shown, united
 from mnistbench.gate.verdict.exact_differences import differences_of_cases
 from mnistbench.gate.verdict.findings import LaunchFinding
 from mnistbench.gate.verdict.reasons import measurement_reasons
-from mnistbench.gate.words import BASE, HEAD
-from mnistbench.judging.acceptance import check_cases
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD
+from mnistbench.judging.acceptance import Acceptance, check_cases
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.findings import unused
 from mnistbench.judging.kinds import ITERATION
@@ -39,8 +39,8 @@ class Verdict:
 
     recorded: Recorded
     options: JudgeOptions
-    # With the names of reports for cases, and with the changes that were tested.
-    decision: Decision
+    decision: Decision  # with the changes that were tested
+    # Cases are node ids, of a whole process ALL_CASES or that of its shard.
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
     # Cases in which the sides compute different numbers, or results of other types.
     different: tuple[str, ...]
@@ -70,19 +70,20 @@ class Verdict:
         return _measured_nothing(self.header)
 
     @property
+    def names(self) -> CaseNames:
+        """The names of the cases in reports."""
+        return self.header.names
+
+    @property
     def returned(self) -> dict[str, tuple[str, str]]:
         """Case -> the types of the results of both sides, which differ."""
-        return {self.header.name(case): types for case, types in self.header.sides.returned.items()}
+        return self.header.sides.returned
 
     @property
     def outlives(self) -> dict[str, str]:
         """Case -> what goes on after its call returns in the head, so that it is not timed."""
         cases = self.header.sides.head.cases
-        return {
-            self.header.name(case): cases[case].outlives
-            for case in self.header.labels
-            if cases[case].outlives
-        }
+        return {case: cases[case].outlives for case in self.header.labels if cases[case].outlives}
 
     @functools.cached_property  # every part of a report asks for it
     def shown(self) -> Decision:
@@ -147,7 +148,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     are_all_new = recorded.are_all_new
     recorded = recorded.measurable()
     header = recorded.header
-    check_cases(options.accept, names_of_cases(header))
+    check_accepted_cases(options.accept, header)
     parts = [
         shard
         for shard in recorded.shards
@@ -173,18 +174,16 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         options=options,
         decision=united(decisions) if recorded.shards else decisions[0],
         exact_differences=differences_of_cases(header, first_stage),
-        different=tuple(
-            header.name(case) for case in header.labels if _differ(case, builds[case], header)
-        ),
+        different=tuple(case for case in header.labels if _differ(case, builds[case], header)),
         not_finite={
-            header.name(case): sides
+            case: sides
             for case, case_builds in builds.items()
             if (sides := _not_finite_sides(case_builds))
         },
-        unmeasurable={header.name(case): why for case, why in unmeasurable.items()},
-        unmeasured=tuple(header.name(case) for part in judged for case in part.unmeasured),
+        unmeasurable=unmeasurable,
+        unmeasured=tuple(case for part in judged for case in part.unmeasured),
         unprofiled=tuple(
-            header.name(case) for case in header.labels if _is_profiled_at_times(case, first_stage)
+            case for case in header.labels if _is_profiled_at_times(case, first_stage)
         ),
         are_all_new=are_all_new,
     )
@@ -217,33 +216,27 @@ def _judged(
     if compares_nothing or _measured_nothing(part.header):
         return _Judged(Decision(PASSED, (), (), (), (), (), launches=0, fresh=0), ())
     header = whole.header
-    process_name = (
-        f"{words.ALL_CASES} of shard {part.header.shard}" if whole.shards else words.ALL_CASES
+    process = process_of_shard(part.header.shard) if whole.shards else ALL_CASES
+    first, second = (
+        [
+            replace(quantity, case=process) if quantity.case == ALL_CASES else quantity
+            for quantity in quantities
+        ]
+        for quantities in quantities_of_stages(part.launches)
     )
-    first, second = quantities_of_stages(part.launches)
     measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
     decision = decide(
-        _named(first, header, process_name),
-        _named(second, header, process_name),
+        first,
+        second,
         options,
         part.header.seed,
         options.accept,
-        {**names_of_cases(header), process_name: (process_name, words.ALL_CASES)},
+        {**header.names.for_accept(header.labels), process: (process, ALL_CASES)},
+        header.names,
         header.shard.of,
     )
     unmeasured = tuple(case for case in part.header.labels if first and case not in measured)
     return _Judged(decision, unmeasured)
-
-
-def _named(quantities: Sequence[Quantity], header: GateHeader, process_name: str) -> list[Quantity]:
-    """Return quantities with the names that reports have for their cases, in place of node ids."""
-    return [
-        replace(
-            quantity,
-            case=process_name if quantity.case == words.ALL_CASES else header.name(quantity.case),
-        )
-        for quantity in quantities
-    ]
 
 
 def _differ(case: str, builds: Sequence[raw_samples.Build], header: GateHeader) -> bool:
@@ -286,22 +279,12 @@ def _is_profiled_at_times(case: str, launches: Sequence[raw_samples.Launch]) -> 
     return len(has_operations) > 1
 
 
-def names_of_cases(header: GateHeader) -> dict[str, tuple[str, ...]]:
-    """Return the names that ``--accept`` may call a case by: name in reports -> all names.
+def check_accepted_cases(accept: Sequence[Acceptance], header: GateHeader) -> None:
+    """Check that no ``--accept`` without a wildcard names several cases.
 
-    What identifies a case is no other name of another one: the title of a test in a folder is the
-    node id of one that is in none.
+    Raises:
+        UsageError: names the cases.
     """
-    identity = {node_id: {header.name(node_id), node_id} for node_id in header.labels}
-    identities = {name for own in identity.values() for name in own}
-    return {
-        header.name(node_id): (
-            *identity[node_id],
-            *(
-                name
-                for name in (label, label.partition(" on ")[0], node_id.rpartition("::")[2])
-                if name not in identities
-            ),
-        )
-        for node_id, label in header.labels.items()
-    }
+    names = header.names
+    accept_names = names.for_accept(header.labels)
+    check_cases(accept, {names[case]: of_case for case, of_case in accept_names.items()})

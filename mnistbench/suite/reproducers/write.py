@@ -90,7 +90,7 @@ def write(
     names = {  # with the name of the case if operations of several cases have one title
         title
         if titles.count(title) == 1
-        else f"{title}-{file_name(finding.quantity.case)}": finding
+        else f"{title}-{file_name(gate.names[finding.quantity.case])}": finding
         for title, finding in zip(titles, operations, strict=True)
     }
     captured: Mapping[str, Mapping[str, Any]] = {}
@@ -100,9 +100,9 @@ def write(
             side: [
                 {
                     "script": name,
-                    "case": gate.node_id(finding.quantity.case),
+                    "case": finding.quantity.case,
                     "rows": _rows(finding.quantity, side),
-                    "iterations": _iterations(launches, gate.node_id(finding.quantity.case)),
+                    "iterations": _iterations(launches, finding.quantity.case),
                 }
                 for name, finding in names.items()
             ]
@@ -169,7 +169,7 @@ def _iterations(launches: Sequence[Launch], case: str) -> int:
     The same on both sides.
     """
     builds = (build[HEAD] for launch in launches for build in launch.cases.get(case, ()))
-    return min(_MOST_ITERATIONS, next((build.iterations for build in builds), 0))
+    return min(_MOST_ITERATIONS, next((build.untraced_calls for build in builds), 0))
 
 
 def _rows(quantity: Quantity, side: str) -> list[list[str]]:
@@ -192,7 +192,7 @@ def _reproducer(
     why_none: str,
 ) -> Reproducer:
     quantity = finding.quantity
-    key = (gate.node_id(quantity.case), quantity.kind, quantity.name)
+    key = quantity.key
     if why_not := _NO_OPERATION if quantity.kind == OUTSIDE_KIND else why_none:
         return Reproducer(key, "", why_not)
     base, head = (
@@ -224,19 +224,19 @@ def _origin(gate: GateHeader, finding: LaunchFinding, threads: int) -> ScriptOri
     quantity = finding.best.quantity
     return ScriptOrigin(
         title=finding.quantity.title,  # as in the report
-        case=quantity.case,
+        case=gate.names[quantity.case],
         change=min(best.change, _LARGEST),
         low=min(best.low, _LARGEST),
         high=min(best.high, _LARGEST),
-        base_ns=best.quantity.base_ns,
-        head_ns=best.quantity.head_ns,
+        base_ns=best.quantity.base,
+        head_ns=best.quantity.head,
         base=gate.base,
         head=gate.head,
         torch=gate.sides.frameworks.get("torch", ""),
         packages=gate.sides.packages,
         variables=gate.variables,
         threads=threads,
-        case_ns=max(quantity.base_ns, quantity.head_ns) / quantity.share
+        case_ns=max(quantity.base, quantity.head) / quantity.share
         if quantity.kind == ADDED
         else 0.0,
     )

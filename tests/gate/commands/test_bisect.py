@@ -16,7 +16,7 @@ from mnistbench.gate.verdict.verdict import conclude
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
-EXIT_UNJUDGED = 2
+EXIT_INCONCLUSIVE = 2
 
 OTHER = "bench/test_step.py::test_step[lenet5-b1-cpu]"
 LABELS = {CASE: LABEL, OTHER: "step lenet5-b1-cpu on digits"}
@@ -73,8 +73,7 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
     shown = capsys.readouterr()
     last = shown.out.splitlines()[-1]
     assert last.startswith(
-        "first slower release: pillow 4.67.0 (4.66.0 is not slower); regressed: 2 confirmed by "
-        "fresh launches: "
+        "first slower release: pillow 4.67.0 (4.66.0 is not slower); regressed: 1 case ("
     )
     assert gate.wanted == [("pillow", "4.64.0", "4.68.0")]
     assert [
@@ -115,7 +114,7 @@ def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
         "4.66.0": LaunchError("head: boom"),
         "4.65.0": NO_ENVIRONMENT,
     }
-    assert gate.run(RANGE, "--inconclusive", "ok") == EXIT_UNJUDGED
+    assert gate.run(RANGE, "--inconclusive", "ok") == EXIT_INCONCLUSIVE
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == (
         "inconclusive: the first slower release is pillow 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not "
@@ -127,7 +126,7 @@ def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
 
 def test_the_budget_is_of_all_gates_together(gate, capsys):
     gate.ends = dict.fromkeys(("4.66.0", "4.67.0", "4.68.0"), 1.1)
-    assert gate.run(RANGE, "--budget", "200s") == EXIT_UNJUDGED
+    assert gate.run(RANGE, "--budget", "200s") == EXIT_INCONCLUSIVE
     assert [request.budget_s for request in gate.requests] == [200.0, 100.0]
     assert capsys.readouterr().out.splitlines()[-1] == (
         "inconclusive: the first slower release is pillow 4.65.0 or 4.66.0 (4.64.0 is not slower); "
@@ -156,7 +155,7 @@ def test_the_budget_is_of_all_gates_together(gate, capsys):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_usage_is_one_line_before_uv_is_asked(gate, capsys, arguments, message):
-    assert gate.run(*arguments) == EXIT_UNJUDGED
+    assert gate.run(*arguments) == EXIT_INCONCLUSIVE
     assert capsys.readouterr().err == f"mnistbench: {message}\n"
     assert (gate.wanted, gate.requests) == ([], [])
 

@@ -278,7 +278,7 @@ def test_a_pass_that_does_not_rule_out_the_finding_judges_no_release(verdicts):
     [finding] = largest_regressions(verdicts.slower).values()
     quantity = finding.best.quantity
     small = gate_builders.estimate(
-        0.001, 0.0, 0.002, case=LABEL, kind=quantity.kind, name=quantity.name, clock=quantity.clock
+        0.001, 0.0, 0.002, case=CASE, kind=quantity.kind, name=quantity.name
     )
     result, reason = judged(verdicts.same, {CASE: type(finding)(small, small, REGRESSED)})
     assert result == NOT_JUDGED
@@ -297,7 +297,7 @@ def test_replaced_operations_that_are_small_in_a_later_gate_have_their_bound_the
     ]
     assert 0.0025 < added.high < 0.005
     estimate = gate_builders.estimate(  # 5 % of the case
-        change, 0.0, 1.0, case=LABEL, kind=REPLACED, name=added.quantity.name, share=0.05
+        change, 0.0, 1.0, case=CASE, kind=REPLACED, name=added.quantity.name, share=0.05
     )
     finding = LaunchFinding(estimate, estimate, verdict=REGRESSED)
     judged_result, reason = judged(later, {CASE: finding})

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import gate_builders
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, recorded, series
 
@@ -162,10 +163,8 @@ def test_json_has_the_search_and_the_report_of_each_gate(left):
 )
 def test_the_change_of_added_operations_is_a_share_of_the_case(search, monkeypatch, kind, suffix):
     finding = search.gates[0].verdict.regressions[0]
-    added = replace(
-        finding,
-        screened=replace(finding.screened, quantity=replace(finding.quantity, kind=kind, name="x")),
-    )
+    quantity = gate_builders.quantity((0.1,) * 8, kind=kind, name="x", case=CASE)
+    added = replace(finding, screened=replace(finding.screened, quantity=quantity))
     monkeypatch.setattr(bisect_command, "largest_regressions", lambda _: {CASE: added})
     [releases] = report(search).blocks[-2].tables
     # "-" is of the release that is not slower.

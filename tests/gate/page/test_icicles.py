@@ -77,8 +77,8 @@ def room(monkeypatch):
     """Sets how many paths all cases of a page together have room for."""
     for name, characters in (("ROW_CHARACTERS", 3), ("CASE_CHARACTERS", 0), ("PATH_CHARACTERS", 1)):
         monkeypatch.setattr(icicles, name, characters)
-    monkeypatch.setattr(icicles, "LEAST_PATHS", 2)
-    return lambda paths: monkeypatch.setattr(icicles, "MOST_CHARACTERS", paths)
+    monkeypatch.setattr(icicles, "MIN_PATHS", 2)
+    return lambda paths: monkeypatch.setattr(icicles, "MAX_CHARACTERS", paths)
 
 
 def test_paths_without_room_in_the_page_count_for_those_that_they_continue(room):

@@ -69,7 +69,7 @@ def test_a_case_opens_by_keyboard_and_shows_both_sides_of_its_operations(opened,
     [estimate] = [
         estimate
         for estimate in verdict.shown.operations
-        if estimate.quantity.case == LABEL and estimate.quantity.members == (MM,)
+        if estimate.quantity.case == CASE and estimate.quantity.members == (MM,)
     ]
     quantity = estimate.quantity
     assert rows[0][:8] == [
@@ -77,8 +77,8 @@ def test_a_case_opens_by_keyboard_and_shows_both_sides_of_its_operations(opened,
         "forward",
         "fc1",
         "1 -> 2",
-        units.duration(quantity.base_ns),
-        units.duration(quantity.head_ns),
+        units.duration(quantity.base),
+        units.duration(quantity.head),
         units.percent(quantity.share),
         units.percent(estimate.change, signed=True),
     ]

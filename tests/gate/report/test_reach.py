@@ -7,10 +7,10 @@ import gate_builders as build
 import pytest
 from gate_builders import CASE, LABEL
 
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.reach.cases import BY_NEW_CASES, IN_COMPILED
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
@@ -125,7 +125,7 @@ def test_a_title_that_another_test_has_names_neither_of_them():
         same={ids[1]: title, "z.py::test_h": "z.py::test_h"},
     )
     header = dataclasses.replace(samples.header, reach=reach)
-    assert [header.name(case) for case in measured] == [ids[0], "z.py::test_g"]
+    assert [header.names[case] for case in measured] == [ids[0], "z.py::test_g"]
     verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
     assert json.loads(shown(verdict, "json"))["reach"]["same"] == {
         ids[1]: None,
@@ -139,8 +139,8 @@ def test_a_title_of_a_test_that_is_not_compared_names_no_other(of):
     measured, other = "x/test_a.py::test_f", "y/test_a.py::test_f"
     others = {other: "why"} if of == "unmeasurable" else (other,)
     header = build.header(labels={measured: "test_a.py::test_f"}, **{of: others})
-    assert header.name(measured) == measured
-    assert build.header(labels={measured: "test_a.py::test_f"}).name(measured) == (
+    assert header.names[measured] == measured
+    assert build.header(labels={measured: "test_a.py::test_f"}).names[measured] == (
         "test_a.py::test_f"
     )
 
@@ -148,10 +148,9 @@ def test_a_title_of_a_test_that_is_not_compared_names_no_other(of):
 def test_a_name_of_a_megabyte_is_cut_and_stays_a_name_of_its_own():
     ids = [f"test_a.py::test_f[{'x' * 1_000_000}{end}]" for end in "ab"]
     header = build.header(labels={node_id: node_id for node_id in ids})
-    names = [header.name(node_id) for node_id in ids]
+    names = [header.names[node_id] for node_id in ids]
     assert len({*names}) == 2
     assert all(name.startswith("test_a.py::test_f[xxx") and len(name) < 400 for name in names)
-    assert [header.node_id(name) for name in names] == ids
 
 
 def test_a_changed_file_that_nobody_uses_is_named_and_fails_if_coverage_is_required():

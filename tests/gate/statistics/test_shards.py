@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
+from mnistbench.gate.commands.result import report
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
-from mnistbench.gate.report.blocks import report
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.statistics.permutation import MANY, simultaneous_bounds
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
@@ -27,13 +27,13 @@ from mnistbench.gate.statistics.shards import gather
 from mnistbench.gate.verdict.decision import decide
 from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.gate.verdict.findings import (
+    CHECKPOINTS,
     CONFIRMING,
-    LOOKS,
     PRODUCT,
     SCREENING,
+    checkpoints,
     is_confirmed,
     least_fresh,
-    looks,
     product,
 )
 from mnistbench.gate.verdict.verdict import conclude
@@ -156,9 +156,7 @@ def test_all_shards_are_judged_as_one_gate(tmp_path):
     paths = [file_of(tmp_path, number) for number in (2, 3, 1)]
     verdict = judged(*paths)
     assert verdict.outcome == PASSED, verdict.reasons
-    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {
-        test.rpartition("::")[2] for test in TESTS
-    }
+    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {*TESTS}
     assert set(verdict.header.labels) == set(TESTS)
     lines = [line for block in report(verdict).blocks for line in block.lines]
     assert "measured: 7 cases, 10 launches, 600 s" in lines[1]
@@ -201,7 +199,7 @@ def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
     assert [finding.quantity.key for finding in together.regressions] == [
         finding.quantity.key for finding in alone.regressions
     ]
-    assert "wall time (test_" in last_line(together)
+    assert "1 case (test_2: wall time +" in last_line(together)
     assert [estimate.quantity.case for estimate in together.decision.once] == [
         f"{ALL_CASES} of shard {number}/3" for number in (1, 2, 3)
     ]
@@ -320,9 +318,7 @@ def test_what_a_shard_that_died_has_confirmed_is_no_outcome(tmp_path, other_regr
         file_of(tmp_path, 3),
     )
     assert verdict.outcome == (REGRESSED if other_regressed else INCONCLUSIVE)
-    assert {finding.quantity.case for finding in verdict.regressions} >= {
-        verdict.header.name(*slower[1])
-    }
+    assert {finding.quantity.case for finding in verdict.regressions} >= {*slower[1]}
 
 
 def test_no_shard_can_be_judged(tmp_path):
@@ -410,18 +406,18 @@ def test_a_false_alarm_of_all_shards_has_a_probability_of_1_in_1_000(shards):
     # p-values of unchanged code are uniform; small ones matter most.
     first = np.exp(np.linspace(math.log(1e-12), math.log(SCREENING), 2_000_001))
     look_risk = np.trapezoid(np.minimum(product(shards) / first, CONFIRMING), first)
-    assert shards * len(looks(LIMITS, shards)) * look_risk == pytest.approx(1.0e-3, rel=0.02)
+    assert shards * len(checkpoints(LIMITS, shards)) * look_risk == pytest.approx(1.0e-3, rel=0.02)
 
 
 def test_the_product_of_a_single_machine_is_unchanged():
-    assert (product(1), looks(LIMITS)) == (PRODUCT, LOOKS)
+    assert (product(1), checkpoints(LIMITS)) == (PRODUCT, CHECKPOINTS)
 
 
 @pytest.mark.parametrize(("shards", "first"), [(1, 4), (2, 8), (8, 8), (40, 12), (MOST_SHARDS, 16)])
 def test_the_first_look_can_confirm(shards, first):
-    assert looks(LIMITS, shards) == (first, first + 4, first + 8)
+    assert checkpoints(LIMITS, shards) == (first, first + 4, first + 8)
     small = max(8, first)
-    assert looks(SMALL_LIMITS, shards) == (small, small + 8, small + 16)
+    assert checkpoints(SMALL_LIMITS, shards) == (small, small + 8, small + 16)
     for launches in (LEAST_LAUNCHES, 9, LAUNCHES, 13):
         fresh = least_fresh(launches, LIMITS, shards)
         assert 2.0**-launches * max(2.0**-fresh, 1 / (MANY + 1)) <= product(shards)
@@ -437,4 +433,4 @@ def test_a_slowdown_that_a_gate_of_one_machine_confirms_needs_more_of_a_shard():
 @given(st.integers(2, MOST_SHARDS))
 def test_more_shards_need_more_evidence(shards):
     assert product(shards) < product(shards - 1)
-    assert looks(LIMITS, shards) >= looks(LIMITS, shards - 1)
+    assert checkpoints(LIMITS, shards) >= checkpoints(LIMITS, shards - 1)

@@ -20,9 +20,9 @@ from mnistbench.gate.statistics.permutation import LEVEL
 from mnistbench.gate.verdict.decision import decide, is_settled
 from mnistbench.gate.verdict.estimates import Estimate, as_shown, kinds_of
 from mnistbench.gate.verdict.findings import (
+    CHECKPOINTS,
     CONFIRMING,
-    LEAST_FRESH_OF_IMPROVEMENT,
-    LOOKS,
+    MIN_FRESH_OF_IMPROVEMENT,
     PRODUCT,
     SCREENING,
     is_confirmed,
@@ -56,7 +56,7 @@ NAMES = {"case": ("case",)}
 def test_a_false_alarm_has_a_probability_of_1_in_1_000():
     # p-values of unchanged code are uniform.
     first = (np.arange(2_000_000) + 0.5) / 2_000_000 * SCREENING
-    assert len(LOOKS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
+    assert len(CHECKPOINTS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_false_alarm_has_a_probability_of_1_in_1_000():
 def test_the_fewest_launches_that_can_confirm(launches, fresh):
     assert least_fresh(launches, LIMITS) == fresh
     assert 1 / 2 ** (launches + fresh) <= PRODUCT
-    assert 1 / 2**LEAST_FRESH_OF_IMPROVEMENT <= LEVEL
+    assert 1 / 2**MIN_FRESH_OF_IMPROVEMENT <= LEVEL
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,7 @@ def mean(change=0.0, **changes):
 
 def once(change=0.0, *, name="import", **changes):
     """A cost that occurs once in a process; ``kind`` makes it memory."""
-    ordinary = {
-        "case": "all cases",
-        "kind": "once",
-        "share": 0.0,
-        "clock": "cpu",
-        "members": (),
-        "spread": 0.03,
-    }
+    ordinary = {"case": "all cases", "kind": "once", "spread": 0.03}
     return operation(change, name=name, **{**ordinary, **changes})
 
 
@@ -164,7 +157,6 @@ def quiet(count=12, seed=0):
             seed=[seed, number],
             count=count,
             name=("wall", "cpu")[number],
-            clock=("wall", "cpu")[number],
         )
     for case, number in itertools.product(("case", "other case"), range(3)):
         yield operation(
@@ -201,8 +193,8 @@ MM = "aten::mm, forward fc1"
         (added(0.003), False),
         (mean(0.03), True),
         (mean(0.015), False),
-        (call(0.03, name="cpu", clock="cpu"), True),
-        (call(0.03, name="device", clock="device"), True),
+        (call(0.03, name="cpu"), True),
+        (call(0.03, name="device"), True),
         (once(0.3), True),
         (once(0.1), False),  # sure, but less than 20 %
         (once(0.3, spread=0.5), False),
@@ -338,12 +330,12 @@ def test_a_slower_case_that_is_accepted_is_settled_and_passes():
     [
         (call(0.0), CONTRADICTED),  # 3 % of the CPU time are more than the wall time has grown
         (call(0.0, spread=0.05), REGRESSED),  # it varies too much
-        (call(0.015, base_ns=8e6, head_ns=8.12e6), REGRESSED),  # it waits half of the time
+        (call(0.015, base=8e6, head=8.12e6), REGRESSED),  # it waits half of the time
     ],
 )
 def test_cpu_time_cannot_grow_by_more_than_the_wall_time_that_contains_it(wall, verdict):
     def cpu(**changes):
-        return call(0.03, name="cpu", clock="cpu", **changes)
+        return call(0.03, name="cpu", **changes)
 
     same_wall = dataclasses.replace(wall, logs=wall.logs[:10])
     again = among(cpu(count=10, seed=99), same_wall, count=10)
@@ -502,7 +494,7 @@ def test_an_operation_that_is_slower_than_its_slower_case_shows_has_a_true_sente
     ("other_changes", "verdict"),
     [
         ([call(0.15)], REGRESSED),  # the case got slower by as much
-        ([call(0.15, name="cpu", clock="cpu")], REGRESSED),  # by either clock
+        ([call(0.15, name="cpu")], REGRESSED),  # by either clock
         ([call(0.15, case="other case")], CONTRADICTED),
         ([operation(-0.4, name="x", share=0.4)], REGRESSED),  # another operation gave it back
         ([operation(-0.4, name="x", share=0.4, case="other case")], CONTRADICTED),
@@ -529,8 +521,8 @@ def test_a_kernel_of_a_launch_bound_call_has_a_share_of_its_busy_time(busy_chang
     """
     clocks = [
         call(0.0),
-        call(0.0, name="device", clock="device"),
-        call(busy_change, name="busy", clock="busy"),
+        call(0.0, name="device"),
+        call(busy_change, name="busy"),
     ]
     result = decided(
         among(operation(0.25, share=0.8), *clocks), [fresh(operation, 0.25, share=0.8)]
@@ -652,7 +644,7 @@ def test_too_few_launches_are_not_excusable_if_all_are_slower(count, change, kin
 @pytest.mark.parametrize(
     ("first", "second", "count", "settled"),
     [
-        # The first look confirms a slowdown of each group, or rules out all of them.
+        # The first checkpoint confirms a slowdown of each group, or rules out all of them.
         ([call(0.03)], [call(0.03, count=4)], 4, True),
         (
             [call(0.03), operation(0.1, share=0.005)],
@@ -770,7 +762,7 @@ def test_a_bound_that_exceeds_the_threshold_does_so_as_it_is_written():
     ],
 )
 def test_every_clock_of_a_case_has_to_exclude_a_regression(clock, title):
-    outcome, _, [reason] = decision_of([call(0.005, spread=0.04, name=clock, clock=clock)])
+    outcome, _, [reason] = decision_of([call(0.005, spread=0.04, name=clock)])
     assert outcome == INCONCLUSIVE
     assert reason.startswith("case: a slowdown of up to ")
     assert f" of its {title} cannot" in reason
@@ -906,8 +898,8 @@ def mirrored(quantities):
         dataclasses.replace(
             quantity,
             logs=tuple(-log for log in quantity.logs),
-            base_ns=quantity.head_ns,
-            head_ns=quantity.base_ns,
+            base=quantity.head,
+            head=quantity.base,
         )
         for quantity in quantities
     ]
@@ -950,26 +942,20 @@ def any_effects(draw):
 
     A launch whose times are spoiled has none.
     """
-    drawn = []
+    drawn = {}
     for number in range(draw(st.integers(1, 4))):
         kind = draw(
             st.sampled_from(["iteration", "mean", "operation", "replaced", "added", "other"])
         )
-        clock = (
-            draw(st.sampled_from(["wall", "cpu", "device", "busy"]))
+        of_kind = (
+            {"name": draw(st.sampled_from(["wall", "cpu", "device", "busy"]))}
             if kind in ("iteration", "mean")
-            else ""
+            else {"name": f"{number}", "share": draw(st.floats(0, 1))}
         )
-        drawn.append(
-            gate_builders.quantity(
-                draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8)),
-                kind=kind,
-                name=f"{number}",
-                clock=clock,
-                share=draw(st.floats(0, 1)),
-            )
-        )
-    return drawn
+        logs = draw(st.just((draw(LOGS),) * 8) | st.tuples(*[LOGS] * 8))
+        quantity = gate_builders.quantity(logs, kind=kind, **of_kind)
+        drawn[quantity.key] = quantity
+    return list(drawn.values())
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
@@ -1019,21 +1005,19 @@ def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(
 )
 def test_base_and_head_give_the_change(kind, base, head, logs):
     low, change, high = map(change_of, logs)
-    shown = as_shown(
-        gate_builders.estimate(change, low, high, kind=kind, base_ns=base, head_ns=head)
-    )
+    shown = as_shown(gate_builders.estimate(change, low, high, kind=kind, base=base, head=head))
     quantity = shown.quantity
-    assert min(quantity.base_ns, quantity.head_ns) >= 0
+    assert min(quantity.base, quantity.head) >= 0
     assert -1 <= shown.low <= shown.change <= shown.high
-    if quantity.base_ns == 0:
+    if quantity.base == 0:
         assert kind in ("once", "memory")
         assert shown.change == (math.inf if change > 0 else 0.0)
     else:
-        assert quantity.head_ns == pytest.approx(
-            quantity.base_ns * (1 + shown.change), rel=1e-6, abs=1e-3
+        assert quantity.head == pytest.approx(
+            quantity.base * (1 + shown.change), rel=1e-6, abs=1e-3
         )
-    if base and quantity.head_ns:
-        assert quantity.base_ns == base
+    if base and quantity.head:
+        assert quantity.base == base
     if kind not in ("once", "memory"):
         assert (shown.change, shown.low, shown.high) == (change, low, high)
 
@@ -1053,20 +1037,18 @@ def test_times_of_an_operation_that_one_side_has_differ_by_its_share_of_the_case
         change,
         change,
         kind="added",
-        base_ns=base,
-        head_ns=head,
+        base=base,
+        head=head,
         share=max(base, head) / case_ns,
     )
     shown = as_shown(estimate)
-    difference = shown.quantity.head_ns - shown.quantity.base_ns
+    difference = shown.quantity.head - shown.quantity.base
     assert difference == pytest.approx(change * case_ns if base or head else 0.0, abs=1e-3)
-    assert min(shown.quantity.base_ns, shown.quantity.head_ns) >= 0
+    assert min(shown.quantity.base, shown.quantity.head) >= 0
     assert (shown.change, shown.quantity.share) == (estimate.change, estimate.quantity.share)
 
 
 def test_a_cost_that_the_base_does_not_have_is_new():
-    shown = as_shown(
-        gate_builders.estimate(16.0, 12.0, 20.0, kind="once", base_ns=0.0, head_ns=80e6)
-    )
-    assert (shown.quantity.base_ns, shown.quantity.head_ns) == (0.0, 80e6)
+    shown = as_shown(gate_builders.estimate(16.0, 12.0, 20.0, kind="once", base=0.0, head=80e6))
+    assert (shown.quantity.base, shown.quantity.head) == (0.0, 80e6)
     assert (shown.change, shown.low, shown.high) == (math.inf,) * 3

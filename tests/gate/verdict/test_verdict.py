@@ -30,18 +30,21 @@ from gate_builders import (
     launch,
     line,
     operation,
+    operation_columns,
     recorded,
     rendered,
     series,
     side,
+    time_columns,
 )
 from hypothesis import given, settings
 
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate import flow
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.findings import finding_lines
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.text import finding_lines
 from mnistbench.gate.statistics.raw_samples import COMPLETE, INTERRUPTED, NO_END, End, load
 from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
@@ -225,7 +228,7 @@ def test_a_case_that_a_launch_does_not_find_again_is_judged_in_no_launch():
     assert texts(verdict) == (
         f"not measured: {OTHER_CASE}: its id differs; add --allow-missing to judge without it",
     )
-    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {LABEL}
+    assert {estimate.quantity.case for estimate in verdict.decision.cases} == {CASE}
     allowed = conclude(recorded([*both, *lacking], labels=BOTH), JudgeOptions(allow_missing=True))
     assert (allowed.outcome, list(allowed.header.labels)) == (PASSED, [CASE])
 
@@ -234,12 +237,12 @@ def test_a_result_that_one_side_had_no_time_to_read_is_not_compared():
     read = side(outcome=("0123456789abcdef", 0.5))
     unread = side(outcome=("", 0.0))
     assert concluded([launch(build(read, unread))] * 8).different == ()
-    assert concluded([launch(build(read, side(outcome=("f", 0.1))))] * 8).different == (LABEL,)
+    assert concluded([launch(build(read, side(outcome=("f", 0.1))))] * 8).different == (CASE,)
 
 
 def test_operations_that_some_launch_has_not_profiled_are_said_not_to_be_held():
     verdict = concluded([*series()[:-1], launch(build(side(operations={})))])
-    assert (verdict.unprofiled, verdict.decision.operations) == ((LABEL,), ())
+    assert (verdict.unprofiled, verdict.decision.operations) == ((CASE,), ())
     # A case that has none.
     assert concluded([launch(build(side(operations={})))] * 8).unprofiled == ()
 
@@ -525,7 +528,7 @@ def with_times(launches, change):
         launches,
         lambda samples: {
             **samples,
-            HEAD: samples[HEAD]._replace(times=change(samples[HEAD].times)),
+            HEAD: dataclasses.replace(samples[HEAD], **time_columns(change(samples[HEAD].times))),
         },
     )
 
@@ -556,12 +559,12 @@ def test_a_head_that_sleeps_regresses_though_its_cpu_time_does_not():
         "wall time",
         "mean wall time",
     }
-    line, *_ = finding_lines(verdict)
+    line, *_ = finding_lines(Rows(verdict))
     assert line.startswith("regressed: wall time (")
     assert re.search(
         r"; not confirmed by CPU time, [+-]?\d\.\d % \([+-]?\d\.\d % to [+-]?\d\.\d %\)", line
     )
-    both, *_ = finding_lines(concluded(both_stages(Measured(factor=1.05))))
+    both, *_ = finding_lines(Rows(concluded(both_stages(Measured(factor=1.05)))))
     assert "CPU time +" in both
     assert "not confirmed by" not in both
 
@@ -622,7 +625,7 @@ def test_one_sample_of_nothing_does_not_take_an_operation_out(slower):
 def zeroed(samples):
     times = samples[BASE].operations[MM].self_ns
     operations = {**samples[BASE].operations, MM: operation((0, *times[1:]))}
-    return {**samples, BASE: samples[BASE]._replace(operations=operations)}
+    return {**samples, BASE: dataclasses.replace(samples[BASE], **operation_columns(operations))}
 
 
 # ---- memory --------------------------------------------------------------------------------------
@@ -638,7 +641,7 @@ def test_peak_memory_is_an_exact_difference_from_a_tenth_on(new, text):
     ).exact_differences
     process_differences = concluded(series(), resident={"base": 100, "head": new}).exact_differences
     assert case_differences == (
-        {LABEL: (f"peak memory of tensors: 100 -> {new} bytes ({text})",)} if text else {}
+        {CASE: (f"peak memory of tensors: 100 -> {new} bytes ({text})",)} if text else {}
     )
     assert process_differences == (
         {"all cases": (f"peak memory of the process: 100 -> {new} bytes ({text})",)} if text else {}
@@ -664,7 +667,7 @@ def test_sides_that_compute_no_numbers_or_others_are_in_the_closing_sentence(
     outcomes, sides, sentence
 ):
     verdict = concluded(series(Measured(outcomes=outcomes)))
-    assert verdict.not_finite.get(LABEL, ()) == sides
+    assert verdict.not_finite.get(CASE, ()) == sides
     assert f"{sentence} in {LABEL}" in last_line(verdict)
 
 
@@ -686,7 +689,7 @@ def test_what_is_counted_differs():
         new={ADD: {"calls": 2.0}},
     )
     assert exact_differences(case) == {
-        LABEL: (
+        CASE: (
             "parameters: 8 -> 9",
             f"{MM_TEXT}: is now aten::_scaled_mm, with the same calls and bytes",
             "aten::add_, optimizer: 1 -> 2 calls",
@@ -707,7 +710,7 @@ def test_the_operation_that_added_most_is_told_of_first():
 
 def test_cases_that_do_not_differ_have_no_facts():
     cases = {CASE: Measured(), OTHER_CASE: Measured(new={MM: {"calls": 2.0}})}
-    assert list(concluded(series(cases, count=2), labels=BOTH).exact_differences) == [OTHER_LABEL]
+    assert list(concluded(series(cases, count=2), labels=BOTH).exact_differences) == [OTHER_CASE]
 
 
 def test_facts_are_of_the_first_stage_alone():
@@ -738,7 +741,7 @@ def test_facts_are_of_the_first_stage_alone():
 def test_sides_that_do_not_compute_the_same_are_told(base, new, exact, different, stage):
     differing = build(side(outcome=base), side(outcome=new))
     launches = [launch(), launch(build(), differing, stage=stage)]
-    assert concluded(launches, exact={CASE: exact}).different == (LABEL,) * different
+    assert concluded(launches, exact={CASE: exact}).different == (CASE,) * different
     assert (
         concluded(launches, exact={CASE: exact}, uncompared={CASE: "returns object"}).different
         == ()

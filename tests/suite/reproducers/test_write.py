@@ -32,7 +32,7 @@ CASE = gate_builders.CASE
 
 def finding(change=0.1, **quantity):
     changes = {
-        "case": gate_builders.LABEL,
+        "case": CASE,
         "kind": OPERATION,
         "name": "aten::mm, forward fc1",
         "members": (gate_builders.MM,),
@@ -207,8 +207,8 @@ def test_operations_that_only_the_head_has_are_compared_with_nothing(tmp_path):
         kind=ADDED,
         replaced=replaced,
         members=(gate_builders.CLONE,),
-        base_ns=0.0,
-        head_ns=6_000.0,
+        base=0.0,
+        head=6_000.0,
         share=0.02,
     )
     name = "nothing-aten_clone-forward-fc1"

@@ -45,12 +45,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown_numbers import agree
 
-from mnistbench.gate.commands.result import result_of
+from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.report.blocks import report
-from mnistbench.gate.report.findings import finding_lines
-from mnistbench.gate.report.outcome import last_line
-from mnistbench.gate.report.tables import WIDTH, forest
+from mnistbench.gate.report.outcome import counted_findings, last_line
+from mnistbench.gate.report.rows import FindingRow, Rows
+from mnistbench.gate.report.text import WIDTH, finding_lines, forest
+from mnistbench.gate.statistics.case_names import NODE_IDS
+from mnistbench.gate.statistics.quantities import how_replaced
 from mnistbench.gate.statistics.raw_samples import End
 from mnistbench.gate.verdict.decision import Decision
 from mnistbench.gate.verdict.findings import LaunchFinding
@@ -257,15 +258,16 @@ def test_a_bound_below_no_change_excludes_any_regression():
 def test_improvements_are_counted_in_the_last_line():
     verdict = concluded(slower(1 / 1.3), 8)
     assert {finding.verdict for finding in verdict.decision.findings} == {IMPROVED}
-    assert last_line(verdict).endswith("nor in the mean; 3 improved")
+    assert last_line(verdict).endswith("nor in the mean; 1 case and 1 operation improved")
 
 
 def test_of_many_regressions_three_are_named():
-    cases = {CASE: slower(), OTHER_CASE: slower()}
-    sentence = last_line(concluded(cases, 8))
-    assert sentence.startswith("regressed: 6 confirmed by fresh launches in 2 cases: ")
-    assert sentence.endswith(", ...")
-    assert sentence.count(" (step ") == 3
+    cases = {f"{CASE}{number}": slower() for number in range(4)}
+    sentence = last_line(concluded(cases, 8, labels={case: case for case in cases}))
+    assert re.fullmatch(
+        r"regressed: 4 cases \((bench/\S+: wall time \+7\.\d %, ){3}\.\.\.\) and 4 operations",
+        sentence,
+    )
 
 
 def test_why_it_cannot_be_judged_is_counted_beyond_the_first():
@@ -276,14 +278,31 @@ def test_why_it_cannot_be_judged_is_counted_beyond_the_first():
     )
 
 
+@pytest.mark.parametrize(
+    ("kinds", "text"),
+    [
+        (["iteration", "mean"], "1 case"),
+        (["iteration", "operation"], "1 case and 1 operation"),
+        (["operation", "memory", "once"], "1 operation and 2 one-time costs"),
+        (["mean", "added", "memory"], "1 case, 1 operation and 1 one-time cost"),
+        ([], ""),
+    ],
+)
+def test_the_last_line_counts_cases_operations_and_one_time_costs(kinds, text):
+    rows = []
+    for kind in kinds:
+        estimate = gate_builders.estimate(0.1, 0.08, 0.12, kind=kind)
+        finding = LaunchFinding(estimate, estimate, verdict=REGRESSED)
+        rows.append(FindingRow(finding, "a", estimate, REGRESSED, "", (), (), "", "", ""))
+    assert counted_findings(rows) == text
+
+
 def test_with_a_case_accepted_the_bound_is_that_of_the_others():
     cases = {CASE: slower(), OTHER_CASE: Measured()}
     sentence = last_line(concluded(cases, 8, accept=["*:*:900%"], reason="it is exact now"))
     assert re.fullmatch(
-        (
-            r"passed: 3 accepted \(it is exact now\); no regression of 0\.\d % or more in the "
-            r"median time of other cases, .*"
-        ),
+        r"passed: 1 case and 1 operation accepted \(it is exact now\); no regression of "
+        r"0\.\d % or more in the median time of other cases, .*",
         sentence,
     )
 
@@ -454,8 +473,8 @@ def test_a_case_that_returns_another_type_is_different_and_not_improved():
     faster = Measured(factor=0.5, operations={})
     verdict = concluded(faster, 8, returned={CASE: ("list", "generator")})
     assert concluded(faster, 8).different == ()
-    assert verdict.different == (LABEL,)
-    assert last_line(concluded(faster, 8)).endswith("; 2 improved")
+    assert verdict.different == (CASE,)
+    assert last_line(concluded(faster, 8)).endswith("; 1 case improved")
     assert last_line(verdict).endswith(f"in the mean; the sides return different types in {LABEL}")
 
 
@@ -487,10 +506,10 @@ WORKS_ON = "1 thread goes on after the call returns, and its work is not timed"
 )
 def test_an_improvement_says_whether_the_head_may_do_less_in_its_call(facts, doubt):
     faster = Measured(factor=0.5, operations={})
-    lines = finding_lines(concluded(faster, 8, **facts))
+    lines = finding_lines(Rows(concluded(faster, 8, **facts)))
     assert all(line.startswith("improved: ") for line in lines)
     assert all(("; but " in line) == bool(doubt) and line.endswith(doubt) for line in lines)
-    slower = finding_lines(concluded(Measured(factor=2.0, operations={}), 8, **facts))
+    slower = finding_lines(Rows(concluded(Measured(factor=2.0, operations={}), 8, **facts)))
     assert not any("; but " in line for line in slower)
 
 
@@ -504,7 +523,7 @@ def test_an_improvement_says_whether_the_head_may_do_less_in_its_call(facts, dou
 def test_an_improvement_that_too_few_launches_repeat_is_shown_and_is_no_reason(fresh, why):
     verdict = concluded(Measured(factor=0.5, operations={}), fresh)
     assert verdict.outcome == PASSED
-    lines = finding_lines(verdict)
+    lines = finding_lines(Rows(verdict))
     assert all(line.startswith("unconfirmed: ") for line in lines)
     assert all(line.endswith(f"; {why}") for line in lines)
     assert "did not confirm" not in rendered(verdict, "terminal", 3)
@@ -628,14 +647,11 @@ def at_speed(launch, speed, head_speed):
 
     def slower_side(name, side):
         factor = speed * (head_speed if name == "head" else 1.0)
-        return side._replace(
-            times={
-                clock: tuple(ns * factor for ns in times) for clock, times in side.times.items()
-            },
-            operations={
-                key: row._replace(self_ns=tuple(round(ns * factor) for ns in row.self_ns))
-                for key, row in side.operations.items()
-            },
+        return dataclasses.replace(
+            side,
+            wall_ns=tuple(ns * factor for ns in side.wall_ns),
+            cpu_ns=tuple(ns * factor for ns in side.cpu_ns),
+            self_ns=tuple(tuple(round(ns * factor) for ns in times) for times in side.self_ns),
         )
 
     cases = {
@@ -756,7 +772,7 @@ def test_small_operations_that_are_fused_are_compared_with_what_replaces_them(
     verdict = concluded(Measured(operations={**QUIET, **rows}, **sides), 8)
     assert not [finding for finding in verdict.decision.findings if finding.verdict == "regressed"]
     [group] = [one.quantity for one in verdict.decision.operations if one.quantity.replaced]
-    assert (group.how_replaced, set(group.members)) == ("replaced", set(rows))
+    assert (how_replaced(group.replaced), set(group.members)) == ("replaced", set(rows))
 
 
 def section(text, title):
@@ -833,7 +849,7 @@ def test_another_onednn_implementation_is_an_exact_difference_and_the_first_caus
     case = slower(new={MM: {"calls": 2.0}})
     changes = {"onednn": {CASE: {"base": base, "head": head}}}
     assert found_cause(case, "wall time", **changes) == text
-    assert concluded(case, **changes).exact_differences[LABEL][0] == text
+    assert concluded(case, **changes).exact_differences[CASE][0] == text
     assert json.loads(rendered(concluded(case, **changes), "json", 3))["onednn"] == {
         LABEL: {"base": base, "head": head}
     }
@@ -851,7 +867,7 @@ def test_the_runs_of_an_implementation_do_not_matter_and_those_of_reorders_do(
     base, head, differences
 ):
     found = concluded(Measured(), onednn={CASE: {"base": base, "head": head}}).exact_differences
-    assert len(found.get(LABEL, ())) == differences
+    assert len(found.get(CASE, ())) == differences
 
 
 def test_fewer_reorders_are_no_cause_of_a_slowdown():
@@ -961,7 +977,7 @@ def test_bounds_without_a_limit_are_shown(form, bound):
     )
     calls = (
         gate_builders.estimate(0.0, -1.0, bound),
-        gate_builders.estimate(bound, -1.0, bound, clock="cpu"),
+        gate_builders.estimate(bound, -1.0, bound, name="cpu"),
     )
     text = rendered(
         with_decision(passed(), cases=calls, operations=estimates, unbounded=estimates), form, 3
@@ -1027,14 +1043,13 @@ def suite(names, slower=0, noisy=0, **of_header):
                 case=name,
                 kind=kind,
                 name=clock,
-                clock=clock,
             )
             for clock in (WALL, CPU)
             for kind in (ITERATION, MEAN)
         ]
         if reach > 0.05:
             open_cases.append(cases[-4])
-            reasons.append(bound_reason(cases[-4], JudgeOptions()))
+            reasons.append(bound_reason(cases[-4], JudgeOptions(), NODE_IDS))
     findings = tuple(
         LaunchFinding(one, one, 0.09, verdict=REGRESSED) for one in cases if one.change
     )
@@ -1154,7 +1169,7 @@ def test_of_more_than_ten_noisy_cases_the_number_the_range_and_the_worst_are_sai
         dataclasses.replace(estimate, high=highs[estimate.quantity.case])
         for estimate in verdict.decision.open_cases
     )
-    reasons = [bound_reason(estimate, verdict.options) for estimate in open_cases]
+    reasons = [bound_reason(estimate, verdict.options, verdict.names) for estimate in open_cases]
     interrupted = Reason(BROKEN, "interrupted")
     verdict = with_decision(verdict, open_cases=open_cases, reasons=(interrupted, *reasons))
     lines = section(shown(verdict), "Not decided")

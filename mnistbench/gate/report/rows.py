@@ -1,0 +1,574 @@
+"""What each form of a report shows of a verdict: lines of findings, rows of tables, notes.
+
+The text, the page and JSON take their content from :class:`Rows`, where it is computed once.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mnistbench.core import units
+from mnistbench.gate.causes.texts import LIKELY, cause_name, cause_text, function_differences
+from mnistbench.gate.statistics.case_names import CaseNames
+from mnistbench.gate.statistics.permutation import CONFIDENCE
+from mnistbench.gate.statistics.quantities import Quantity, how_replaced
+from mnistbench.gate.verdict.decision import Decision
+from mnistbench.gate.verdict.estimates import Estimate
+from mnistbench.gate.verdict.exact_differences import OTHER_PATH
+from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.words import BUSY, CPU, DEVICE
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, MEMORY
+from mnistbench.judging.ratios import change_of
+from mnistbench.judging.verdicts import GRAVITY, IMPROVED, REGRESSED, UNCONFIRMED
+
+#: How titles call the intervals.
+CONFIDENT = f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
+
+#: Clocks of an accelerator, as the table of cases names them.
+CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
+
+#: Where everything is that a report leaves out.
+SEE_ALL = "to see all: mnistbench judge FILE --verbose"
+
+#: A launch is far from the others if its distance from their median is larger than this many robust
+#: standard deviations.
+FAR = 4.0
+
+
+# ---- Changes and times ---------------------------------------------------------------------------
+
+
+def signed(change: float) -> str:
+    """Return the text of a change; what a base of 0 does not have is ``new``."""
+    return "new" if change == math.inf else units.percent(change, signed=True)
+
+
+def change_text(estimate: Estimate, launches: str = "") -> str:
+    """Return the change of a quantity with its interval, its times, and the change of the case."""
+    quantity = estimate.quantity
+    of_case = " of the case" if quantity.kind == ADDED else ""
+    interval = (
+        []
+        if estimate.change == math.inf
+        else [f"{signed(estimate.low)} to {signed(estimate.high)}"]
+    )
+    beside = "".join(interval) + (launches if interval else launches.removeprefix(", "))
+    change = f"{signed(estimate.change)}{of_case}" + (f" ({beside})" if beside else "")
+    with_times = f"{change}, {amounts(quantity)}"
+    if not quantity.is_operation or quantity.kind == ADDED:
+        return with_times
+    return f"{with_times}; {signed(estimate.change * quantity.share)} of the case"
+
+
+def amounts(quantity: Quantity) -> str:
+    """Return the times of both sides, or their memory."""
+    unit = units.size if quantity.kind == MEMORY else units.duration
+    return " -> ".join(map(unit, (quantity.base, quantity.head)))
+
+
+def table_name(quantity: Quantity) -> str:
+    """Return the name of a quantity in a table with its change."""
+    return f"{quantity.title}{' (change as a share of the case)' if quantity.kind == ADDED else ''}"
+
+
+# ---- Findings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FindingRow:
+    """What a report says of a finding, and of the same by other clocks of its case."""
+
+    finding: LaunchFinding
+    case_name: str
+    estimate: Estimate  # the one to show
+    verdict: str  # with the reason if it is accepted
+    launches: str  # which ones the estimate is of, if it is not of all
+    clocks: tuple[str, ...]  # changes of the case by other clocks
+    reasons: tuple[str, ...]  # for the verdict
+    cause: str  # what probably caused it, or why that is not known; empty if there is nothing
+    cause_name: str  # the function or other change that probably caused it; empty if not known
+    advice: str  # what to do if it is intended; empty if there is nothing to say
+
+    @property
+    def line(self) -> str:
+        """Everything but the cause in one line."""
+        quantity = self.finding.quantity
+        changed = change_text(self.estimate, self.launches and f", {self.launches}")
+        first = f"{self.verdict}: {quantity.title} ({self.case_name}), {changed}"
+        return "; ".join(filter(None, (first, *self.clocks, *self.reasons, self.advice)))
+
+
+def _finding_row(
+    finding: LaunchFinding, *by_other_clocks: LaunchFinding, verdict: Verdict
+) -> FindingRow:
+    """Return the row of a finding; ``by_other_clocks`` are of the same case."""
+    accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
+    is_fresh = finding.confirmed and not finding.is_slower
+    exceeded = (
+        f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
+        if finding.exceeded_limit is not None
+        else ""
+    )
+    reasons = (
+        exceeded,
+        _confirmation(finding),
+        _too_few(finding),
+        _compared_with_limit(finding, verdict),
+        _by_one_clock(finding, by_other_clocks, verdict),
+        _difference_of_operation(finding, verdict),
+        _less_work(finding, verdict),
+    )
+    return FindingRow(
+        finding,
+        verdict.names[finding.quantity.case],
+        _shown_estimate(finding, verdict),
+        verdict=f"{finding.verdict}{accepted}",
+        launches="fresh launches only" if is_fresh else "",
+        clocks=tuple(
+            f"{same.quantity.title} {signed(_shown_estimate(same, verdict).change)}"
+            for same in by_other_clocks
+        ),
+        reasons=tuple(filter(None, reasons)),
+        cause=_cause(finding, verdict),
+        cause_name=cause_name(finding, verdict),
+        advice=_gone_in_other_places(finding, verdict),
+    )
+
+
+def _shown_estimate(finding: LaunchFinding, verdict: Verdict) -> Estimate:
+    """Return the estimate of all launches of what got slower, else that of the fresh launches.
+
+    Fresh launches did not choose the quantity.
+    """
+    if not finding.is_slower:
+        return finding.best
+    decision = verdict.shown
+    estimates = (*decision.cases, *decision.operations, *decision.once)
+    return next(
+        (estimate for estimate in estimates if estimate.quantity.key == finding.quantity.key),
+        finding.best,
+    )
+
+
+def _confirmation(finding: LaunchFinding) -> str:
+    """Return which launches confirmed a slowdown, and how large it is in them alone."""
+    if not finding.is_slower or not finding.confirmed:
+        return ""
+    launches = units.counted(finding.confirmed.launches, "fresh launch", "fresh launches")
+    if not 0 < finding.least < math.inf:
+        return f"confirmed by {launches}"
+    return f"confirmed by {launches}, which show {signed(finding.least)} or more"
+
+
+def _too_few(finding: LaunchFinding) -> str:
+    """Return that an improvement needs more fresh launches to be one."""
+    if finding.verdict != UNCONFIRMED or finding.screened.change > 0 or finding.could_be_confirmed:
+        return ""
+    if not finding.confirmed:
+        return f"no fresh launch has measured it again, so it is not called {IMPROVED}"
+    fresh = units.counted(finding.confirmed.launches, "fresh launch is", "fresh launches are")
+    return f"{fresh} too few to call it {IMPROVED}"
+
+
+def _compared_with_limit(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return whether a slowdown is larger than the limit, or may be smaller."""
+    if not finding.is_slower:
+        return ""
+    limit = f"the limit of {units.percent(verdict.options.of(finding.quantity))}"
+    return f"more than {limit}" if finding.verdict == REGRESSED else f"less or more than {limit}"
+
+
+def _by_one_clock(
+    finding: LaunchFinding, by_other_clocks: Sequence[LaunchFinding], verdict: Verdict
+) -> str:
+    """Return what the other clocks of a case show, if only this one shows that it got slower."""
+    quantity = finding.quantity
+    if not finding.is_slower or not quantity.is_case or by_other_clocks:
+        return ""
+    others = [
+        estimate
+        for estimate in verdict.shown.cases
+        if (estimate.quantity.case, estimate.quantity.kind) == (quantity.case, quantity.kind)
+        and estimate.quantity.clock != quantity.clock
+    ]
+    if not others:
+        return ""
+    texts = [
+        f"{estimate.quantity.title}, {signed(estimate.change)} ({signed(estimate.low)} to "
+        f"{signed(estimate.high)})"
+        for estimate in others
+    ]
+    return f"not confirmed by {', nor by '.join(texts)}"
+
+
+def _less_work(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return why a case may be faster because the head does less in the time that is measured."""
+    if finding.verdict != IMPROVED:
+        return ""
+    case = finding.quantity.case
+    doubts = []
+    if case in verdict.returned:
+        base, head = verdict.returned[case]
+        doubts.append(
+            f"the base returns {base} and the head {head}, so the head may leave work out or put "
+            "it off"
+        )
+    elif why := verdict.header.sides.uncompared.get(case):
+        doubts.append(
+            f"the results of the sides are not compared ({why}), so the head may leave work out or "
+            "put it off"
+        )
+    if case in verdict.outlives:
+        doubts.append(f"in the head {verdict.outlives[case]}")
+    return f"but {', and '.join(doubts)}" if doubts else ""
+
+
+def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return the function and the exact difference that probably caused a finding."""
+    functions = cause_text(finding, verdict)
+    difference = _more_work(finding, verdict)
+    if not difference or functions.startswith(LIKELY):
+        return "; ".join(filter(None, (functions, difference)))
+    return f"{LIKELY}{difference}"
+
+
+def _more_work(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return the exact difference that probably caused the slowdown of a case."""
+    quantity = finding.quantity
+    if not finding.is_slower or not quantity.is_case:
+        return ""
+    sentences = verdict.exact_differences.get(quantity.case, ())
+    return next((sentence for sentence in sentences if _is_more(sentence)), "")
+
+
+def _difference_of_operation(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return more or other work of an operation that got slower."""
+    quantity = finding.quantity
+    if not finding.is_slower or quantity.is_case:
+        return ""
+    name = f"{quantity.name}: "
+    sentences = verdict.exact_differences.get(quantity.case, ())
+    return next(
+        (sentence.removeprefix(name) for sentence in sentences if sentence.startswith(name)), ""
+    )
+
+
+def _is_more(sentence: str) -> bool:
+    if ": new, " in sentence or sentence.startswith(OTHER_PATH):
+        return True
+    match = re.search(r": ([\d.,]+) -> ([\d.,]+) (?:calls|reorders)", sentence)
+    return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
+
+
+def _gone_in_other_places(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return what is gone in other places of the case, for operations that replace nothing.
+
+    They may be a fusion of operations of several modules. Nothing shows that, so the regression
+    stays one.
+    """
+    quantity = finding.quantity
+    if not finding.is_slower or how_replaced(quantity.replaced) != "new":
+        return ""
+    gone = [
+        estimate.quantity
+        for estimate in verdict.shown.operations
+        if estimate.quantity.case == quantity.case
+        and how_replaced(estimate.quantity.replaced) == "gone"
+    ]
+    if not gone:
+        return ""
+    titles = [
+        f"{operations.title} ({units.duration(operations.base)})"
+        for operations in sorted(gone, key=lambda operations: -operations.base)
+    ]
+    elsewhere = units.and_more(titles, separator="; ", last="; ")
+    return (
+        f"nothing is gone in its place, but elsewhere {elsewhere}: if it replaces them, accept it"
+    )
+
+
+# ---- Tables --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """An operation or a one-time cost."""
+
+    estimate: Estimate
+    case_name: str
+    verdict: str  # of its finding; empty if it has none
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """A case in the table of cases."""
+
+    name: str
+    estimates: Sequence[Estimate]  # medians and means by all clocks, that of wall time first
+    # The worst finding, or empty if a slowdown is not ruled out; None if neither holds.
+    verdict: str | None
+
+    @property
+    def case(self) -> str:
+        """Its node id."""
+        return self.estimate.quantity.case
+
+    @property
+    def estimate(self) -> Estimate:
+        """The median of the wall time."""
+        return self.estimates[0]
+
+    @property
+    def changes(self) -> dict[str, float]:
+        """Clock -> change of the median."""
+        return {
+            estimate.quantity.clock: estimate.change
+            for estimate in self.estimates
+            if estimate.quantity.kind != MEAN
+        }
+
+    @property
+    def high(self) -> float | None:
+        """Largest upper bound of the medians by all clocks."""
+        return self._high(ITERATION)
+
+    @property
+    def high_of_mean(self) -> float | None:
+        """Largest upper bound of the means by all clocks."""
+        return self._high(MEAN)
+
+    def _high(self, kind: str) -> float | None:
+        highs = [estimate.high for estimate in self.estimates if estimate.quantity.kind == kind]
+        return max(0.0, *highs) if highs else None
+
+
+def clocks_of(rows: Sequence[CaseRow]) -> dict[str, str]:
+    """Return the clocks beside wall time that any case was measured by, with their headings."""
+    return {
+        clock: heading
+        for clock, heading in CLOCKS.items()
+        if any(clock in row.changes for row in rows)
+    }
+
+
+# ---- Launches far from the others ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FarLaunches:
+    """The launches of a case that are far from the others."""
+
+    case: str  # its name
+    title: str  # of the clock
+    far_logs: tuple[float, ...]  # log(head / base) of each, the farthest first
+    median_log: float  # of all launches
+    launches: int
+
+    @property
+    def distance(self) -> float:
+        """Distance of the farthest one from the median, as a logarithm."""
+        return abs(self.far_logs[0] - self.median_log)
+
+    @property
+    def text(self) -> str:
+        """The sentence about the case."""
+        shown = units.and_so_on([signed(change_of(log)) for log in self.far_logs])
+        return (
+            f"{self.case}: {len(self.far_logs)} of {self.launches} launches far from the others "
+            f"by {self.title} ({shown}; median {signed(change_of(self.median_log))}), so single "
+            "processes may be slower or faster"
+        )
+
+
+# ---- All rows ------------------------------------------------------------------------------------
+
+
+class Rows:
+    """The content of a report; each part is computed when a form first needs it."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        """Keep the verdict, with which ``--verbose`` shows everything."""
+        self.verdict = with_everything(verdict) if verdict.options.everything else verdict
+
+    @property
+    def names(self) -> CaseNames:
+        """The names of the cases."""
+        return self.verdict.names
+
+    @property
+    def decision(self) -> Decision:
+        """The decision with the changes that a reader sees."""
+        return self.verdict.shown
+
+    @property
+    def is_long(self) -> bool:
+        """Whether only what was found is listed: more cases than --top, and no --verbose."""
+        return len(self.verdict.header.labels) > self.verdict.options.top
+
+    def limited(self, lines: Iterable[str], *, always: bool = False) -> list[str]:
+        """Return lines: of a long report (or always) at most --top, and how many more there are."""
+        if not (always or self.is_long):
+            return list(lines)
+        return units.first_lines(lines, self.verdict.options.top, SEE_ALL)
+
+    @functools.cached_property
+    def findings(self) -> list[FindingRow]:
+        """The findings to report, regressions first; one for the time of a case by all clocks."""
+        rows: dict[tuple[object, ...], list[LaunchFinding]] = {}
+        for finding in sorted(
+            without_duplicate_means(self.decision.findings),
+            key=lambda finding: GRAVITY.index(finding.verdict),
+        ):
+            quantity = finding.quantity
+            if finding.verdict != UNCONFIRMED or not finding.could_be_confirmed:
+                key = (
+                    quantity.case,
+                    quantity.kind,
+                    "" if quantity.is_case else quantity.name,
+                    finding.verdict,
+                    finding.accepted,
+                )
+                rows.setdefault(key, []).append(finding)
+        return [_finding_row(*findings, verdict=self.verdict) for findings in rows.values()]
+
+    @functools.cached_property
+    def verdicts(self) -> dict[tuple[str, str, str], str]:
+        """Key of each quantity with a finding -> its verdict, regressions first."""
+        findings = sorted(
+            self.decision.findings, key=lambda finding: GRAVITY.index(finding.verdict)
+        )
+        return {
+            finding.quantity.key: f"{finding.verdict}{', accepted' if finding.accepted else ''}"
+            for finding in findings
+        }
+
+    @functools.cached_property
+    def notable(self) -> dict[str, str]:
+        """The cases with a finding -> the worst one; then those with an open slowdown -> ``""``.
+
+        An open slowdown is one that is not ruled out.
+        """
+        wide = [
+            estimate
+            for estimate in self.decision.cases
+            if estimate.high > self.verdict.options.to_rule_out(estimate.quantity)
+        ]
+        unbounded = [
+            estimate
+            for estimate in self.decision.unbounded
+            if estimate.quantity.share >= LARGE_SHARE
+        ]
+        notable = dict[str, str]()
+        for (case, _, _), text in self.verdicts.items():
+            notable.setdefault(case, text)
+        for estimate in (*sorted(wide, key=lambda estimate: -estimate.high), *unbounded):
+            notable.setdefault(estimate.quantity.case, "")
+        return notable
+
+    @functools.cached_property
+    def cases(self) -> list[CaseRow]:
+        """The measured cases, in the order of the base."""
+        estimates: dict[str, list[Estimate]] = {}
+        for estimate in self.decision.cases:
+            estimates.setdefault(estimate.quantity.case, []).append(estimate)
+        return [
+            CaseRow(self.names[case], case_estimates, self.notable.get(case))
+            for case, case_estimates in estimates.items()
+        ]
+
+    @functools.cached_property
+    def operations(self) -> dict[str, list[EstimateRow]]:
+        """Node id -> the operations of the case."""
+        rows: dict[str, list[EstimateRow]] = {}
+        for estimate in self.decision.operations:
+            rows.setdefault(estimate.quantity.case, []).append(self._row(estimate))
+        return rows
+
+    @functools.cached_property
+    def once(self) -> list[EstimateRow]:
+        """The one-time costs, those with the largest bounds first."""
+        ranked = sorted(self.decision.once, key=lambda estimate: -estimate.high)
+        return [self._row(estimate) for estimate in ranked]
+
+    @functools.cached_property
+    def replacements(self) -> list[str]:
+        """Operations that only one side calls and that have no finding, the largest first."""
+        ranked = sorted(self.decision.operations, key=lambda estimate: -estimate.quantity.share)
+        return [
+            f"{how_replaced(estimate.quantity.replaced)}: {estimate.quantity.title} "
+            f"({self.names[estimate.quantity.case]}), {change_text(estimate)}"
+            for estimate in ranked
+            if estimate.quantity.replaced and estimate.quantity.key not in self.verdicts
+        ]
+
+    @functools.cached_property
+    def exact_differences(self) -> dict[str, tuple[str, ...]]:
+        """Node id -> the exact differences of the case, those of its functions last."""
+        of_cases = self.verdict.exact_differences
+        of_functions = function_differences(self.verdict)
+        return {
+            case: (*of_cases.get(case, ()), *of_functions.get(case, ()))
+            for case in dict.fromkeys((*of_cases, *of_functions))
+        }
+
+    @functools.cached_property
+    def far_launches(self) -> list[FarLaunches]:
+        """The cases with launches that are far from the others, by the first clock that shows it.
+
+        They differ by the threshold or more: single processes may be slow. Source of the factor of
+        the median absolute deviation: that of a normal distribution, 1 / 0.6745.
+        """
+        cases: dict[str, FarLaunches] = {}
+        for estimate in self.decision.cases:
+            quantity = estimate.quantity
+            middle = statistics.median(quantity.logs)
+            deviation = statistics.median(abs(log - middle) for log in quantity.logs) / 0.6745
+            limit = max(FAR * deviation, math.log1p(self.verdict.options.case))
+            far_logs = [log for log in quantity.logs if abs(log - middle) > limit]
+            if not far_logs or quantity.kind == MEAN or quantity.case in cases:
+                continue
+            far_logs.sort(key=lambda log: -abs(log - middle))
+            cases[quantity.case] = FarLaunches(
+                self.names[quantity.case],
+                quantity.title,
+                tuple(far_logs),
+                middle,
+                len(quantity.logs),
+            )
+        return list(cases.values())
+
+    def _row(self, estimate: Estimate) -> EstimateRow:
+        quantity = estimate.quantity
+        return EstimateRow(estimate, self.names[quantity.case], self.verdicts.get(quantity.key, ""))
+
+
+def with_everything(verdict: Verdict) -> Verdict:
+    """Return a verdict whose report shows everything."""
+    return replace(verdict, options=replace(verdict.options, everything=True, top=sys.maxsize))
+
+
+def without_duplicate_means(findings: Sequence[LaunchFinding]) -> list[LaunchFinding]:
+    """Leave out the mean of a case if the median by the same clock explains it.
+
+    The median then has the same verdict, and its upper bound reaches the change of the mean.
+    """
+    medians = {
+        (finding.quantity.case, finding.quantity.clock, finding.verdict): finding.best
+        for finding in findings
+        if finding.quantity.is_case and finding.quantity.kind != MEAN
+    }
+
+    def is_explained(finding: LaunchFinding) -> bool:
+        quantity = finding.quantity
+        median = medians.get((quantity.case, quantity.clock, finding.verdict))
+        return quantity.kind == MEAN and median is not None and finding.best.low <= median.high
+
+    return [finding for finding in findings if not is_explained(finding)]
