@@ -32,7 +32,6 @@ from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import is_found, share
 from mnistbench.gate.statistics import (
     differences,
-    operations,
     permutation,
     quantities,
     raw_samples,
@@ -80,13 +79,13 @@ def pool(target: Path, files: Sequence[str]) -> None:
         if launch.stage == 1
     ]
     logs = {}
-    checked: dict[str, list[operations.OperationGroup]] = {}
+    checked: dict[str, list[quantities.OperationGroup]] = {}
     measured = quantities.quantities([launch for _, launch in launches])
     keys = {quantity.key for quantity in measured}
     for quantity in measured:
         if quantity.is_operation:
             checked.setdefault(quantity.case, []).append(
-                operations.OperationGroup(quantity.kind, quantity.name, quantity.members)
+                quantities.OperationGroup(quantity.kind, quantity.name, quantity.members)
             )
 
     def logs_of(measured: Sequence[raw_samples.Launch]) -> list[list[float]]:
@@ -95,9 +94,9 @@ def pool(target: Path, files: Sequence[str]) -> None:
         return [[round(log, 5) for log in quantity.logs] for quantity in kept]
 
     for name, way in WAYS.items():
-        differences.difference = operations.difference = way
+        differences.difference = quantities.difference = way
         logs[name] = logs_of([launch for _, launch in launches])
-    differences.difference = operations.difference = WAYS["pairs"]
+    differences.difference = quantities.difference = WAYS["pairs"]
     in_turn = [
         replace(
             launch,
