@@ -180,8 +180,8 @@ class RunOptions(JudgeOptions):
         whole(LEAST_LAUNCHES),
         str(LAUNCHES),
         (
-            "number of launches of the first stage; if not given, 8 where they are enough, and "
-            "more than the default where they reach the threshold"
+            "number of launches of the first stage; if not given, more than the default where they "
+            "let bounds reach the threshold"
         ),
         "N",
     )

@@ -104,19 +104,14 @@ def measure_to_qualify(cases: Sequence[str], options: GateOptions, rounds: Round
         )
         most = MOST_SAME * least
         same = replace(same, launches=max(least, min(most, rounds_that_fit * budget.at_once)))
-    longer = replace(same, number=LONGER_STAGE, launches=LIVE_LAUNCHES, least=LIVE_LAUNCHES)
+    longer = replace(same, number=LONGER_STAGE, launches=LIVE_LAUNCHES, min_launches=LIVE_LAUNCHES)
     for stage, added in ((same, 0.0), (longer, LIVE)):
         if cut_short := rounds.run(stage, added=added):
             return End(cut_short)
     rounds.progress.say("resampling gates")
     gate_s = budget.survey_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
-    gate = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
-    fresh_s = max(rounds.expected_round_s([case]) for case in cases)
-    first_look = gate.first_look(LAUNCHES, fresh_s)
     until = min(budget.deadline, budget.now() + RESAMPLING_S)
-    qualification = qualify(
-        rounds.measured, options, gate_s, first_look, lambda: budget.now() < until
-    )
+    qualification = qualify(rounds.measured, options, gate_s, lambda: budget.now() < until)
     return End(qualification=qualification)
 
 
@@ -140,7 +135,6 @@ class Pool:
         change: float = 0.0,
         *,
         launches: int = LAUNCHES,
-        first_look: int = 0,
         start: int | None = None,
     ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flags, and the decision.
@@ -150,8 +144,6 @@ class Pool:
             hit: the case or operation that is slower.
             change: of it, as a share.
             launches: of the first stage.
-            first_look: fewest fresh launches that are judged; 0: the fewest that can confirm a
-                slowdown.
             start: number of the first launch; all keep their roles. If not given, it is drawn, with
                 new roles.
         """
@@ -178,8 +170,8 @@ class Pool:
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
-        fewest = max(first_look, least_fresh(launches, limits))
-        for look in [look for look in looks(limits) if cases and look >= fewest]:
+        first_look = least_fresh(launches, limits)
+        for look in (first_look, *looks(limits)[1:]) if cases else ():
             fresh = [
                 replace(quantity, logs=quantity.logs[launches : launches + look])
                 for quantity in sampled
@@ -216,7 +208,6 @@ def qualify(
     measured: Recorded,
     limits: Thresholds,
     gate_s: float,
-    first_look: int,
     may_go_on: Callable[[], bool],
 ) -> dict[str, Any]:
     """Return what gates with these limits find on this machine, as JSON.
@@ -228,7 +219,6 @@ def qualify(
             stage LONGER_STAGE.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
-        first_look: fewest fresh launches that a gate judges.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
     same, live = (
@@ -256,11 +246,11 @@ def qualify(
         number = len(gates) // 2 % len(hits)
         for position, added in enumerate(AMOUNTS):
             times_found[number][position] += is_found(
-                pool.gate(limits, hits[number], added, first_look=first_look)[1], hits[number]
+                pool.gate(limits, hits[number], added)[1], hits[number]
             )
-        gates += [pool.gate(limits, first_look=first_look)[1] for _ in range(2)]
+        gates += [pool.gate(limits)[1] for _ in range(2)]
     windows = [
-        _has_slower(pool.gate(limits, first_look=first_look, start=start)[1])
+        _has_slower(pool.gate(limits, start=start)[1])
         for start in range(pool.launches - least_launches(limits) + 1)
     ]
     logs = np.array([live_logs[hit.case] for hit in hits])

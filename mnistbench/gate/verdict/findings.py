@@ -48,16 +48,16 @@ SCREENING = 0.05
 CONFIRMING = 1 / 16
 
 #: Numbers of fresh launches at which they are judged; :func:`looks` has those of a shard.
-LOOKS = (4, 8, 12)
+LOOKS = (4, 12)
 #: The same of gates with a threshold below FULL_CASE, whose first stage has more launches, too.
 #: Twelve confirm 0.5 % in 84 % of the gates of a case whose launches have an SD of 0.47 %, these in
 #: all of 200 (``docs/evidence/gate_power.py small``).
-LOOKS_BELOW_FULL = (8, 16, 24)
+LOOKS_BELOW_FULL = (8, 24)
 
 #: Largest product of both p-values for a regression. If nothing is slower, two independent
 #: p-values, the first at most a and the second at most b, have a product of at most c with a
 #: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and the sum over the looks is
-#: 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any
+#: 6.6e-4. The p-values are adjusted over all quantities, so this bounds the probability of any
 #: false alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
 PRODUCT = 6.9e-5
 
@@ -100,12 +100,16 @@ def looks(limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
 
 
 def least_fresh(launches: int, limits: Thresholds, shards: int = 1) -> int:
-    """Return the first look that can confirm a slowdown after ``launches`` of the first stage.
+    """Return the fresh launches of the first look after ``launches`` of the first stage.
 
-    The smallest p-value of a stage of n launches is 1 / 2^n.
+    They can confirm a slowdown: the smallest p-value of a stage of n launches is 1 / 2^n. So there
+    are more of them after fewer than LAUNCHES: 8 in place of 4.
     """
-    numbers = looks(limits, shards)
-    return next(look for look in numbers if 2.0 ** -(launches + look) <= product(shards))
+    return next(
+        fresh
+        for fresh in range(looks(limits, shards)[0], 99, LOOKS[0])
+        if 2.0 ** -(launches + fresh) <= product(shards)
+    )
 
 
 # ---- Findings ------------------------------------------------------------------------------------
