@@ -28,7 +28,7 @@ from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
 from mnistbench.gate.statistics import permutation
 from mnistbench.gate.statistics.quantities import Quantity
 from mnistbench.gate.verdict.decision import Decision, decide, is_settled
-from mnistbench.gate.verdict.findings import PRODUCT, looks
+from mnistbench.gate.verdict.findings import least_fresh, looks
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
@@ -201,8 +201,7 @@ class Gate:
         fresh = 0
         if self.flagged(launches):
             for fresh in rules.checkpoints or looks(self.limits):
-                can_confirm = 2.0 ** -(launches + fresh) <= PRODUCT
-                if can_confirm and is_settled(self.decision(launches, fresh), self.limits):
+                if is_settled(self.decision(launches, fresh), self.limits):
                     break
         return launches, fresh, self.decision(launches, fresh)
 
@@ -258,6 +257,44 @@ def _outcome(gate: Gate, rules: Rules, case: str, cases: int) -> Outcome:
     )
 
 
+# ---- Budgets -------------------------------------------------------------------------------------
+
+#: Budgets of the launches of a case that cannot be shorter, in launches.
+BUDGETS = np.arange(LEAST_LAUNCHES, 24, 0.25)
+
+
+def can_be_confirmed(budget_s: float, fresh_s: float, *, goes_on: bool) -> bool:
+    """Whether a budget has time to confirm a slower case; a launch of the first stage takes 1 s.
+
+    ``goes_on``: the first stage goes on after 8 or 9 launches to save fresh ones.
+    """
+    clock = 0.0
+    plan = budget.Budget(0.0, budget_s, lambda: clock)
+    of_first_stage = plan.deadline_of_first_stage(cases=1)
+    launches = 0
+    while launches < LAUNCHES:
+        deadline = budget_s
+        if launches >= LEAST_LAUNCHES:
+            of_tenth = plan.deadline_for_tenth_launch(launches, 1.0) if goes_on else 0.0
+            deadline = max(of_first_stage, of_tenth)
+        if clock + 1 > deadline:
+            break
+        clock += 1
+        launches += 1
+    return clock + fresh_s * least_fresh(launches, Thresholds()) <= budget_s
+
+
+def _print_budgets() -> None:
+    print("\n## Budgets of 8 to 24 launches in which a slower case can be confirmed\n")
+    print("| a fresh launch takes | as built | the first stage never goes on |\n|---|---|---|")
+    for fresh_s in (1.0, 0.5):
+        shares = (
+            np.mean([can_be_confirmed(s, fresh_s, goes_on=goes_on) for s in BUDGETS])
+            for goes_on in (True, False)
+        )
+        print(f"| {fresh_s:g} of a launch | {' | '.join(map(units.percent, shares))} |")
+
+
 # ---- The table -----------------------------------------------------------------------------------
 
 
@@ -274,6 +311,7 @@ def main() -> None:
                 for row, results in of_rows.items():
                     measured.setdefault((row, slowdown), []).extend(results)
             _print(name, measured)
+    _print_budgets()
 
 
 def _print(name: str, measured: Mapping[tuple[str, float], Sequence[Outcome]]) -> None:

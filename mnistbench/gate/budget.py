@@ -193,11 +193,9 @@ def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards:
         for quantity in quantities
         if quantity.kind == OPERATION and quantity.share >= LARGE_SHARE
     ]
-    return max(
-        LAUNCHES,
-        *(_launches_of(cases, limits, shards, is_below_full=limits.is_below_full)),
-        *(_launches_of(operations, limits, shards, is_below_full=False)),
-    )
+    of_cases = _launches_of(cases, limits, shards, is_below_full=limits.is_below_full)
+    of_operations = _launches_of(operations, limits, shards, is_below_full=False)
+    return max([LAUNCHES, *of_cases, *of_operations])
 
 
 def _launches_of(

@@ -194,6 +194,10 @@ def test_a_case_that_no_plan_can_bound_takes_no_more_launches():
     assert planned(measured, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
 
 
+def test_without_a_quantity_that_a_pass_bounds_there_are_as_many_launches_as_usual():
+    assert planned_launches([], Thresholds(case=0.005)) == LAUNCHES
+
+
 @pytest.mark.parametrize(
     ("efforts", "seconds"),
     [((0.25, 0.25), 1.0), ((0.5, 0.25), 1.5), ((0.25, 0.5), 1.2), ((0.0625, 0.0625), 0.475)],
