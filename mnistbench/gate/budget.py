@@ -214,9 +214,11 @@ def _launches_of(
     most = MAX_LAUNCHES_BELOW_FULL if is_below_full else MAX_LAUNCHES
     launches = []
     for quantity in family:
-        errors = _spread(quantity) / math.log1p(limits.of(quantity))
+        limit = limits.of(quantity)
+        errors = _spread(quantity) / math.log1p(limit)
         to_rule_out = LAUNCHES * (half_width * errors) ** 2
-        if not to_rule_out <= most:  # nor if it is not finite
+        can_be_ruled_out = to_rule_out <= most  # not if it is not finite
+        if not can_be_ruled_out or differs_by_more(quantity, half_width, limit):
             launches.append(0)
         elif is_below_full:
             to_find = LAUNCHES * ((half_width + FOUND_ROOM / math.sqrt(LAUNCHES)) * errors) ** 2
@@ -224,6 +226,16 @@ def _launches_of(
         else:
             launches.append(math.ceil(to_rule_out))
     return launches
+
+
+def differs_by_more(quantity: Quantity, half_width: float, limit: float) -> bool:
+    """Whether one side is faster by more than the limit, whichever it is.
+
+    Then a slowdown is ruled out or found already. Absolute differences that are far from 0 have the
+    SD of the differences.
+    """
+    sizes = np.abs(quantity.logs)
+    return bool(sizes.mean() - half_width * sizes.std(ddof=1) > math.log1p(limit))
 
 
 def _spread(quantity: Quantity) -> float:

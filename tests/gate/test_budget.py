@@ -189,6 +189,22 @@ def test_bounds_of_all_shards_together_need_more():
     assert LAUNCHES <= gate_launches < shard_launches <= MAX_LAUNCHES
 
 
+def a_slower_case(logs):
+    return quantities.Quantity("t", ITERATION, WALL, WALL, (), tuple(logs), 1e6, 1e6, 1.0)
+
+
+@pytest.mark.parametrize("faster", [1, -1], ids=["head slower", "head faster"])
+def test_a_case_that_differs_by_much_more_than_its_limit_takes_no_more_launches(faster):
+    limits = Thresholds(case=0.05, operation=0.05, once=0.2)
+
+    def planned_after(change):
+        logs = [faster * (change + spread) for spread in (-0.065, 0.065) * (LAUNCHES // 2)]
+        return planned_launches([a_slower_case(logs)], limits)
+
+    assert planned_after(0.25) == LAUNCHES
+    assert planned_after(0.07) > LAUNCHES
+
+
 def test_a_case_that_no_plan_can_bound_takes_no_more_launches():
     measured = launches(LAUNCHES, between=0.5)
     assert planned(measured, Thresholds(case=0.02, operation=0.05, once=0.2)) == LAUNCHES
