@@ -28,11 +28,11 @@ from mnistbench.compare.pairing import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
 from mnistbench.gate.budget import (
-    LEAST_LAUNCHES_BELOW_FULL,
-    MOST_LAUNCHES,
-    MOST_LAUNCHES_BELOW_FULL,
+    MAX_LAUNCHES,
+    MAX_LAUNCHES_BELOW_FULL,
+    MIN_LAUNCHES_BELOW_FULL,
 )
-from mnistbench.gate.options import FULL_CASE, LAUNCHES, LEAST_LAUNCHES
+from mnistbench.gate.options import FULL_CASE, LAUNCHES
 from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.verdict.findings import CHECKPOINTS, CHECKPOINTS_BELOW_FULL
 from mnistbench.pytest_plugin import plugin
@@ -408,13 +408,12 @@ def test_readme_is_short():
 
 def test_the_page_on_the_gate_has_the_numbers_of_launches():
     text = " ".join(GATE.split())
-    usual = f"{LEAST_LAUNCHES} launches if they are clearly enough, otherwise {LAUNCHES}"
-    assert f"By default the gate chooses: {usual}, and up to {MOST_LAUNCHES} if" in text
-    least, more, most = CHECKPOINTS
-    assert f"in {least}, {more} or {most} fresh launches" in text
-    fewest, many = LEAST_LAUNCHES_BELOW_FULL, MOST_LAUNCHES_BELOW_FULL
+    assert f"By default there are {LAUNCHES}, and up to {MAX_LAUNCHES} if" in text
+    least, most = CHECKPOINTS
+    assert f"in {least} or {most} fresh launches" in text
+    fewest, many = MIN_LAUNCHES_BELOW_FULL, MAX_LAUNCHES_BELOW_FULL
     assert f"With a threshold below {100 * FULL_CASE:g} %, it makes {fewest} to {many}." in text
-    assert "({}, {} or {} with such".format(*CHECKPOINTS_BELOW_FULL) in text
+    assert "({} or {} with such".format(*CHECKPOINTS_BELOW_FULL) in text
 
 
 @pytest.mark.parametrize("name", ["conftest.py", "test_forecaster.py"])

@@ -2,14 +2,13 @@
 
     python docs/evidence/gate_power.py pool POOL.json.gz RAW.jsonl.gz...  # samples of the same code
     python docs/evidence/gate_power.py judge POOL.json.gz [TRIALS]  # tables from it
-    python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS [FIRST]]  # the main rates
+    python docs/evidence/gate_power.py targets POOL.json.gz [TRIALS]  # the main rates
     python docs/evidence/gate_power.py once POOL.json.gz [TRIALS]  # rates of what occurs once
     python docs/evidence/gate_power.py small POOL.json.gz [TRIALS]  # --threshold 0.5% of each case
 
 Gates are drawn from the launches by ``Pool`` of ``gate.qualification``, on all cores for the
 last two. For power and for the comparison of designs they have new roles; the row "recorded roles"
-keeps the recorded ones. FIRST is the number of fresh launches that are made before they are judged
-for the first time: 4 by default, and 12 in a gate where they are cheap.
+keeps the recorded ones.
 """
 
 from __future__ import annotations
@@ -155,7 +154,6 @@ class Pool:
         way: str = "pairs",
         clocks: Sequence[str] = ("wall", "cpu"),
         launches: int = LAUNCHES,
-        first_checkpoint: int = CHECKPOINTS[0],
         recorded_from: int | None = None,
         limits: Thresholds = LIMITS,
         once: bool = True,
@@ -179,7 +177,6 @@ class Pool:
             hit,
             change,
             launches=launches,
-            first_checkpoint=first_checkpoint,
             start=recorded_from,
         )
 
@@ -198,9 +195,7 @@ def main() -> None:
     looks = ", ".join(map(str, CHECKPOINTS))
     print(f"{LAUNCHES} launches and {looks} fresh ones each\n")
     if sys.argv[1] == "targets":
-        targets(
-            Path(sys.argv[2]), trials, int(sys.argv[4]) if len(sys.argv) > 4 else CHECKPOINTS[0]
-        )
+        targets(Path(sys.argv[2]), trials)
         return
     if sys.argv[1] == "once":
         once(Path(sys.argv[2]), trials)
@@ -243,9 +238,9 @@ def rates(recorded: Pool, trials: int) -> None:
             caught_any(recorded, rows, change, trials, f"{least:.0%} to {most:.0%} of its case")
 
 
-def targets(path: Path, trials: int, first_checkpoint: int) -> None:
+def targets(path: Path, trials: int) -> None:
     """Print the rates of wrong and right verdicts of the product, in parts of 100 verdicts."""
-    _answer(path, trials, _questions(Pool(path)), first_checkpoint)
+    _answer(path, trials, _questions(Pool(path)))
 
 
 def once(path: Path, trials: int) -> None:
@@ -336,19 +331,14 @@ def _questions(recorded: Pool) -> dict[str, Question]:
     return questions
 
 
-def _answer(
-    path: Path,
-    trials: int,
-    questions: Mapping[str, Question],
-    first_checkpoint: int = CHECKPOINTS[0],
-) -> None:
+def _answer(path: Path, trials: int, questions: Mapping[str, Question]) -> None:
     parts = -(-trials // PART)
     with ProcessPoolExecutor() as processes:
         for text, question in questions.items():
             outcomes = [
                 outcome
                 for part in processes.map(
-                    _outcomes, [(path, part, question, first_checkpoint) for part in range(parts)]
+                    _outcomes, [(path, part, question) for part in range(parts)]
                 )
                 for outcome in part
             ]
@@ -370,21 +360,19 @@ def _interval(widths: Sequence[float | None]) -> str:
 
 
 def _outcomes(
-    task: tuple[Path, int, Question, int],
+    task: tuple[Path, int, Question],
 ) -> list[tuple[bool, bool, bool, bool, int, float | None]]:
     """Return what each verdict says, its fresh launches, and the width of the caught interval.
 
     Whether it is red, catches the change, is inconclusive, and flags anything.
     """
-    path, part, (rows, change, limits, tested), first_checkpoint = task
+    path, part, (rows, change, limits, tested) = task
     permutation.EXCHANGES = EXCHANGES
     recorded = Pool(path, seed=1 + part)
     outcomes = []
     for trial in range(PART):
         row = rows[trial % len(rows)] if rows else None
-        first, decision = recorded.verdict(
-            row, change, limits=limits, first_checkpoint=first_checkpoint, once=tested
-        )
+        first, decision = recorded.verdict(row, change, limits=limits, once=tested)
         hit = row is not None and is_found(decision, recorded.quantities[row])
         widths = [
             finding.best.high - finding.least

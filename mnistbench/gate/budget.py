@@ -2,12 +2,13 @@
 
 An effort is a factor of the numbers in ``gate.iterations``. All cases have the same one, which
 follows from the thresholds; with a budget it is smaller where the launches would not fit, and the
-slowest cases are left out where that is not enough. A bound is the estimate plus a reach: the
+slowest cases are left out where that is not enough. A bound is the estimate plus a half-width: the
 spread of a quantity over the launches, times a factor that depends on the numbers of quantities and
 launches. So the number of launches follows from the spread of the first ones.
 
 It depends on the samples by the absolute differences of launches alone. These stay the same if the
 roles of a launch are exchanged, so the permutation test remains exact whatever is planned.
+``docs/evidence/planning.md`` has what each rule saves, and the power that it gives.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
 
 #: Smallest effort. A launch then spends less than a tenth of a second on a short test.
-LEAST_EFFORT = 1 / 32
+MIN_EFFORT = 1 / 32
 #: Factor by which efforts become smaller until the launches fit into a budget.
 _SHORTER = 0.8
 
@@ -46,32 +47,29 @@ FULL_OPERATION = 0.025
 
 #: Most launches at the same time, each with a core of its own for each thread. More have not been
 #: measured.
-MOST_AT_ONCE = 2
+MAX_AT_ONCE = 2
 
 #: Most launches of the first stage that are planned.
-MOST_LAUNCHES = 2 * LAUNCHES
-#: Standard errors of an estimate for which there has to be room below its limit where fewer
-#: launches than usual are enough.
-ROOM = 2.0
+MAX_LAUNCHES = 2 * LAUNCHES
 
-#: Standard errors by which a slowdown of its limit exceeds the bounds, so that both tests find nine
-#: of ten (``docs/evidence/gate_power.py small``; for one test it would be 1.28). For limits below
-#: FULL_CASE, for which launches cannot be longer; then there are more of them.
+#: Fewest and most launches of the first stage that are planned for thresholds of cases below
+#: FULL_CASE, for which launches cannot be longer: a spread of ten launches may be half of the true
+#: one.
+MIN_LAUNCHES_BELOW_FULL = 3 * LAUNCHES
+MAX_LAUNCHES_BELOW_FULL = 6 * LAUNCHES
+#: Standard errors by which a slowdown of such a threshold exceeds the bounds, so that both tests
+#: find nine of ten (``docs/evidence/gate_power.py small``; for one test it would be 1.28).
 FOUND_ROOM = 3.5
-#: Fewest and most launches of the first stage that are planned for such limits: a spread of ten
-#: launches may be half of the true one.
-LEAST_LAUNCHES_BELOW_FULL = 3 * LAUNCHES
-MOST_LAUNCHES_BELOW_FULL = 6 * LAUNCHES
 
-#: Most normal quantities that are drawn to find the reach, which grows slowly: with ten times as
-#: many by a tenth.
-MOST_ROWS = 2_000
+#: Most normal quantities that are drawn to find the half-width of a bound, which grows slowly: with
+#: ten times as many by a tenth.
+MAX_ROWS = 2_000
 
 #: Least time of a case in a launch with the smallest effort, in seconds.
-LEAST_CASE_S = 0.1
+MIN_CASE_S = 0.1
 
 #: Time that the profile of a case takes at least, in seconds.
-_LEAST_PROFILE_S = 3.0
+_MIN_PROFILE_S = 3.0
 #: Calls of each side in a profile, of which a profiler makes some take several times as long.
 _PROFILED_CALLS = 12
 
@@ -89,13 +87,7 @@ FRESH_SHARE = 0.4
 #: proportion.
 FEW_CASES = 4
 #: The least share of the budget that is reserved for fresh launches.
-LEAST_FRESH_SHARE = 0.1
-
-#: Fresh launches that take no longer than this together, in seconds, are not saved: 12 of a case
-#: that takes 0.3 s, with their starts, also one at a time.
-CHEAP_FRESH_S = 15.0
-#: The same as a share of what the gate has taken before them.
-CHEAP_FRESH_SHARE = 1 / 4
+MIN_FRESH_SHARE = 0.1
 
 
 # ---- Before anything is measured -----------------------------------------------------------------
@@ -104,17 +96,17 @@ CHEAP_FRESH_SHARE = 1 / 4
 def longest_first_call_s(budget_s: float | None) -> float:
     """Return how long the first call of a case may take at most, in seconds; 0 without a budget.
 
-    Each of the fewest launches makes it on both sides in turn, with MOST_AT_ONCE launches at once.
+    Each of the fewest launches makes it on both sides in turn, with MAX_AT_ONCE launches at once.
     """
     if budget_s is None or not math.isfinite(budget_s):
         return 0.0
-    return budget_s / (2 * LEAST_LAUNCHES / MOST_AT_ONCE)
+    return budget_s / (2 * LEAST_LAUNCHES / MAX_AT_ONCE)
 
 
 def first_efforts(limits: Thresholds) -> Efforts:
     """Return the efforts that reach thresholds on an ordinary machine."""
     shares = (FULL_CASE / limits.case, FULL_OPERATION / limits.operation)
-    return Efforts(*(max(LEAST_EFFORT, min(1.0, share**2)) for share in shares))
+    return Efforts(*(max(MIN_EFFORT, min(1.0, share**2)) for share in shares))
 
 
 @dataclass(frozen=True)
@@ -132,7 +124,7 @@ class SurveyedCase:
         calls_of_build_s = calls_s(
             self.call_s / 2, efforts, in_blocks=self.in_blocks, is_profiled=self.has_operations
         )
-        return max(LEAST_CASE_S, self.builds * (self.build_s + 2 * calls_of_build_s))
+        return max(MIN_CASE_S, self.builds * (self.build_s + 2 * calls_of_build_s))
 
 
 @dataclass(frozen=True)
@@ -184,55 +176,59 @@ def _surveyed_case(
 # ---- After the first launches --------------------------------------------------------------------
 
 
-def are_enough(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> bool:
-    """Return whether the launches so far bound all quantities by their limits, if none has changed.
-
-    The estimates themselves must not decide that: who stops when they are small gets bounds that
-    are too small. ROOM stands for them, or FOUND_ROOM, so that a slowdown of the limit is found.
-    """
-    launches = len(quantities[0].logs) if quantities else 0
-    return all(
-        (half_width + _room(quantity, limits) / math.sqrt(launches)) * _spread(quantity)
-        <= math.log1p(limits.of(quantity))
-        for quantity, half_width in _bounded(quantities, shards, launches)
-    )
-
-
-def _room(quantity: Quantity, limits: Thresholds) -> float:
-    """Return the standard errors that have to fit below a limit besides the bound."""
-    return FOUND_ROOM if _is_below_full(quantity, limits) else ROOM
-
-
-def _is_below_full(quantity: Quantity, limits: Thresholds) -> bool:
-    """Whether it is the median of a case whose limit is below FULL_CASE."""
-    return quantity.kind == ITERATION and limits.is_below_full
-
-
 def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> int:
-    """Return the number of launches with which all quantities reach their limits.
+    """Return the number of launches of the first stage: LAUNCHES, or more where they help.
 
-    So that they are bounded by them if nothing has changed, and cases with limits below FULL_CASE
-    are found if they are slower by that. Those count that can with MOST_LAUNCHES, or with
-    MOST_LAUNCHES_BELOW_FULL, and whose sides do not differ by more than the limit anyway;
-    ``shards`` is the number of machines whose bounds are simultaneous.
+    So many that all quantities that a pass bounds get bounds below their limits if nothing has
+    changed. Quantities that would need too many do not count.
+
+    Args:
+        quantities: of the first LAUNCHES.
+        limits: the thresholds.
+        shards: number of machines whose bounds are simultaneous.
     """
-    needed = [len(quantities[0].logs)] if quantities else [0]
-    for quantity, half_width in _bounded(quantities, shards, LAUNCHES):
+    cases = [quantity for quantity in quantities if quantity.kind == ITERATION]
+    operations = [
+        quantity
+        for quantity in quantities
+        if quantity.kind == OPERATION and quantity.share >= LARGE_SHARE
+    ]
+    of_cases = _launches_of(cases, limits, shards, is_below_full=limits.is_below_full)
+    of_operations = _launches_of(operations, limits, shards, is_below_full=False)
+    return max([LAUNCHES, *of_cases, *of_operations])
+
+
+def _launches_of(
+    family: Sequence[Quantity], limits: Thresholds, shards: int, *, is_below_full: bool
+) -> list[int]:
+    """Return the launches that each quantity needs; 0 if more of them would not help.
+
+    Bounds of a family are simultaneous. Their half-width is a multiple of the SD that falls with
+    the square root of the number of launches, so the number follows from what it is after LAUNCHES.
+    With a threshold below FULL_CASE a slowdown as large as that has to be found, too, and not only
+    ruled out.
+    """
+    if not family:
+        return []
+    half_width = _half_width(min(MAX_ROWS, 2 * len(family) * shards))
+    most = MAX_LAUNCHES_BELOW_FULL if is_below_full else MAX_LAUNCHES
+    launches = []
+    for quantity in family:
         limit = limits.of(quantity)
-        if _differs_by_more(quantity, half_width, limit):
-            continue
         errors = _spread(quantity) / math.log1p(limit)
-        is_below_full = _is_below_full(quantity, limits)
-        most = MOST_LAUNCHES_BELOW_FULL if is_below_full else MOST_LAUNCHES
-        room = FOUND_ROOM / math.sqrt(LAUNCHES) if is_below_full else 0.0
-        if LAUNCHES * (half_width * errors) ** 2 <= most:  # not if it is not finite
-            number = math.ceil(LAUNCHES * ((half_width + room) * errors) ** 2)
-            least = LEAST_LAUNCHES_BELOW_FULL if is_below_full else 0
-            needed.append(max(least, min(most, number)))
-    return max(needed)
+        to_rule_out = LAUNCHES * (half_width * errors) ** 2
+        can_be_ruled_out = to_rule_out <= most  # not if it is not finite
+        if not can_be_ruled_out or differs_by_more(quantity, half_width, limit):
+            launches.append(0)
+        elif is_below_full:
+            to_find = LAUNCHES * ((half_width + FOUND_ROOM / math.sqrt(LAUNCHES)) * errors) ** 2
+            launches.append(max(MIN_LAUNCHES_BELOW_FULL, min(most, math.ceil(to_find))))
+        else:
+            launches.append(math.ceil(to_rule_out))
+    return launches
 
 
-def _differs_by_more(quantity: Quantity, half_width: float, limit: float) -> bool:
+def differs_by_more(quantity: Quantity, half_width: float, limit: float) -> bool:
     """Whether one side is faster by more than the limit, whichever it is.
 
     Then a slowdown is ruled out or found already. Absolute differences that are far from 0 have the
@@ -250,33 +246,13 @@ def _spread(quantity: Quantity) -> float:
     return float(np.std(np.abs(quantity.logs), ddof=1)) / math.sqrt(1 - 2 / math.pi)
 
 
-def _bounded(
-    quantities: Sequence[Quantity], shards: int, launches: int
-) -> list[tuple[Quantity, float]]:
-    """Return the quantities that a pass bounds by their thresholds.
-
-    With the half-width of the bound after so many launches if the spread is 1.
-    """
-    cases = [quantity for quantity in quantities if quantity.kind == ITERATION]
-    operations = [
-        quantity
-        for quantity in quantities
-        if quantity.kind == OPERATION and quantity.share >= LARGE_SHARE
-    ]
-    return [
-        (quantity, _half_width(min(MOST_ROWS, 2 * len(family) * shards), launches))
-        for family in (cases, operations)
-        for quantity in family
-    ]
-
-
 @functools.cache
-def _half_width(rows: int, launches: int) -> float:
-    """Return the half-width of the simultaneous upper bound of independent N(0, 1) quantities.
+def _half_width(rows: int) -> float:
+    """Return how far simultaneous upper bounds are above their estimates, if all SDs are 1.
 
-    By simulation; ``rows`` is their number.
+    There is no formula, so it is the median over so many rows of LAUNCHES normal numbers.
     """
-    logs = np.random.default_rng(1).normal(size=(rows, launches))
+    logs = np.random.default_rng(1).normal(size=(rows, LAUNCHES))
     _, high = simultaneous_bounds(logs, 1)
     return float(np.median(high - logs.mean(axis=1)))
 
@@ -325,38 +301,16 @@ class Budget:
         kept_share = 1 - _fresh_share(cases)
         return self.now() + kept_share * self.left_s if math.isfinite(self.left_s) else math.inf
 
-    def latest_start_of_a_saving_launch(self, launches: int, round_s: float) -> float:
-        """Return until when another launch of the first stage may end to save fresh ones.
+    def deadline_for_tenth_launch(self, launches: int, round_s: float) -> float:
+        """Return until when another launch of the first stage may end after 8 or 9 of them.
 
-        After 8 or 9 launches a confirmation needs 8 fresh ones, after 10 only 4. 0 if it saves
-        none.
+        A confirmation needs 8 fresh launches after 8 or 9, and only 4 after 10. So another launch
+        is worth its time as long as 4 fit behind it. 0 if ``launches`` are 10 or more.
         """
-        fewest = min(checkpoints(self.limits, self.shards))
+        fewest = checkpoints(self.limits, self.shards)[0]
         if least_fresh(launches, self.limits, self.shards) <= fewest:
             return 0.0
         return self.deadline - round_s * self.rounds(fewest)
-
-    def first_checkpoint(self, launches: int, round_s: float, kept_s: float = 0.0) -> int:
-        """Return how many fresh launches are made before they are judged for the first time.
-
-        The fewest that can confirm a slowdown after ``launches`` of the first stage, or more if
-        they are cheap. Four confirm a slowdown and say little about its size: of a true +10 % they
-        said +0.0 % to +31.4 %. All launches up to a checkpoint are made whatever they show. What
-        follows them needs ``kept_s`` seconds.
-
-        Which checkpoints are left out may follow from anything that is known before the first fresh
-        launch, also from what the first stage has found: each checkpoint has a level of its own, so
-        fewer checkpoints make false alarms rarer.
-        """
-        least = least_fresh(launches, self.limits, self.shards)
-        cheap_s = max(CHEAP_FRESH_S, CHEAP_FRESH_SHARE * (self.now() - self.began))
-        allowed_s = min(cheap_s, self.left_s - kept_s)
-        return max(
-            checkpoint
-            for checkpoint in checkpoints(self.limits, self.shards)
-            if checkpoint == least
-            or (checkpoint > least and self.rounds(checkpoint) * round_s <= allowed_s)
-        )
 
     @property
     def start_s(self) -> float:
@@ -386,7 +340,7 @@ class Budget:
             for case in cases
         )
         return self.start_s + sum(
-            max(_LEAST_PROFILE_S, _PROFILED_CALLS * call_s) for call_s in calls_of_cases_s
+            max(_MIN_PROFILE_S, _PROFILED_CALLS * call_s) for call_s in calls_of_cases_s
         )
 
     def efforts_that_fit(
@@ -400,10 +354,10 @@ class Budget:
         factor = 1.0
         while (
             not self._ends_in_time(launches, self.round_s(cases, smaller), deadline)
-            and factor > LEAST_EFFORT
+            and factor > MIN_EFFORT
         ):
             factor *= _SHORTER
-            smaller = Efforts(*(max(LEAST_EFFORT, factor * effort) for effort in efforts))
+            smaller = Efforts(*(max(MIN_EFFORT, factor * effort) for effort in efforts))
         return smaller
 
     def cases_that_fit(
@@ -447,7 +401,7 @@ class Budget:
         which of them the next ones measure. All rounds of the kept cases end before ``deadline``
         even if that is none.
         """
-        shortest = Efforts(LEAST_EFFORT, LEAST_EFFORT)
+        shortest = Efforts(MIN_EFFORT, MIN_EFFORT)
         hoped = self.cases_that_fit(cases, shortest, launches, deadline, taken_share=_QUICKER)
         candidates = [case for case in hoped if case not in kept]
         kept_round_s = self.round_s(kept, efforts)
@@ -499,7 +453,7 @@ class Budget:
 
 def _fresh_share(cases: int) -> float:
     """Return the share of the budget that is reserved for fresh launches."""
-    return max(LEAST_FRESH_SHARE, FRESH_SHARE * min(1.0, FEW_CASES / cases))
+    return max(MIN_FRESH_SHARE, FRESH_SHARE * min(1.0, FEW_CASES / cases))
 
 
 def _seconds_with(spent: Spent, efforts: Efforts) -> float:

@@ -21,10 +21,9 @@ from mnistbench.core.files import scratch
 from mnistbench.gate import trees
 from mnistbench.gate.budget import (
     FEW_CASES,
-    LEAST_EFFORT,
+    MIN_EFFORT,
     Budget,
     SurveyedTimes,
-    are_enough,
     first_efforts,
     longest_first_call_s,
     planned_launches,
@@ -166,7 +165,7 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listi
     budget.surveyed = SurveyedTimes.of(plan, sides)
     efforts = first_efforts(options)
     cases = sides.common
-    least = Efforts(LEAST_EFFORT, LEAST_EFFORT)
+    least = Efforts(MIN_EFFORT, MIN_EFFORT)
     deadline = budget.deadline_of_first_stage(len(cases))
     fitting = budget.cases_that_fit(cases, least, LEAST_LAUNCHES, deadline)
     if options.budget_s and not fitting:
@@ -244,16 +243,15 @@ class RunningGate:
     def _compare(self, cases: Sequence[str]) -> End:
         stage = Stage(
             FIRST_STAGE,
-            LEAST_LAUNCHES if self._plans_launches else self._options.launches,
+            self._options.launches,
             LEAST_LAUNCHES,
             cases,
             self.rounds.budget.deadline_of_first_stage(len(cases)),
-            likely=self._options.launches,
             leaves_out=True,
         )
         if cut_short := self.rounds.run(stage):
             return End(cut_short)
-        if self._plans_launches:
+        if self._plans_launches and len(self.rounds.measured.launches) == LAUNCHES:
             self._make_more_launches(stage)
         findings = self._verdict().decision.findings
         if not findings:
@@ -278,19 +276,9 @@ class RunningGate:
         return "launches" not in self._options.given_fields and self._options.launches == LAUNCHES
 
     def _make_more_launches(self, stage: Stage) -> None:
-        """Make LAUNCHES unless the fewest are enough, then more of them if that reaches a limit.
-
-        What is flagged needs LAUNCHES: after fewer, four fresh ones cannot confirm it. A flag that
-        these do not repeat is forgotten, so this makes false alarms rarer.
-        """
-        shards = self._options.shard.of
-        is_flagged = bool(self._verdict().decision.findings)
-        if not is_flagged and are_enough(self._quantities(), self._options, shards):
-            return
-        self.rounds.run(replace(stage, launches=LAUNCHES))
-        if len(self.rounds.measured.launches) == LAUNCHES:
-            needed = planned_launches(self._quantities(), self._options, shards)
-            self.rounds.run(replace(stage, launches=needed))
+        """Make more launches if that brings bounds below their limits."""
+        needed = planned_launches(self._quantities(), self._options, self._options.shard.of)
+        self.rounds.run(replace(stage, launches=needed))
 
     def _quantities(self) -> Sequence[Quantity]:
         return quantities(self.rounds.measured.launches)
@@ -344,12 +332,12 @@ class RunningGate:
             launch.stage == FIRST_STAGE for launch in self.rounds.measured.launches
         )
         slower = [finding for finding in findings if finding.screened.change > 0]
+        first_checkpoint = least_fresh(first_launches, self._options, shards)
+        checkpoints_left = [first_checkpoint, *checkpoints(self._options, shards)[1:]]
         least_of_faster = next(
-            checkpoint
-            for checkpoint in checkpoints(self._options, shards)
-            if checkpoint >= MIN_FRESH_OF_IMPROVEMENT
+            checkpoint for checkpoint in checkpoints_left if checkpoint >= MIN_FRESH_OF_IMPROVEMENT
         )
-        least = least_fresh(first_launches, self._options, shards) if slower else least_of_faster
+        least = first_checkpoint if slower else least_of_faster
         flagged = self._flagged_cases(findings, cases)
         if slower and budget.left_s < self._fresh_s(flagged, least_of_faster):
             flagged = self._flagged_cases(slower, cases)
@@ -368,16 +356,11 @@ class RunningGate:
             "in fresh launches"
         )
         end = End()
-        round_s = self.rounds.expected_round_s(fitting)
-        profile_s = self._profile_s(fitting)
-        stage = Stage(FRESH_STAGE, 0, least, fitting, budget.deadline - profile_s)
-        first_checkpoint = max(least, budget.first_checkpoint(first_launches, round_s, profile_s))
-        checkpoints_left = [
-            checkpoint
-            for checkpoint in checkpoints(self._options, shards)
-            if checkpoint >= first_checkpoint
-        ]
+        deadline = budget.deadline - self._profile_s(fitting)
+        stage = Stage(FRESH_STAGE, 0, least, fitting, deadline)
         for checkpoint in checkpoints_left:
+            if checkpoint < least:
+                continue
             end = End(self.rounds.run(replace(stage, launches=checkpoint)))
             fresh = sum(launch.stage == FRESH_STAGE for launch in self.rounds.measured.launches)
             is_last = fresh < checkpoint or checkpoint == checkpoints_left[-1]

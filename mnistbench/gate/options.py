@@ -180,7 +180,7 @@ class RunOptions(JudgeOptions):
         whole(LEAST_LAUNCHES),
         str(LAUNCHES),
         (
-            "launches of the first stage (default: chosen by the gate, 8 to 20, or 30 to 60 with "
+            "launches of the first stage (default: chosen by the gate, 10 to 20, or 30 to 60 with "
             "a threshold below 1%)"
         ),
         "N",

@@ -12,7 +12,7 @@ from pathlib import Path
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import available_bytes, own_cores
-from mnistbench.gate.budget import MOST_AT_ONCE, Budget
+from mnistbench.gate.budget import MAX_AT_ONCE, Budget
 from mnistbench.gate.launcher import LaunchError, LaunchResult, Plan, launching
 from mnistbench.gate.listing import Listings, reasons_with_cases
 from mnistbench.gate.statistics.raw_samples import (
@@ -31,7 +31,7 @@ _KNOWN = 0.1
 def launches_at_once(plan: Plan, sides: Listings) -> int:
     """Return how many launches run at the same time.
 
-    As many as cores and memory allow, at most MOST_AT_ONCE.
+    As many as cores and memory allow, at most MAX_AT_ONCE.
     """
     devices = {sides.head.cases[case].params["device"] for case in sides.common}
     if devices != {"cpu"} or plan.parallel.intersection(sides.common):
@@ -39,7 +39,7 @@ def launches_at_once(plan: Plan, sides: Listings) -> int:
     core_limit = len(own_cores()) // max(max(sides.threads_of(case)) for case in sides.common)
     launch_bytes = sum(sides.resident.values()) + 2 * sides.touched_bytes
     memory_limit = available_bytes() // launch_bytes
-    return int(max(1, min(MOST_AT_ONCE, core_limit, memory_limit)))
+    return int(max(1, min(MAX_AT_ONCE, core_limit, memory_limit)))
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,10 @@ class Stage:
 
     number: int  # FIRST_STAGE or FRESH_STAGE
     launches: int  # wanted, with those that the stage already has
-    least: int  # fewest that can be judged, or confirm a slowdown
+    min_launches: int  # fewest that can be judged, or confirm a slowdown
     cases: Sequence[str]  # node ids of the cases to measure
     # Time of the clock, in seconds, until when all but the fewest have to end.
     deadline: float
-    likely: int = 0  # launches that have to fit into a budget, if more than are wanted now
     leaves_out: bool = False  # the slowest cases, if the fewest launches of all do not fit
 
 
@@ -91,7 +90,7 @@ class Rounds:
                 fresh = "fresh " if stage.number == FRESH_STAGE else ""
                 used_up = f"the budget allowed {done} of {stage.launches} {fresh}launches"
                 self.progress.say(used_up)
-                return used_up if done < stage.least else ""
+                return used_up if done < stage.min_launches else ""
             self._run_round(stage, done, round_s)
         return ""
 
@@ -114,11 +113,11 @@ class Rounds:
     def _deadline(self, stage: Stage, done: int, round_s: float) -> float:
         """Return until when the next launch has to end."""
         # To judge: time reserved for fresh launches would be of no use.
-        if done < stage.least:
+        if done < stage.min_launches:
             return self.budget.deadline
         if stage.number != FIRST_STAGE:
             return stage.deadline
-        return max(stage.deadline, self.budget.latest_start_of_a_saving_launch(done, round_s))
+        return max(stage.deadline, self.budget.deadline_for_tenth_launch(done, round_s))
 
     def _fit_into_budget(self, stage: Stage, done: int) -> None:
         """Shorten the next launches if they would not end in time.
@@ -127,12 +126,12 @@ class Rounds:
         those for which there is time if launches are quicker than expected.
         """
         cases = self._measurable(stage.cases)
-        launches = max(stage.launches, stage.likely) - done
+        launches = stage.launches - done
         round_s = self.budget.round_s(cases, self._efforts)
         deadline = self._deadline(stage, done, round_s)
         efforts = self.budget.efforts_that_fit(cases, self._efforts, launches, deadline)
-        if stage.leaves_out and done < stage.least:
-            missing = stage.least - done
+        if stage.leaves_out and done < stage.min_launches:
+            missing = stage.min_launches - done
             kept = self.budget.cases_that_fit(cases, efforts, missing, stage.deadline)
             if kept and len(kept) < len(cases):
                 # Without the slowest cases the others may have longer launches.

@@ -24,7 +24,7 @@ from full_disks import NO_ROOM, largest_file
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import budget, flow, rounds, surveying, words
-from mnistbench.gate.budget import LEAST_EFFORT
+from mnistbench.gate.budget import MIN_EFFORT
 from mnistbench.gate.causes import profiles as causes
 from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.commands.result import report
@@ -1195,19 +1195,7 @@ def test_what_was_flagged_is_measured_again_alone(gate, launches):
     assert raw_samples.load(measured.path).launches == measured.launches
 
 
-@pytest.mark.parametrize(("budget_s", "fresh"), [(None, 12), (21.0, 8)])
-def test_cheap_fresh_launches_are_made_before_the_first_look(gate, launches, budget_s, fresh):
-    launches.loading = 0.6
-    launches.loading_cpu = 0.6
-    launches.of_case = 0.2
-    launches.factors[SLOW] = 1.1
-    # 10.6 s before the fresh launches, and 3.6 s are kept for a profile.
-    measured = gate(launches=LAUNCHES, budget_s=budget_s)
-    assert stages_of(measured) == [1] * LAUNCHES + [2] * fresh
-    assert launches.clock < (budget_s or math.inf)
-
-
-@pytest.mark.parametrize(("budget_s", "fresh"), [(300.0, 0), (380.0, 8)])
+@pytest.mark.parametrize(("budget_s", "fresh"), [(300.0, 0), (440.0, 12)])
 def test_what_is_faster_passes_and_is_confirmed_only_by_enough_launches(
     gate, launches, budget_s, fresh
 ):
@@ -1346,7 +1334,7 @@ def test_if_one_of_several_cases_fails_the_others_are_profiled_alone(gate, launc
 
 
 def test_a_budget_leaves_time_for_some_cases(gate, launches, monkeypatch):
-    monkeypatch.setattr(budget, "_LEAST_PROFILE_S", 2_000.0)
+    monkeypatch.setattr(budget, "_MIN_PROFILE_S", 2_000.0)
     launches.factors = {QUICK: 1.1, SLOW: 1.2}
 
     def use_up():  # the last fresh launch takes longer than expected
@@ -1381,18 +1369,15 @@ def test_a_cost_of_the_process_is_measured_again_with_all_cases(gate, launches):
 
 
 @pytest.mark.parametrize(
-    ("factor", "again", "fresh"),
-    [(1.0, [f"t{number}" for number in range(4)], 4), (1.1, ["t5"], 8)],
+    ("factor", "again"), [(1.0, [f"t{number}" for number in range(4)]), (1.1, ["t5"])]
 )
-def test_the_memory_of_the_process_is_measured_again_with_few_cases(
-    gate, launches, factor, again, fresh
-):
+def test_the_memory_of_the_process_is_measured_again_with_few_cases(gate, launches, factor, again):
     names = [f"t{number}" for number in range(6)]
     launches.cases = {side: dict.fromkeys(names, PARAMS) for side in (BASE, HEAD)}
     launches.factors = {**dict.fromkeys(names, 1.0), "t5": factor}
     launches.once = {("resident memory", words.ALL_CASES): (10**9, 1.6)}
     measured = gate(launches=LAUNCHES)
-    assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * fresh
+    assert [only for _, _, only in launches.started] == [names] * LAUNCHES + [again] * 4
     names_of_second_stage = {
         quantity.name for quantity in quantities.quantities_of_stages(measured.launches)[1]
     }
@@ -1418,7 +1403,7 @@ def test_what_got_faster_is_measured_again_too(gate, launches):
     heard = Heard()
     launches.factors = {QUICK: 0.9, SLOW: 1.1}
     measured = gate(heard, launches=LAUNCHES)
-    assert [list(launch.cases) for launch in measured.launches[LAUNCHES:]] == [[QUICK, SLOW]] * 8
+    assert [list(launch.cases) for launch in measured.launches[LAUNCHES:]] == [[QUICK, SLOW]] * 12
     assert heard.said[-3:-1] == [
         "measuring 2 cases again, in fresh launches",
         "4 fresh launches are not enough to decide",
@@ -1617,7 +1602,7 @@ def test_a_budget_makes_the_efforts_of_later_launches_smaller(gate, launches):
     gate(launches=8, budget_s=100.0)
     efforts = [plan.efforts for plan, _, _ in launches.started]
     assert efforts[0] == (0.25, 0.25)
-    assert efforts[1] == (LEAST_EFFORT, LEAST_EFFORT)
+    assert efforts[1] == (MIN_EFFORT, MIN_EFFORT)
 
 
 def test_a_run_says_what_its_time_went_to(gate, launches):
@@ -1633,26 +1618,13 @@ def test_a_run_says_what_its_time_went_to(gate, launches):
     assert sum(end.parts_s.values()) == end.elapsed_s
 
 
-@pytest.mark.parametrize(("enough", "number"), [(True, LEAST_LAUNCHES), (False, 13)])
 def test_launches_are_as_many_as_reach_the_threshold_unless_a_number_is_given(
-    gate, launches, monkeypatch, enough, number
-):
-    monkeypatch.setattr(flow, "are_enough", lambda *_: enough)
-    monkeypatch.setattr(flow, "planned_launches", lambda *_: 13)
-    assert stages_of(gate(launches=LAUNCHES)) == [1] * number
-    assert stages_of(gate(launches=LAUNCHES, given_fields=frozenset({"launches"}))) == [1] * 10
-    assert stages_of(gate(launches=9)) == [1] * 9
-
-
-def test_efforts_leave_time_for_the_usual_launches_although_fewer_may_be_enough(
     gate, launches, monkeypatch
 ):
-    monkeypatch.setattr(flow, "are_enough", lambda *_: True)
-    launches.spent = (Efforts(0.25, 0.25), 8.0, 0.0)  # 8 of the 10 seconds of each case
-    # 8 launches of 25 s fit, 10 do not.
-    measured = gate(launches=LAUNCHES, budget_s=245.0)
-    assert stages_of(measured) == [1] * LEAST_LAUNCHES
-    assert launches.started[1][0].efforts.timed == pytest.approx(0.8 * 0.25)
+    monkeypatch.setattr(flow, "planned_launches", lambda *_: 13)
+    assert stages_of(gate(launches=LAUNCHES)) == [1] * 13
+    assert stages_of(gate(launches=LAUNCHES, given_fields=frozenset({"launches"}))) == [1] * 10
+    assert stages_of(gate(launches=9)) == [1] * 9
 
 
 def test_a_fresh_launch_that_takes_longer_than_expected_ends_the_run_in_time(gate, launches):
@@ -1723,18 +1695,15 @@ def test_a_qualification_takes_about_ten_minutes_or_the_budget(
     assert heard.launches[1][0] == f"launch 2 of {same}"
 
 
-@pytest.mark.parametrize(("of_case", "first_checkpoint"), [(10.0, 4), (1.0, 8), (0.1, 12)])
-def test_drawn_gates_have_as_many_fresh_launches_as_a_gate_of_a_case(
-    qualifying, launches, monkeypatch, of_case, first_checkpoint
+def test_the_time_of_a_gate_is_that_of_the_survey_and_of_its_usual_launches(
+    qualifying, monkeypatch
 ):
-    launches.loading = of_case / 2
-    launches.of_case = of_case
     passed = []
     monkeypatch.setattr(measurement, "resample", lambda *arguments: passed.append(arguments) or {})
     qualifying(launches=SIZE, given_fields=frozenset({"launches"}))
-    [(_, _, gate_s, drawn_first_checkpoint, _)] = passed
-    assert gate_s == pytest.approx(25.5 * of_case)  # 10 launches of two cases, and the survey
-    assert drawn_first_checkpoint == first_checkpoint
+    [(_, _, gate_s, _)] = passed
+    # 10 launches of two cases of 10 s, and loading before them and in the survey
+    assert gate_s == pytest.approx(255.0)
 
 
 def test_a_budget_that_is_too_small_to_qualify_is_the_reason(qualifying, tmp_path):

@@ -32,7 +32,7 @@ from mnistbench.gate.qualification.resampling import (
 from mnistbench.gate.qualification.result import PREFIX, Qualification, newest, stated
 from mnistbench.gate.statistics import quantities, raw_samples
 from mnistbench.gate.statistics.raw_samples import INTERRUPTED, End
-from mnistbench.gate.verdict.findings import CHECKPOINTS, checkpoints
+from mnistbench.gate.verdict.findings import checkpoints
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_PASSED, render
 from mnistbench.showing.report import Block, Report
@@ -143,13 +143,11 @@ def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, count):
     assert sum(is_found(drawn.gate(LIMITS, hit, 0.05)[1], hit) for _ in range(20)) == count
 
 
-@pytest.mark.parametrize("first_checkpoint", CHECKPOINTS)
-def test_fresh_launches_are_first_judged_when_there_are_enough_of_them(first_checkpoint):
-    launches = pool()
-    _, decision = launches.gate(
-        LIMITS, launches.quantities[0], 0.1, first_checkpoint=first_checkpoint
-    )
-    assert (decision.outcome, decision.fresh) == (REGRESSED, first_checkpoint)
+@pytest.mark.parametrize(("launches", "fresh"), [(8, 8), (9, 8), (10, 4), (20, 4)])
+def test_fresh_launches_are_first_judged_when_they_can_confirm(launches, fresh):
+    drawn = pool()
+    _, decision = drawn.gate(LIMITS, drawn.quantities[0], 0.1, launches=launches)
+    assert (decision.outcome, decision.fresh) == (REGRESSED, fresh)
 
 
 def test_a_gate_with_a_small_threshold_has_more_launches():
@@ -189,8 +187,7 @@ def qualified(measured, limits=LIMITS, may_go_on=never, **header):
         **header,
     )
     measurement.end = End(elapsed_s=600.0)
-    found = resample(measurement, limits, 244.0, min(CHECKPOINTS), may_go_on)
-    return Qualification(measurement, found)
+    return Qualification(measurement, resample(measurement, limits, 244.0, may_go_on))
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def qualify(options: GateOptions, progress: Progress, seed: int | None = None) -
         end = _measure(cases, options, gate.rounds)
         if not end.cut_short:
             progress.say("resampling gates")
-            found.update(_found(cases, options, gate.rounds))
+            found.update(_found(options, gate.rounds))
         return end
 
     with surveyed(replace(options, all_cases=True), progress, seed) as gate:
@@ -94,14 +94,9 @@ def _measure(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> End:
     return End(rounds.run(stage))
 
 
-def _found(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> dict[str, Any]:
+def _found(options: GateOptions, rounds: Rounds) -> dict[str, Any]:
     """Return what gates find that have as many launches as real ones of these cases."""
     budget = rounds.budget
     gate_s = budget.survey_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
-    gate_budget = replace(budget, began=0.0, budget_s=None, now=lambda: gate_s)
-    fresh_s = max(rounds.expected_round_s([case]) for case in cases)
-    first_checkpoint = gate_budget.first_checkpoint(LAUNCHES, fresh_s)
     until = min(budget.deadline, budget.now() + RESAMPLING_S)
-    return resample(
-        rounds.measured, options, gate_s, first_checkpoint, lambda: budget.now() < until
-    )
+    return resample(rounds.measured, options, gate_s, lambda: budget.now() < until)

@@ -72,7 +72,6 @@ class Pool:
         change: float = 0.0,
         *,
         launches: int = LAUNCHES,
-        first_checkpoint: int = 0,
         start: int | None = None,
     ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flags, and the decision.
@@ -82,8 +81,6 @@ class Pool:
             hit: the case or operation that is slower.
             change: of it, as a share.
             launches: of the first stage.
-            first_checkpoint: fewest fresh launches that are judged; 0: the fewest that can confirm
-                a slowdown.
             start: number of the first launch; all keep their roles. If not given, it is drawn, with
                 new roles.
         """
@@ -108,10 +105,8 @@ class Pool:
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
-        fewest = max(first_checkpoint, least_fresh(launches, limits))
-        for checkpoint in [
-            checkpoint for checkpoint in checkpoints(limits) if cases and checkpoint >= fewest
-        ]:
+        first_checkpoint = least_fresh(launches, limits)
+        for checkpoint in (first_checkpoint, *checkpoints(limits)[1:]) if cases else ():
             fresh = [
                 replace(quantity, logs=quantity.logs[launches : launches + checkpoint])
                 for quantity in sampled
@@ -148,7 +143,6 @@ def resample(
     measured: Recorded,
     limits: Thresholds,
     gate_s: float,
-    first_checkpoint: int,
     may_go_on: Callable[[], bool],
 ) -> dict[str, Any]:
     """Return what gates with these limits find on this machine, as JSON.
@@ -159,7 +153,6 @@ def resample(
         measured: ``least_launches(limits)`` of the same code or more.
         limits: the thresholds of the gates.
         gate_s: duration of a gate without fresh launches, in seconds.
-        first_checkpoint: fewest fresh launches that a gate judges.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
     same = quantities.quantities(measured.launches)
@@ -177,12 +170,11 @@ def resample(
         number = len(gates) // 2 % len(hits)
         for position, added in enumerate(AMOUNTS):
             times_found[number][position] += is_found(
-                pool.gate(limits, hits[number], added, first_checkpoint=first_checkpoint)[1],
-                hits[number],
+                pool.gate(limits, hits[number], added)[1], hits[number]
             )
-        gates += [pool.gate(limits, first_checkpoint=first_checkpoint)[1] for _ in range(2)]
+        gates += [pool.gate(limits)[1] for _ in range(2)]
     windows = [
-        _has_slower(pool.gate(limits, first_checkpoint=first_checkpoint, start=start)[1])
+        _has_slower(pool.gate(limits, start=start)[1])
         for start in range(pool.launches - least_launches(limits) + 1)
     ]
     highs = [

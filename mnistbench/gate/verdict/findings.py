@@ -47,17 +47,17 @@ SCREENING = 0.05
 #: Largest p-value of the fresh launches for the confirmation of a slowdown.
 CONFIRMING = 1 / 16
 
-#: Numbers of fresh launches after which they are judged; :func:`checkpoints` has those of a shard.
-CHECKPOINTS = (4, 8, 12)
+#: Numbers of fresh launches at which they are judged; :func:`checkpoints` has those of a shard.
+CHECKPOINTS = (4, 12)
 #: The same of gates with a threshold below FULL_CASE, whose first stage has more launches, too.
 #: Twelve confirm 0.5 % in 84 % of the gates of a case whose launches have an SD of 0.47 %, these in
 #: all of 200 (``docs/evidence/gate_power.py small``).
-CHECKPOINTS_BELOW_FULL = (8, 16, 24)
+CHECKPOINTS_BELOW_FULL = (8, 24)
 
 #: Largest product of both p-values for a regression. If nothing is slower, two independent
 #: p-values, the first at most a and the second at most b, have a product of at most c with a
-#: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and the sum over the checkpoints
-#: is 1.0e-3. The p-values are adjusted over all quantities, so this bounds the probability of any
+#: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and 6.6e-4 over both
+#: checkpoints. The p-values are adjusted over all quantities, so this bounds the probability of any
 #: false alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
 PRODUCT = 6.9e-5
 
@@ -98,13 +98,15 @@ def checkpoints(limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
 
 
 def least_fresh(launches: int, limits: Thresholds, shards: int = 1) -> int:
-    """Return the first checkpoint that can confirm a slowdown.
+    """Return the fresh launches of the first checkpoint after ``launches`` of the first stage.
 
-    The first stage had ``launches``. The smallest p-value of a stage of n launches is 1 / 2^n.
+    They can confirm a slowdown: the smallest p-value of a stage of n launches is 1 / 2^n. So there
+    are more of them after fewer than LAUNCHES: 8 in place of 4.
     """
-    numbers = checkpoints(limits, shards)
     return next(
-        checkpoint for checkpoint in numbers if 2.0 ** -(launches + checkpoint) <= product(shards)
+        fresh
+        for fresh in range(checkpoints(limits, shards)[0], 99, CHECKPOINTS[0])
+        if 2.0 ** -(launches + fresh) <= product(shards)
     )
 
 

@@ -402,11 +402,11 @@ SMALL_LIMITS = Thresholds(case=0.005)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 8, 40, MOST_SHARDS])
-def test_a_false_alarm_of_all_shards_has_a_probability_of_1_in_1_000(shards):
+def test_a_false_alarm_of_all_shards_has_a_probability_below_1_in_1_000(shards):
     # p-values of unchanged code are uniform; small ones matter most.
     first = np.exp(np.linspace(math.log(1e-12), math.log(SCREENING), 2_000_001))
     look_risk = np.trapezoid(np.minimum(product(shards) / first, CONFIRMING), first)
-    assert shards * len(checkpoints(LIMITS, shards)) * look_risk == pytest.approx(1.0e-3, rel=0.02)
+    assert shards * len(checkpoints(LIMITS, shards)) * look_risk == pytest.approx(6.6e-4, rel=0.02)
 
 
 def test_the_product_of_a_single_machine_is_unchanged():
@@ -415,9 +415,9 @@ def test_the_product_of_a_single_machine_is_unchanged():
 
 @pytest.mark.parametrize(("shards", "first"), [(1, 4), (2, 8), (8, 8), (40, 12), (MOST_SHARDS, 16)])
 def test_the_first_look_can_confirm(shards, first):
-    assert checkpoints(LIMITS, shards) == (first, first + 4, first + 8)
+    assert checkpoints(LIMITS, shards) == (first, first + 8)
     small = max(8, first)
-    assert checkpoints(SMALL_LIMITS, shards) == (small, small + 8, small + 16)
+    assert checkpoints(SMALL_LIMITS, shards) == (small, small + 16)
     for launches in (LEAST_LAUNCHES, 9, LAUNCHES, 13):
         fresh = least_fresh(launches, LIMITS, shards)
         assert 2.0**-launches * max(2.0**-fresh, 1 / (MANY + 1)) <= product(shards)
