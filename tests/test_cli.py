@@ -260,7 +260,7 @@ for command in json.loads(sys.argv[1]):
         code = main(command)
     print(command[0], code, "torch" in sys.modules)
 from mnistbench.gate import flow
-from mnistbench.gate.sides import worker
+from mnistbench.gate.processes.sides import worker
 print("gate", 0, "torch" in sys.modules)
 """
 

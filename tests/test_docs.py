@@ -27,14 +27,14 @@ from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.pairing import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
-from mnistbench.gate.budget import (
+from mnistbench.gate.decide.statistics import raw_samples
+from mnistbench.gate.decide.verdict.findings import CHECKPOINTS, CHECKPOINTS_BELOW_FULL
+from mnistbench.gate.measure.budget import (
     MAX_LAUNCHES,
     MAX_LAUNCHES_BELOW_FULL,
     MIN_LAUNCHES_BELOW_FULL,
 )
 from mnistbench.gate.options import FULL_CASE, LAUNCHES
-from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.verdict.findings import CHECKPOINTS, CHECKPOINTS_BELOW_FULL
 from mnistbench.pytest_plugin import plugin
 from mnistbench.suite.reproducers.script import script
 

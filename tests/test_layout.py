@@ -49,28 +49,24 @@ ONLY = {
     "events": {"core", "showing"},
     "suite.workloads": {"core"},
     "judging": {"core", "judging"},
-    "gate.statistics": {
-        "core",
-        "judging",
-        "gate.causes.case_profile",
-        "gate.listing",
-        "gate.options",
-        "gate.statistics",
-        "gate.words",
-    },
-    "gate.verdict": {
-        "core",
-        "judging",
-        "gate.listing",
-        "gate.options",
-        "gate.statistics",
-        "gate.verdict",
-        "gate.words",
-    },
     "gate.words": {"gate.words"},
     "course.lab": {*FLOORS[: FLOORS.index("course")], "course.studies"},  # not course.classroom
     "cli": {"core", "showing"},  # the modules of its commands are named in COMMANDS
 }
+
+#: The chapters of the gate, and the modules beside them that all may import; each chapter may import
+#: only those before it. ``flow``, ``commands`` and ``qualification`` put them together.
+CHAPTERS = (
+    "copies",
+    "environments",
+    "decide",
+    "processes",
+    "survey",
+    "measure",
+    "explain",
+    "report",
+)
+BESIDE_CHAPTERS = ("words", "listing", "options")
 
 #: Packages that import torch nowhere, not even inside a function.
 WITHOUT_TORCH = (
@@ -92,7 +88,7 @@ HEAVY = TORCH | {"numpy", "matplotlib", "jinja2"}
 
 #: What the process of a side of the gate loads: its environment may have pytest and torch alone.
 LOADED_IN_A_SIDE = {
-    "gate.sides.worker",
+    "gate.processes.sides.worker",
     "pytest_plugin.plugin",
     "suite.op_benchmark.fixture",
     "suite.workloads.workload",
@@ -186,6 +182,19 @@ def test_a_package_that_knows_few_others_imports_no_more(package):
     assert not_allowed == set()
 
 
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_chapter_of_the_gate_imports_only_chapters_before_it(chapter):
+    before = (*BESIDE_CHAPTERS, *CHAPTERS[: CHAPTERS.index(chapter) + 1])
+    allowed = tuple(f"gate.{name}." for name in before)
+    not_allowed = {
+        (name, imported_module)
+        for name in within(f"gate.{chapter}")
+        for imported_module in ours(imported(name))
+        if imported_module.startswith("gate.") and not f"{imported_module}.".startswith(allowed)
+    }
+    assert not_allowed == set()
+
+
 def test_no_module_imports_itself_through_others():
     graph = {name: ours(imported(name)) for name in MODULES}
     graphlib.TopologicalSorter(graph).prepare()
@@ -263,7 +272,7 @@ def test_a_side_needs_no_package_but_pytest_and_torch(name):
 
 
 def test_a_measured_process_loads_no_options_and_no_locks():
-    assert not {"argparse", "fcntl"} & loaded_with("gate.sides.worker")
+    assert not {"argparse", "fcntl"} & loaded_with("gate.processes.sides.worker")
 
 
 # ---- Form ----------------------------------------------------------------------------------------
@@ -342,8 +351,8 @@ def unknown_modules(path, text):
         ("gate/flow.py", "mnistbench.core.units and mnistbench.core.units.printable", []),
         ("gate/flow.py", "mnistbench.core.units.inches", ["core.units.inches"]),
         ("gate/flow.py", "mnistbench.gate.stream", ["gate.stream"]),
-        ("gate/flow.py", "``sides/worker`` and ``core/units``", []),
-        ("gate/flow.py", "``sides/workers``", ["sides/workers.py"]),
+        ("gate/flow.py", "``processes/launcher`` and ``core/units``", []),
+        ("gate/flow.py", "``processes/launchers``", ["processes/launchers.py"]),
         ("course/lab/wording/en.toml", "# sentences.py and reasons.py", ["reasons.py"]),
     ],
 )

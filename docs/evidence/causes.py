@@ -38,7 +38,7 @@ import reach
 from reach import NO_ASYNCIO, Project, cloned, git, share
 
 from mnistbench.core.units import and_more, duration, percent
-from mnistbench.gate.reach.source import read
+from mnistbench.gate.survey.reach.source import read
 from mnistbench.judging.verdicts import IMPROVED, REGRESSED
 
 INJECTIONS = Path(__file__).with_name("injections.toml")

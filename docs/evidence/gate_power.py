@@ -25,20 +25,25 @@ from pathlib import Path
 
 import numpy as np
 
-from mnistbench.gate.budget import planned_launches
-from mnistbench.gate.options import LAUNCHES, Thresholds
-from mnistbench.gate.qualification import resampling
-from mnistbench.gate.qualification.resampling import is_found, share
-from mnistbench.gate.statistics import (
+from mnistbench.gate.decide.statistics import (
     differences,
     permutation,
     quantities,
     raw_samples,
 )
-from mnistbench.gate.statistics.quantities import CaseTime, OneTimeCost, OperationTime, Quantity
-from mnistbench.gate.verdict.decision import Decision
-from mnistbench.gate.verdict.estimates import Estimate, kinds_of
-from mnistbench.gate.verdict.findings import CHECKPOINTS
+from mnistbench.gate.decide.statistics.quantities import (
+    CaseTime,
+    OneTimeCost,
+    OperationTime,
+    Quantity,
+)
+from mnistbench.gate.decide.verdict.decision import Decision
+from mnistbench.gate.decide.verdict.estimates import Estimate, kinds_of
+from mnistbench.gate.decide.verdict.findings import CHECKPOINTS
+from mnistbench.gate.measure.budget import planned_launches
+from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.qualification import resampling
+from mnistbench.gate.qualification.resampling import is_found, share
 from mnistbench.judging import verdicts
 from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED

@@ -19,8 +19,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.statistics.raw_samples import Launch
+from mnistbench.gate.decide.statistics import raw_samples
+from mnistbench.gate.decide.statistics.raw_samples import Launch
 from mnistbench.gate.words import BASE, HEAD, WALL
 
 Samples = Sequence[float]

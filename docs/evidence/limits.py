@@ -15,10 +15,10 @@ from collections import Counter
 import numpy as np
 
 from mnistbench.core import units
+from mnistbench.gate.decide.statistics.quantities import CaseTime
+from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled
+from mnistbench.gate.decide.verdict.findings import CHECKPOINTS
 from mnistbench.gate.options import LAUNCHES, Thresholds
-from mnistbench.gate.statistics.quantities import CaseTime
-from mnistbench.gate.verdict.decision import Decision, decide, is_settled
-from mnistbench.gate.verdict.findings import CHECKPOINTS
 from mnistbench.gate.words import WALL
 from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import PASSED, REGRESSED

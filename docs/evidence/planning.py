@@ -23,12 +23,17 @@ from pathlib import Path
 import numpy as np
 
 from mnistbench.core import units
-from mnistbench.gate import budget
+from mnistbench.gate.decide.statistics import permutation
+from mnistbench.gate.decide.statistics.quantities import (
+    CaseTime,
+    OneTimeCost,
+    OperationTime,
+    Quantity,
+)
+from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled
+from mnistbench.gate.decide.verdict.findings import checkpoints, least_fresh
+from mnistbench.gate.measure import budget
 from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
-from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.quantities import CaseTime, OneTimeCost, OperationTime, Quantity
-from mnistbench.gate.verdict.decision import Decision, decide, is_settled
-from mnistbench.gate.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE, OPERATION

@@ -26,13 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mnistbench.gate.iterations import BLOCK_NS, BLOCKS, FEW_PAIRS
-from mnistbench.gate.options import LAUNCHES, JudgeOptions
-from mnistbench.gate.report.rows import Rows
-from mnistbench.gate.report.text import blocks
-from mnistbench.gate.statistics import permutation
-from mnistbench.gate.statistics.quantities import quantities, quantities_of_stages
-from mnistbench.gate.statistics.raw_samples import (
+from mnistbench.gate.decide.statistics import permutation
+from mnistbench.gate.decide.statistics.quantities import quantities, quantities_of_stages
+from mnistbench.gate.decide.statistics.raw_samples import (
     COMPLETE,
     GateHeader,
     Launch,
@@ -40,9 +36,13 @@ from mnistbench.gate.statistics.raw_samples import (
     SideSample,
     load,
 )
-from mnistbench.gate.verdict.decision import decide, is_settled
-from mnistbench.gate.verdict.findings import CHECKPOINTS
-from mnistbench.gate.verdict.verdict import Verdict, conclude
+from mnistbench.gate.decide.verdict.decision import decide, is_settled
+from mnistbench.gate.decide.verdict.findings import CHECKPOINTS
+from mnistbench.gate.decide.verdict.verdict import Verdict, conclude
+from mnistbench.gate.options import LAUNCHES, JudgeOptions
+from mnistbench.gate.processes.iterations import BLOCK_NS, BLOCKS, FEW_PAIRS
+from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.report.text import blocks
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import PASSED
 

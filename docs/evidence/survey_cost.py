@@ -16,10 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mnistbench.gate import trees
-from mnistbench.gate.launcher import Plan, stage_home
+from mnistbench.gate.copies import trees
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.surveying import survey_sides
+from mnistbench.gate.processes.launcher import Plan, stage_home
+from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import BASE, HEAD
 
 #: Surveys with following, and as many without.

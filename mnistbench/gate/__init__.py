@@ -3,32 +3,32 @@
 Measures a base and the working tree together, launch by launch, and judges by a permutation test.
 
 Question: is the head slower than the base?
-Input: two trees (a revision or a directory, and the working tree) and arguments for pytest.
+Input: two trees (a revision or a folder, and the working tree) and arguments for pytest.
 Output: a file of raw samples, and a verdict for every case and operation.
 
-The way from the command to the verdict, in the order of reading:
+``commands/gate`` calls ``flow`` with its ``options``, and ``flow`` calls the five chapters. Each is a
+folder that uses those before it, and the modules beside them (``words``, ``listing``, ``options``):
 
-1. ``commands/gate`` calls ``flow``, the flow on one page, with its ``options``.
-2. ``trees`` copies the two trees. ``surveying`` finds the cases of both sides, which ``listing``
-   compares; ``launcher`` starts a process for each side and speaks with it (``messages``).
-3. In the process of a side, ``sides/worker`` is the program and ``sides/survey`` its first job,
-   which runs the tests of a ``sides/side`` in the pytest session of ``sides/session``; a test
-   becomes a ``sides/case``.
-4. ``rounds`` runs launches within a ``budget``. In their processes ``sides/steps`` measures in
-   ``sides/turns``. Of the rest they load ``words``, ``messages`` and ``listing``; only these
-   processes import torch.
-5. ``statistics`` makes quantities of raw samples, ``verdict`` judges them, and ``report`` says it.
+1. ``survey``: ``surveying.survey_sides`` finds the cases of both sides, and those that the
+   differences affect (``reach``).
+2. ``measure``: ``rounds.Rounds`` runs launches within a ``budget``.
+3. ``decide``: ``verdict.verdict.conclude`` makes quantities of raw samples (``statistics``) and
+   judges them (``verdict``).
+4. ``explain``: ``profiles.profiles_of`` finds the functions that made a case slower or faster.
+5. ``report``: ``rows`` has what is shown of a verdict, once; ``text``, ``data`` and ``page`` show it.
+
+Under them are ``copies``, whose ``trees`` copies both trees, and ``processes``, in which the code of
+a side runs. The gate starts a process by ``processes/launcher`` and speaks with it by
+``processes/messages``. In the process, ``processes/sides/worker`` is the program: it runs the tests
+of a ``side`` in the pytest session of ``session``, where a test becomes a ``case``; ``survey``
+describes it and ``steps`` measures it in ``turns`` with the process of the other side. A survey
+notes what a case runs (the folder ``following``). Only these processes import a framework.
 
 Beside the way:
 
-- ``copies`` has the rules by which ``trees`` copies, and what the sides share nevertheless.
-- ``reach`` finds the cases that the differences affect; the others are not measured.
-- ``reproducers`` writes a script for each operation that was found slower.
-- ``causes`` finds the functions that made a case slower or faster.
-- ``page`` shows a verdict as an HTML page.
-- ``environments`` installs the packages that a user gives one side alone.
-- ``qualification`` measures the same code on both sides, to know what gates find on a machine; only
-  ``commands`` knows it.
-- ``commands`` also has ``judge`` and ``bisect``, which runs gates for releases of a package until
+- ``environments`` chooses the interpreter of each side, and has uv make an environment with the
+  packages that a user gives one side alone.
+- ``qualification`` measures the same code on both sides, to know what gates find on a machine.
+- ``commands`` also has ``judge``, and ``bisect``, which runs gates for releases of a package until
   the first slower one is known.
 """

@@ -18,26 +18,9 @@ from time import monotonic
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.files import scratch
-from mnistbench.gate import trees
-from mnistbench.gate.budget import (
-    FEW_CASES,
-    MIN_EFFORT,
-    Budget,
-    SurveyedTimes,
-    first_efforts,
-    longest_first_call_s,
-    planned_launches,
-)
-from mnistbench.gate.causes.profiles import profiles_of
-from mnistbench.gate.environments.interpreters import interpreters
-from mnistbench.gate.launcher import LaunchError, Plan, stage_home
-from mnistbench.gate.listing import Listings
-from mnistbench.gate.messages import Efforts
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, budget_text
-from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.rounds import Rounds, Stage, launches_at_once
-from mnistbench.gate.statistics.quantities import Quantity, quantities
-from mnistbench.gate.statistics.raw_samples import (
+from mnistbench.gate.copies import trees
+from mnistbench.gate.decide.statistics.quantities import Quantity, quantities
+from mnistbench.gate.decide.statistics.raw_samples import (
     ENDING,
     FIRST_STAGE,
     FRESH_STAGE,
@@ -49,16 +32,33 @@ from mnistbench.gate.statistics.raw_samples import (
     append,
     create,
 )
-from mnistbench.gate.surveying import survey_sides
-from mnistbench.gate.verdict.decision import is_settled
-from mnistbench.gate.verdict.findings import (
+from mnistbench.gate.decide.verdict.decision import is_settled
+from mnistbench.gate.decide.verdict.findings import (
     MIN_FRESH_OF_IMPROVEMENT,
     LaunchFinding,
     by_size,
     checkpoints,
     least_fresh,
 )
-from mnistbench.gate.verdict.verdict import Verdict, check_accepted_cases, conclude
+from mnistbench.gate.decide.verdict.verdict import Verdict, check_accepted_cases, conclude
+from mnistbench.gate.environments.interpreters import interpreters
+from mnistbench.gate.explain.profiles import profiles_of
+from mnistbench.gate.listing import Listings
+from mnistbench.gate.measure.budget import (
+    FEW_CASES,
+    MIN_EFFORT,
+    Budget,
+    SurveyedTimes,
+    first_efforts,
+    longest_first_call_s,
+    planned_launches,
+)
+from mnistbench.gate.measure.rounds import Rounds, Stage, launches_at_once
+from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, budget_text
+from mnistbench.gate.processes.launcher import LaunchError, Plan, stage_home
+from mnistbench.gate.processes.messages import Efforts
+from mnistbench.gate.survey.reach.compared import ComparedCode
+from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
 from mnistbench.measuring.provider import provider_of

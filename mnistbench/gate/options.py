@@ -20,9 +20,9 @@ from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import after_dashes, option, path, seconds, share, switch, whole
+from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.environments.packages import requirement
 from mnistbench.gate.environments.python import checked
-from mnistbench.gate.statistics.raw_samples import Shard
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.acceptance import Excuses
 from mnistbench.judging.grouping import LARGE_SHARE

@@ -191,7 +191,7 @@ class Provider:
     # ---- Cases of its own, for the gate ----------------------------------------------------------
 
     def case(self, build: Callable[[], Any], params: Any, threads: int) -> Any:
-        """Return a ``gate.sides.case.SideCase`` of a case that the provider's own fixture makes.
+        """Return a case of the gate (``gate.processes.sides.case``) that the own fixture makes.
 
         Args:
             build: returns a new case, made by the side's own copy of the provider.
@@ -201,7 +201,7 @@ class Provider:
         raise NotImplementedError
 
     def capture(self, job: Any, say: Callable[..., None]) -> None:
-        """Send the calls of operations that a ``gate.messages.CaptureJob`` asks for."""
+        """Send the calls of operations that a ``gate.processes.messages.CaptureJob`` asks for."""
         raise NotImplementedError
 
     def write_scripts(self, verdict: Any, rounds: Any, folder: Path) -> Sequence[Any]:  # noqa: ARG002

@@ -21,7 +21,7 @@ from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION
 from mnistbench.core.record import OpTable, finite
 from mnistbench.events import from_profiler
-from mnistbench.gate.sides.case import Outcome, SideCase, seed_all
+from mnistbench.gate.processes.sides.case import Outcome, SideCase, seed_all
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample
 from mnistbench.suite.measuring.case import on_device
 from mnistbench.suite.measuring.device_timing import timed

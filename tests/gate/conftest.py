@@ -10,7 +10,7 @@ import pytest
 from gate_scenes import SCENES
 from surveyed import Surveyor
 
-from mnistbench.gate.statistics import permutation
+from mnistbench.gate.decide.statistics import permutation
 
 
 @pytest.fixture

@@ -23,15 +23,17 @@ from full_disks import NO_ROOM, largest_file
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate import budget, flow, rounds, surveying, words
-from mnistbench.gate.budget import MIN_EFFORT
-from mnistbench.gate.causes import profiles as causes
-from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate import flow, words
 from mnistbench.gate.commands.result import report
+from mnistbench.gate.decide.statistics import quantities, raw_samples
+from mnistbench.gate.decide.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.decide.statistics.raw_samples import NO_END, End, Shard
+from mnistbench.gate.decide.statistics.shards import gather
+from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.environments import python
 from mnistbench.gate.environments.python import Interpreter
+from mnistbench.gate.explain import profiles as causes
 from mnistbench.gate.flow import measure
-from mnistbench.gate.launcher import LaunchError, LaunchResult, stage_home
 from mnistbench.gate.listing import (
     OTHER_ID,
     OTHER_PARAMETERS,
@@ -40,7 +42,8 @@ from mnistbench.gate.listing import (
     Listing,
     Listings,
 )
-from mnistbench.gate.messages import Efforts, Followed, Spent
+from mnistbench.gate.measure import budget, rounds
+from mnistbench.gate.measure.budget import MIN_EFFORT
 from mnistbench.gate.options import (
     LAUNCHES,
     LEAST_LAUNCHES,
@@ -49,18 +52,17 @@ from mnistbench.gate.options import (
     Thresholds,
     budget_text,
 )
+from mnistbench.gate.processes.launcher import LaunchError, LaunchResult, stage_home
+from mnistbench.gate.processes.messages import Efforts, Followed, Spent
+from mnistbench.gate.processes.sides.stray import Imports
 from mnistbench.gate.qualification import measurement, resampling
 from mnistbench.gate.qualification.resampling import least_launches
 from mnistbench.gate.qualification.result import stated
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import finding_lines
-from mnistbench.gate.sides.stray import Imports
-from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.raw_samples import NO_END, End, Shard
-from mnistbench.gate.statistics.shards import gather
-from mnistbench.gate.surveying import Surveys, survey_in_processes
-from mnistbench.gate.verdict.verdict import conclude
+from mnistbench.gate.survey import surveying
+from mnistbench.gate.survey.surveying import Surveys, survey_in_processes
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import (

@@ -18,6 +18,9 @@ from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.commands.gate import Settings
+from mnistbench.gate.decide.statistics import quantities, raw_samples
+from mnistbench.gate.decide.statistics.raw_samples import INTERRUPTED, End
+from mnistbench.gate.decide.verdict.findings import checkpoints
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.qualification import resampling
 from mnistbench.gate.qualification.report import report
@@ -30,9 +33,6 @@ from mnistbench.gate.qualification.resampling import (
     share,
 )
 from mnistbench.gate.qualification.result import PREFIX, Qualification, newest, stated
-from mnistbench.gate.statistics import quantities, raw_samples
-from mnistbench.gate.statistics.raw_samples import INTERRUPTED, End
-from mnistbench.gate.verdict.findings import checkpoints
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_PASSED, render
 from mnistbench.showing.report import Block, Report

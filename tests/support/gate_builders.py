@@ -20,18 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.operation import OUTSIDE, OpKey
-from mnistbench.gate.causes.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.commands.result import report
-from mnistbench.gate.launcher import Plan, stage_home
-from mnistbench.gate.listing import ListedCase, Listing, Listings
-from mnistbench.gate.sides.turns import Turns
-from mnistbench.gate.statistics.quantities import (
+from mnistbench.gate.copies.trees import Tree
+from mnistbench.gate.decide.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.decide.statistics.quantities import (
     CaseTime,
     OneTimeCost,
     OperationTime,
     Quantity,
 )
-from mnistbench.gate.statistics.raw_samples import (
+from mnistbench.gate.decide.statistics.raw_samples import (
     COMPLETE,
     End,
     GateHeader,
@@ -42,9 +40,11 @@ from mnistbench.gate.statistics.raw_samples import (
     append,
     create,
 )
-from mnistbench.gate.trees import Tree
-from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.decide.verdict.estimates import Estimate
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.listing import ListedCase, Listing, Listings
+from mnistbench.gate.processes.launcher import Plan, stage_home
+from mnistbench.gate.processes.sides.turns import Turns
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.showing.output import render

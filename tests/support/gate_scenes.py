@@ -13,9 +13,9 @@ from gate_builders import (
     series,
 )
 
+from mnistbench.gate.decide.statistics.raw_samples import COMPLETE, End, Reproducer
+from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.statistics.raw_samples import COMPLETE, End, Reproducer
-from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.judging.acceptance import Acceptance
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"

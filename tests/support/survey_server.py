@@ -26,9 +26,9 @@ import pytest
 import pytest_benchmark.plugin  # noqa: F401
 from _pytest.config import default_plugins
 
-from mnistbench.gate.messages import SurveyJob
-from mnistbench.gate.sides import session, survey
-from mnistbench.gate.sides.side import SideError
+from mnistbench.gate.processes.messages import SurveyJob
+from mnistbench.gate.processes.sides import session, survey
+from mnistbench.gate.processes.sides.side import SideError
 
 #: pytest's plug-ins of the sessions, whatever is installed.
 PLUGINS = ("-p", "pytest_benchmark.plugin", "-p", "mnistbench.pytest_plugin.plugin")

@@ -13,12 +13,12 @@ from pathlib import Path
 import survey_server
 
 from mnistbench.core.reading import member
-from mnistbench.gate import trees
+from mnistbench.gate.copies import trees
+from mnistbench.gate.copies.trees import Tree
 from mnistbench.gate.listing import Listing, Listings, Reach
-from mnistbench.gate.messages import Followed, Surveyed, Surveys
-from mnistbench.gate.reach.compared import ComparedCode
-from mnistbench.gate.reach.narrowing import Narrowing
-from mnistbench.gate.trees import Tree
+from mnistbench.gate.processes.messages import Followed, Surveyed, Surveys
+from mnistbench.gate.survey.reach.compared import ComparedCode
+from mnistbench.gate.survey.reach.narrowing import Narrowing
 from mnistbench.gate.words import BASE, HEAD
 
 _ROOT = Path(survey_server.__file__).parents[2]

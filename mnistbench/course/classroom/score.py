@@ -25,8 +25,8 @@ from mnistbench.core.reading import Nanoseconds, Positive, read
 from mnistbench.core.record import Environment
 from mnistbench.course.lab.lab_file import SCHEMA, Findings, read_file
 from mnistbench.course.lab.predict.predictions import TextFile
-from mnistbench.gate.statistics.differences import difference
-from mnistbench.gate.statistics.permutation import simultaneous_bounds
+from mnistbench.gate.decide.statistics.differences import difference
+from mnistbench.gate.decide.statistics.permutation import simultaneous_bounds
 from mnistbench.saved_runs.compatibility import blocking_differences, described
 
 #: Training steps in a turn.

@@ -28,7 +28,7 @@ from mnistbench.core.reading import member, read_text
 from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
 from mnistbench.course.lab.lab_file import DIRECTORY, FILE, SCORE, Findings, write_file
-from mnistbench.gate.sides.turns import in_pairs
+from mnistbench.gate.processes.sides.turns import in_pairs
 from mnistbench.gate.words import LEAST_PAIRS
 from mnistbench.measuring.timing import Clock
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check_directory, print_error

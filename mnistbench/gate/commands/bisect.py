@@ -24,6 +24,8 @@ from mnistbench.gate.commands.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.commands.result import result_of
+from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.environments.releases import Range, release_range, releases
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions, RunOptions
@@ -31,8 +33,6 @@ from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.outcome import last_line as gate_sentence
 from mnistbench.gate.report.rows import Rows, signed, table_name
 from mnistbench.gate.report.text import blocks as gate_blocks
-from mnistbench.gate.verdict.findings import LaunchFinding
-from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import PASSED, REGRESSED
 from mnistbench.showing.output import CommandResult
 from mnistbench.showing.progress import Progress

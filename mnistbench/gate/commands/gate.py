@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import switch
 from mnistbench.gate.commands.result import report, result_of
+from mnistbench.gate.decide.statistics.raw_samples import ENDING, Recorded
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.qualification.result import stated
-from mnistbench.gate.statistics.raw_samples import ENDING, Recorded
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_INCONCLUSIVE, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 

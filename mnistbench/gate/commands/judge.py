@@ -11,10 +11,10 @@ from typing import Any
 
 from mnistbench.core.options import argument, options_of, output_format, path
 from mnistbench.gate.commands.result import report, result_of
+from mnistbench.gate.decide.statistics.shards import gather
+from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions, Thresholds
 from mnistbench.gate.qualification.result import stated
-from mnistbench.gate.statistics.shards import gather
-from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.showing.output import CommandResult
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.outcome import sentence
 from mnistbench.gate.report.rows import SEE_ALL, Rows
 from mnistbench.gate.report.text import blocks
-from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import (
     EXIT_INCONCLUSIVE,
@@ -34,7 +34,7 @@ def report(verdict: Verdict) -> Report:
     rows = Rows(verdict)
 
     def html() -> str:
-        from mnistbench.gate.page.view import gate_page  # it loads jinja2
+        from mnistbench.gate.report.page.view import gate_page  # it loads jinja2
 
         return gate_page(verdict)
 

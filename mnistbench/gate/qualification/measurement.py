@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from mnistbench.core.errors import UsageError
+from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, End
 from mnistbench.gate.flow import RunningGate, surveyed
+from mnistbench.gate.measure.rounds import Rounds, Stage
 from mnistbench.gate.options import LAUNCHES, GateOptions
 from mnistbench.gate.qualification.resampling import least_launches, resample
 from mnistbench.gate.qualification.result import Qualification
-from mnistbench.gate.rounds import Rounds, Stage
-from mnistbench.gate.statistics.raw_samples import FIRST_STAGE, End
 from mnistbench.showing.progress import Progress
 
 #: Time of a qualification without --launches and --budget, in seconds.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from mnistbench.core.record import finite
-from mnistbench.gate.causes.texts import cause_text, causes_of
+from mnistbench.gate.decide.statistics.case_names import CaseNames
+from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
+from mnistbench.gate.decide.verdict.estimates import Estimate
+from mnistbench.gate.decide.verdict.findings import SCREENING, LaunchFinding, checkpoints, product
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.explain.texts import cause_text, causes_of
 from mnistbench.gate.report.outcome import sentence
 from mnistbench.gate.report.rows import Rows
-from mnistbench.gate.statistics.case_names import CaseNames
-from mnistbench.gate.statistics.permutation import CONFIDENCE
-from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.findings import SCREENING, LaunchFinding, checkpoints, product
-from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
 

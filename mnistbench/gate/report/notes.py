@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
+from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.report.rows import Rows
-from mnistbench.gate.verdict.verdict import Verdict
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import UNCONFIRMED
 

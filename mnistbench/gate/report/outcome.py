@@ -6,13 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mnistbench.core import units
-from mnistbench.gate.listing import Reach
-from mnistbench.gate.options import budget_text
-from mnistbench.gate.reach.look import LOOK_RATIO
-from mnistbench.gate.report.rows import SEE_ALL, FindingRow, Rows, signed
-from mnistbench.gate.statistics.permutation import CONFIDENCE
-from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.reasons import (
+from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
+from mnistbench.gate.decide.verdict.estimates import Estimate
+from mnistbench.gate.decide.verdict.reasons import (
     NOTHING_TO_COMPARE,
     bound_reason,
     dependencies_text,
@@ -21,7 +17,11 @@ from mnistbench.gate.verdict.reasons import (
     uncovered_text,
     unused_text,
 )
-from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.listing import Reach
+from mnistbench.gate.options import budget_text
+from mnistbench.gate.report.rows import SEE_ALL, FindingRow, Rows, signed
+from mnistbench.gate.survey.reach.look import LOOK_RATIO
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
 from mnistbench.judging.verdicts import (

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mnistbench.core import units
-from mnistbench.gate.causes.texts import LIKELY, cause_name, cause_text, function_differences
-from mnistbench.gate.statistics.case_names import CaseNames
-from mnistbench.gate.statistics.permutation import CONFIDENCE
-from mnistbench.gate.statistics.quantities import Quantity, how_replaced
-from mnistbench.gate.verdict.decision import Decision
-from mnistbench.gate.verdict.estimates import Estimate
-from mnistbench.gate.verdict.exact_differences import OTHER_PATH
-from mnistbench.gate.verdict.findings import LaunchFinding
-from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.decide.statistics.case_names import CaseNames
+from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
+from mnistbench.gate.decide.statistics.quantities import Quantity, how_replaced
+from mnistbench.gate.decide.verdict.decision import Decision
+from mnistbench.gate.decide.verdict.estimates import Estimate
+from mnistbench.gate.decide.verdict.exact_differences import OTHER_PATH
+from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.explain.texts import LIKELY, cause_name, cause_text, function_differences
 from mnistbench.gate.words import BUSY, CPU, DEVICE
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, MEMORY

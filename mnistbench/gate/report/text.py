@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mnistbench.core import units
+from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.report.notes import (
     exact_differences,
     head_lines,
@@ -37,7 +38,6 @@ from mnistbench.gate.report.rows import (
     signed,
     table_name,
 )
-from mnistbench.gate.verdict.estimates import Estimate
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.showing.report import Block
 from mnistbench.showing.table import Column, Table

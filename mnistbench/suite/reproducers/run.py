@@ -28,7 +28,7 @@ from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import scratch
 from mnistbench.core.machine import PINNED, own_cores
-from mnistbench.gate.sides.turns import in_pairs
+from mnistbench.gate.processes.sides.turns import in_pairs
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.progress import Progress
 from mnistbench.suite.reproducers.script import ScriptOrigin

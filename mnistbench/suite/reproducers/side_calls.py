@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mnistbench.gate.messages import CaptureJob
-from mnistbench.gate.sides.session import TakenCase, run_tests
-from mnistbench.gate.sides.side import CaseError, Side
+from mnistbench.gate.processes.messages import CaptureJob
+from mnistbench.gate.processes.sides.session import TakenCase, run_tests
+from mnistbench.gate.processes.sides.side import CaseError, Side
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.suite.reproducers.capture import capture as capture_calls
 from mnistbench.suite.reproducers.script import VALUES

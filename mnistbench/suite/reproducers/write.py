@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.gate.launcher import LaunchError, Plan, side_processes
-from mnistbench.gate.messages import CaptureJob
-from mnistbench.gate.rounds import Rounds
-from mnistbench.gate.statistics.quantities import Quantity
-from mnistbench.gate.statistics.raw_samples import GateHeader, Launch, Reproducer
-from mnistbench.gate.verdict.decision import Decision
-from mnistbench.gate.verdict.estimates import as_shown
-from mnistbench.gate.verdict.findings import LaunchFinding
-from mnistbench.gate.verdict.verdict import Verdict
+from mnistbench.gate.decide.statistics.quantities import Quantity
+from mnistbench.gate.decide.statistics.raw_samples import GateHeader, Launch, Reproducer
+from mnistbench.gate.decide.verdict.decision import Decision
+from mnistbench.gate.decide.verdict.estimates import as_shown
+from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.measure.rounds import Rounds
+from mnistbench.gate.processes.launcher import LaunchError, Plan, side_processes
+from mnistbench.gate.processes.messages import CaptureJob
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OUTSIDE_KIND
 from mnistbench.suite.reproducers.script import (

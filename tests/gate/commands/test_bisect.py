@@ -10,9 +10,9 @@ from gate_builders import CASE, LABEL, Measured, recorded, series
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.launcher import LaunchError
-from mnistbench.gate.statistics import raw_samples
-from mnistbench.gate.verdict.verdict import conclude
+from mnistbench.gate.decide.statistics import raw_samples
+from mnistbench.gate.decide.verdict.verdict import conclude
+from mnistbench.gate.processes.launcher import LaunchError
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1

@@ -18,10 +18,10 @@ import pytest
 from projects import git
 
 from mnistbench import cli
+from mnistbench.gate.decide.statistics import raw_samples
 from mnistbench.gate.qualification import measurement
 from mnistbench.gate.qualification import report as report_module
 from mnistbench.gate.qualification.result import Qualification
-from mnistbench.gate.statistics import raw_samples
 from mnistbench.gate.words import BASE, HEAD
 
 EXIT_PASSED = 0

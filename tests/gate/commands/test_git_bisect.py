@@ -14,12 +14,13 @@ GATE = textwrap.dedent("""
     import contextlib, random, sys
 
     from mnistbench.cli import main
-    from mnistbench.gate import rounds, surveying
-    from mnistbench.gate.launcher import LaunchError, LaunchResult
+    from mnistbench.gate.measure import rounds
+    from mnistbench.gate.survey import surveying
+    from mnistbench.gate.processes.launcher import LaunchError, LaunchResult
     from mnistbench.gate.listing import ListedCase, Listing, Listings
-    from mnistbench.gate.messages import Efforts, Followed, Spent
-    from mnistbench.gate.sides.stray import Imports
-    from mnistbench.gate.surveying import Surveys
+    from mnistbench.gate.processes.messages import Efforts, Followed, Spent
+    from mnistbench.gate.processes.sides.stray import Imports
+    from mnistbench.gate.survey.surveying import Surveys
 
     CASE = "bench.py::test_step"
     LISTING = Listing({CASE: ListedCase("step", {"device": "cpu", "threads": 1})})

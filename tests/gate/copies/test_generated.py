@@ -5,7 +5,7 @@ from git_repositories import Repository
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.copies.generated import may_be_source
-from mnistbench.gate.trees import check_generated, of_revision, of_working_tree
+from mnistbench.gate.copies.trees import check_generated, of_revision, of_working_tree
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -11,7 +11,7 @@ import pytest
 from git_repositories import Repository, names_of
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.trees import check_alike, of_revision, of_working_tree
+from mnistbench.gate.copies.trees import check_alike, of_revision, of_working_tree
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -46,17 +46,17 @@ from hypothesis import strategies as st
 from shown_numbers import agree
 
 from mnistbench.gate.commands.result import report, result_of
+from mnistbench.gate.decide.statistics.case_names import NODE_IDS
+from mnistbench.gate.decide.statistics.quantities import how_replaced
+from mnistbench.gate.decide.statistics.raw_samples import End
+from mnistbench.gate.decide.verdict.decision import Decision
+from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.reasons import bound_reason
+from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.outcome import counted_findings, last_line
 from mnistbench.gate.report.rows import FindingRow, Rows
 from mnistbench.gate.report.text import WIDTH, finding_lines, forest
-from mnistbench.gate.statistics.case_names import NODE_IDS
-from mnistbench.gate.statistics.quantities import how_replaced
-from mnistbench.gate.statistics.raw_samples import End
-from mnistbench.gate.verdict.decision import Decision
-from mnistbench.gate.verdict.findings import LaunchFinding
-from mnistbench.gate.verdict.reasons import bound_reason
-from mnistbench.gate.verdict.verdict import conclude
 from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (

@@ -15,12 +15,12 @@ import reproducer_builders
 import torch
 
 from mnistbench.core.operation import OUTSIDE
-from mnistbench.gate.launcher import LaunchError
+from mnistbench.gate.decide.statistics.quantities import Replaced, quantities_of_stages
+from mnistbench.gate.decide.statistics.raw_samples import End, load
+from mnistbench.gate.decide.verdict.decision import decide
+from mnistbench.gate.decide.verdict.findings import LaunchFinding
 from mnistbench.gate.options import Thresholds
-from mnistbench.gate.statistics.quantities import Replaced, quantities_of_stages
-from mnistbench.gate.statistics.raw_samples import End, load
-from mnistbench.gate.verdict.decision import decide
-from mnistbench.gate.verdict.findings import LaunchFinding
+from mnistbench.gate.processes.launcher import LaunchError
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import REGRESSED

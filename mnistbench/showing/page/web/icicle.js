@@ -1,6 +1,6 @@
 "use strict";
 
-// Draws the call paths of a case on both sides: the case on top, below each path those that continue it. mnistbench/gate/page/icicles.py
+// Draws the call paths of a case on both sides: the case on top, below each path those that continue it. mnistbench/gate/report/page/icicles.py
 // says why widths and colors are what they are.
 
 // Narrower boxes are not drawn, have no gap beside them, have no text.

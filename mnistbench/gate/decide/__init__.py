@@ -1,0 +1,1 @@
+"""Decides: samples -> quantities and their differences (``statistics``) -> a verdict."""

@@ -1,0 +1,105 @@
+"""Launches and surveys -> the exact differences of each case: counts, implementations, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mnistbench.core import units
+from mnistbench.core.operation import REORDER, OpKey
+from mnistbench.core.record import median_ns
+from mnistbench.gate import words
+from mnistbench.gate.decide.statistics import raw_samples
+from mnistbench.gate.decide.statistics.raw_samples import GateHeader, Launch, SideSample
+from mnistbench.gate.options import MEMORY_SHARE
+from mnistbench.gate.words import BASE, HEAD
+from mnistbench.judging.exact import (
+    Counts,
+    model_differences,
+    operation_differences,
+)
+
+#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
+#: package.
+OTHER_PATH = "another path was taken: "
+
+
+def differences_of_cases(
+    header: GateHeader, launches: Sequence[Launch]
+) -> dict[str, tuple[str, ...]]:
+    """Return the exact differences of each case: in the last launch, and in the survey.
+
+    The survey shows implementations of operations, and peak memory.
+    """
+    last = {case: builds[0] for launch in launches for case, builds in launch.cases.items()}
+    counted = {case: _counted_differences(build) for case, build in last.items()}
+    differences_of = {
+        case: (
+            *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
+            *_other_paths(header.sides.onednn.get(case, {})),
+            *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),
+            *counted.get(case, ()),
+        )
+        for case in header.labels
+    }
+    differences_of[words.ALL_CASES] = (
+        *(OTHER_PATH + text for text in header.sides.one_sided.get(words.ALL_CASES, ())),
+        *_more_memory("peak memory of the process", header.sides.resident),
+    )
+    return {case: differences for case, differences in differences_of.items() if differences}
+
+
+def _more_memory(memory: str, sizes: Mapping[str, int]) -> Iterator[str]:
+    base = sizes.get(BASE, 0)
+    new = sizes.get(HEAD, 0)
+    if base > 0 and abs(new - base) >= MEMORY_SHARE * base:
+        yield f"{memory}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
+
+
+def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield which implementations of oneDNN differ, and the number of reorders.
+
+    The text has all implementations of the same kinds of primitives.
+    """
+    base, head = (runs.get(side, {}) for side in (BASE, HEAD))
+    kinds = {name.partition(" ")[0] for name in {*base} ^ {*head}} - {REORDER}
+    paths = [
+        " + ".join(sorted(name for name in side if name.partition(" ")[0] in kinds))
+        for side in (base, head)
+    ]
+    if kinds:
+        yield OTHER_PATH + " -> ".join(
+            path if all(paths) else f"oneDNN {path}" if path else "PyTorch's own code"
+            for path in paths
+        )
+    reorders = [side.get(REORDER, 0) for side in (base, head)]
+    if reorders[0] != reorders[1]:
+        yield f"changes of layouts by oneDNN: {reorders[0]} -> {reorders[1]} reorders"
+
+
+def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
+    """Return the exact differences of a build, the operations with the largest change first."""
+    base = build[BASE]
+    head = build[HEAD]
+
+    def growth_ns(key: OpKey) -> int:
+        base_ns, head_ns = (
+            median_ns(side.operations[key].self_ns) if key in side.operations else 0
+            for side in (base, head)
+        )
+        return abs(head_ns - base_ns)
+
+    keys = sorted({*base.operations, *head.operations}, key=lambda key: (-growth_ns(key), key))
+    operations = {
+        key: (_counts(base.operations.get(key)), _counts(head.operations.get(key))) for key in keys
+    }
+    parameters = (base.parameters, head.parameters)
+    return (*model_differences(parameters, operations), *operation_differences(operations))
+
+
+def _counts(operation: raw_samples.Operation | None) -> Counts | None:
+    return operation and Counts(
+        operation.calls,
+        operation.memory_bytes,
+        kernels=operation.kernels,
+        varying=operation.varying,
+    )

@@ -1,0 +1,349 @@
+"""Why a gate is inconclusive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from mnistbench.core import units
+from mnistbench.gate.decide.statistics import shards
+from mnistbench.gate.decide.statistics.case_names import CaseNames
+from mnistbench.gate.decide.statistics.permutation import MIN_SPREAD
+from mnistbench.gate.decide.statistics.quantities import Quantity
+from mnistbench.gate.decide.statistics.raw_samples import OUT_OF_BUDGET, GateHeader, Recorded
+from mnistbench.gate.decide.verdict.estimates import Estimate, as_shown, is_usable
+from mnistbench.gate.decide.verdict.findings import MIN_FRESH, SCREENING, LaunchFinding
+from mnistbench.gate.listing import Reach, reasons_with_cases
+from mnistbench.gate.options import LEAST_LAUNCHES, JudgeOptions, Thresholds
+from mnistbench.gate.words import HEAD
+from mnistbench.judging.acceptance import Acceptance
+from mnistbench.judging.findings import is_named_by
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ADDED, ITERATION, OPERATION, REPLACED
+from mnistbench.judging.ratios import change_of
+from mnistbench.judging.verdicts import (
+    BROKEN,
+    BUDGET,
+    CONTRADICTED,
+    CONTRADICTION,
+    INCONCLUSIVE,
+    MISSING,
+    NOISE,
+    SLOWER,
+    UNCONFIRMED,
+    UNMEASURED,
+    Reason,
+)
+
+#: Why a gate whose base has none of the cases compares nothing.
+NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
+
+
+# ---- Of the measurement --------------------------------------------------------------------------
+
+
+def measurement_reasons(
+    recorded: Recorded,
+    options: JudgeOptions,
+    *,
+    are_all_new: bool,
+    unmeasurable: Mapping[str, str],
+    unmeasured: Iterable[str],
+    unprofiled: Iterable[str],
+) -> Iterable[Reason]:
+    """Yield what was not measured: the end of a run, cases of one side, samples of some launches.
+
+    The arguments are fields of a ``Verdict``.
+    """
+    header = recorded.header
+    yield from shards.not_measured(recorded.shards) if recorded.shards else ()
+    if recorded.end.cut_short:
+        yield Reason(BROKEN if recorded.end.broken_off else BUDGET, recorded.end.cut_short)
+    if are_all_new and not options.allow_missing:
+        yield Reason(MISSING, f"{NOTHING_TO_COMPARE}; add --allow-missing if this is intended")
+    if (
+        len(recorded.shards) == header.shard.of
+        and not header.labels
+        and not header.reach.is_empty
+        and not are_all_new
+    ):
+        yield Reason(MISSING, "no test of any shard is a case of both sides")
+    yield from _coverage_reasons(header.reach, options)
+    why_missing = header.sides.left_out.get(HEAD, {})
+    for cases, difference in (
+        (header.sides.only_base, "not in the head"),
+        (header.sides.changed, "other parameters in the head"),
+    ):
+        if cases and not options.allow_missing:
+            tests = [
+                f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases
+            ]
+            yield Reason(
+                MISSING,
+                (
+                    f"{difference}, so not judged: {units.and_more(tests)}; "
+                    "add --allow-missing if this is intended"
+                ),
+            )
+    yield from _unmeasurable_reasons(header, unmeasurable, options)
+    names = header.names
+    for case in unmeasured:
+        yield Reason(UNMEASURED, f"{names[case]}: not measured in every launch; measure again")
+    for case in unprofiled:
+        yield Reason(
+            UNMEASURED,
+            (
+                f"{names[case]}: not profiled in every launch, so no operation is judged; "
+                "measure again"
+            ),
+        )
+
+
+def _unmeasurable_reasons(
+    header: GateHeader, unmeasurable: Mapping[str, str], options: JudgeOptions
+) -> Iterable[Reason]:
+    """Yield which cases were not measured: those without time, failing ones, and others."""
+    names = header.names
+    fails_in_head = header.sides.fails_in_head
+    out_of_budget = [case for case, why in unmeasurable.items() if why == OUT_OF_BUDGET]
+    if out_of_budget:
+        number = units.counted(len(out_of_budget), "case is", "cases are")
+        cases = units.and_more([names[case] for case in out_of_budget])
+        yield Reason(BUDGET, f"{number} left out, because the budget is too small: {cases}")
+    for text in reasons_with_cases(fails_in_head):
+        yield Reason(MISSING, f"fails in the head alone: {text}")
+    explained = {*out_of_budget, *fails_in_head}
+    others = {names[case]: why for case, why in unmeasurable.items() if case not in explained}
+    for text in [] if options.allow_missing else reasons_with_cases(others):
+        yield Reason(MISSING, f"not measured: {text}; add --allow-missing to judge without it")
+
+
+def _coverage_reasons(reach: Reach, options: JudgeOptions) -> Iterable[Reason]:
+    """Yield which differences of the sides no case shows, if that decides."""
+    if options.require_coverage:
+        if reach.uncovered:
+            yield Reason(MISSING, f"{uncovered_text(reach)}; add a case that runs them")
+        if reach.unused:
+            yield Reason(MISSING, f"{unused_text(reach)}; add a case that uses them")
+    if reach.dependencies and reach.is_empty and not options.allow_missing:
+        yield Reason(
+            MISSING,
+            f"{dependencies_text(reach)}, and no other change affects a case; name the new "
+            "versions with --head-with, or add --allow-missing",
+        )
+
+
+def uncovered_text(reach: Reach) -> str:
+    """Return which changed functions and names no case uses."""
+    counted = units.counted(
+        len(reach.uncovered), "changed function or name is", "changed functions or names are"
+    )
+    return f"{counted} run or used by no case: {units.and_so_on(reach.uncovered)}"
+
+
+def not_followed_texts(reach: Reach) -> Iterable[str]:
+    """Yield which changed functions and names may be in use, although no compared case shows it."""
+    for why in dict.fromkeys(reach.not_followed.values()):
+        names = [name for name, text in reach.not_followed.items() if text == why]
+        yield f"changed, {why}: {units.and_so_on(names)}"
+
+
+def unused_text(reach: Reach) -> str:
+    """Return which files differ and are not seen in use."""
+    return f"changed, and not seen in use: {units.and_so_on(reach.unused)}"
+
+
+def dependencies_text(reach: Reach) -> str:
+    """Return which files with dependencies differ."""
+    return (
+        f"dependencies differ ({units.and_so_on(reach.dependencies)}), and both sides have the "
+        "installed packages"
+    )
+
+
+# ---- Of the test ---------------------------------------------------------------------------------
+
+
+def unusable_reasons(quantities: Sequence[Quantity], names: CaseNames) -> Iterable[Reason]:
+    """Yield a reason for each quantity that some launch has no difference of."""
+    for quantity in quantities:
+        if not is_usable(quantity):
+            fault = f"{names[quantity.case]}: too few usable samples of {quantity.title}"
+            yield Reason(
+                UNMEASURED,
+                (
+                    f"{fault} (times of zero, or on one side only); measure again, or choose a "
+                    "longer case"
+                ),
+            )
+
+
+#: What to do about a slowdown that too few launches could confirm.
+_MORE_BUDGET = "increase --budget: --inconclusive ok does not excuse it"
+
+
+def too_few_reasons(
+    quantities: Sequence[Quantity], thresholds: Thresholds, names: CaseNames
+) -> Iterable[Reason]:
+    """Yield why fewer launches than the test needs decide nothing, and what looks slower in them.
+
+    Each of n launches is slower by chance with a probability of 1 / 2^n.
+    """
+    launches = len(quantities[0].logs) if quantities else 0
+    too_few = units.counted(launches, "launch is", "launches are")
+    yield Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
+    for quantity in quantities:
+        if quantity.kind != ITERATION or not is_usable(quantity) or 2.0**-launches > SCREENING:
+            continue
+        least = change_of(min(quantity.logs))
+        if least >= thresholds.of(quantity):
+            yield Reason(
+                UNCONFIRMED,
+                (
+                    f"{names[quantity.case]}: {quantity.title} is slower by "
+                    f"{units.percent(least)} or more in each of {launches} launches, which are "
+                    "too few to judge; "
+                    f"{_MORE_BUDGET}"
+                ),
+            )
+
+
+def finding_reasons(
+    findings: Sequence[LaunchFinding],
+    fresh: int,
+    thresholds: Thresholds,
+    accept: Sequence[Acceptance],
+    broken_off: Collection[tuple[str, str, str]],
+    not_again: Collection[str],
+    names: CaseNames,
+) -> Iterable[Reason]:
+    """Yield a reason for each slowdown that the fresh launches neither confirm nor rule out.
+
+    Args:
+        findings: of the first stage.
+        fresh: number of fresh launches.
+        thresholds: the smallest changes that matter.
+        accept: intended regressions. What they allow need not be confirmed.
+        broken_off: keys of the findings that more fresh launches would have decided.
+        not_again: flagged cases that the fresh launches do not measure.
+        names: how reasons call the cases.
+    """
+    for finding in findings:
+        if finding.screened.change < 0:
+            continue
+        name = f"{names[finding.quantity.case]}: {finding.quantity.title}"
+        shown = as_shown(finding.best)
+        is_new = shown.change == math.inf
+        differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
+        is_allowed = any(
+            is_named_by(finding, acceptance) and finding.share_to_accept <= acceptance.limit
+            for acceptance in accept
+        )
+        is_cut = finding.quantity.key in broken_off and not is_allowed
+        if finding.verdict == SLOWER and not finding.accepted:
+            yield _slower_reason(finding, name, shown, thresholds)
+            continue
+        if finding.verdict == INCONCLUSIVE or is_cut:
+            limit = units.percent(thresholds.of(finding.quantity))
+            up_to = "" if is_new else f" (up to {units.growth(shown.high, up=True)})"
+            yield Reason(
+                UNCONFIRMED if is_cut else NOISE,
+                f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out "
+                f"a slowdown of {limit}{up_to}; {_MORE_BUDGET if is_cut else 'measure again'}",
+            )
+        elif finding.verdict == CONTRADICTED:
+            text = f"{name} {differs}, more than " + (
+                "its wall time shows; measure again on a machine that runs nothing else"
+                if finding.quantity.is_case
+                else "the time of its case shows; profile this operation alone"
+            )
+            yield Reason(CONTRADICTION, text)
+        elif finding.verdict == UNCONFIRMED and finding.quantity.case in not_again:
+            text = f"{name} {differs}, and the budget left no time to measure it again"
+            yield Reason(UNCONFIRMED, f"{text}; {_MORE_BUDGET}")
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= MIN_FRESH:
+            text = (
+                f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
+            )
+            yield Reason(UNMEASURED, text)
+        elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
+            launches = units.counted(fresh, "fresh launch is", "fresh launches are")
+            too_few = (
+                f"{launches} too few to confirm it"
+                if fresh
+                else "no fresh launch has measured it again"
+            )
+            advice = "increase --budget" if is_allowed else _MORE_BUDGET
+            text = f"{name} {differs}, and {too_few}; {advice}"
+            yield Reason(BUDGET if is_allowed else UNCONFIRMED, text)
+
+
+def _slower_reason(
+    finding: LaunchFinding, name: str, shown: Estimate, thresholds: Thresholds
+) -> Reason:
+    """Return why it is open whether a slowdown is a regression.
+
+    Few slowdowns that are 1.25 times as large as the limit have an estimate below it (rates in
+    docs/gate-statistics.md), so ``--inconclusive ok`` excuses these.
+    """
+    limit = thresholds.of(finding.quantity)
+    is_below = finding.best.change < limit
+    change = "new" if shown.change == math.inf else f"slower by {units.percent(shown.change)}"
+    return Reason(
+        NOISE if is_below else SLOWER,
+        f"{name} is {change}, which may be less or more than the limit of {units.percent(limit)}; "
+        "measure again with more --launches, or allow it with --accept",
+    )
+
+
+def bound_reason(estimate: Estimate, thresholds: Thresholds, names: CaseNames) -> Reason:
+    """Return the reason that an estimate with too large an upper bound is."""
+    up_to = f"of up to {units.growth(estimate.high, up=True)}"
+    quantity = estimate.quantity
+    left = f"{names[quantity.case]}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
+    limit = thresholds.to_rule_out(estimate.quantity)
+    if estimate.change >= limit:
+        return Reason(
+            NOISE,
+            f"{left}; the estimate is {units.percent(estimate.change, signed=True)}; measure again",
+        )
+    needed = launches_needed(estimate, limit)
+    advice = f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+    return Reason(NOISE, f"{left}; {advice}")
+
+
+def launches_needed(estimate: Estimate, limit: float) -> float:
+    """Return the number of launches for an upper bound below a limit; infinite if none are enough.
+
+    The width of an interval falls with their root. It still contains the estimate, so the limit has
+    to be larger.
+    """
+    change = max(estimate.change, -1 + MIN_SPREAD)
+    reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
+    if room <= 0:
+        return math.inf
+    needed = estimate.launches * (reach / room) ** 2
+    return math.ceil(needed) if math.isfinite(needed) else math.inf
+
+
+def unbounded_reasons(
+    unbounded: Sequence[Estimate], thresholds: Thresholds, names: CaseNames
+) -> Iterable[Reason]:
+    """Yield a reason for each large operation that is not bounded.
+
+    The last line of the report counts all of them.
+    """
+    for estimate in unbounded:
+        if estimate.quantity.share >= LARGE_SHARE and estimate.quantity.kind in (
+            OPERATION,
+            REPLACED,
+            ADDED,
+        ):
+            limit = units.percent(thresholds.of(estimate.quantity))
+            share = units.percent(estimate.quantity.share)
+            slower = (
+                f"{estimate.quantity.title} ({share} of its case) may be up to "
+                f"{units.growth(estimate.high, up=True)} slower"
+            )
+            advice = f"the threshold is {limit}, and more --launches narrow the interval"
+            yield Reason(NOISE, f"{names[estimate.quantity.case]}: {slower}; {advice}")

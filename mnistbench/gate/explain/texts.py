@@ -1,0 +1,271 @@
+"""What a report says of the functions of profiled cases.
+
+The line of a finding with its probable cause, and which functions are called more or less often.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from mnistbench.core import units
+from mnistbench.core.operation import CALLS, NO_MODULE, OpKey
+from mnistbench.gate.decide.statistics.case_profile import (
+    COMPILED,
+    FILE,
+    FIXTURE,
+    IMPORT,
+    PACKAGE,
+    STATEMENT,
+    VARIABLE,
+    CaseProfile,
+    OtherChange,
+    ProfiledFunction,
+)
+from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.explain.attribution import LEAST_SHARE, CallCounts, Cause, Causes, causes
+from mnistbench.gate.explain.other_changes import of_reasons
+from mnistbench.gate.survey.reach.differences import CHANGED
+from mnistbench.gate.words import IMPORT as IMPORT_COST
+from mnistbench.judging.exact import BothCounts, Counts, arrow, operation_differences
+from mnistbench.judging.verdicts import IMPROVED
+
+#: Beginning of a line that names a cause.
+LIKELY = "likely cause: "
+
+#: Most functions that are named in a list.
+MOST_NAMED = 3
+
+#: Share of the change of a case that iterations with a profiler have to show, at least: the rest
+#: may be what they do not see, such as other work of a built-in operator.
+LEAST_SHOWN = 0.25
+
+#: How some kinds of ``OtherChange`` are named.
+_NAMED = {
+    FILE: "the {change} file {name}",
+    IMPORT: "the import of {name} ({change})",
+    COMPILED: "the {change} module {name}",
+    PACKAGE: "{name} {change}",
+    VARIABLE: "{name} ({change})",
+}
+
+#: What the times of a cause are.
+_PROFILED = "in a profiled iteration"
+
+
+def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
+    """Return the functions that explain a finding about the time of a case; None if unknown."""
+    profile = _profile(finding, verdict)
+    if profile is None or profile.why_not or not finding.quantity.is_case:
+        return None
+    header = verdict.header
+    only_tree = not header.sides.packages and not any(header.variables.values())
+    explained = causes(profile, only_tree=only_tree)
+    quantity = finding.best.quantity
+    shown = explained.change_ns / (quantity.head - quantity.base or 1)
+    return explained if shown >= LEAST_SHOWN else Causes(explained.change_ns, ())
+
+
+def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return what probably made a case slower or faster; empty if there is nothing to say."""
+    if _is_found_import(finding):
+        names = _differing_outside(verdict)
+        likely = units.and_more(names, MOST_NAMED, ", or ", ", or ")
+        return f"{LIKELY}{likely}, outside of tests" if names else ""
+    profile = _profile(finding, verdict)
+    if profile is None:
+        return ""
+    if profile.why_not:
+        return f"cause not known: {profile.why_not}"
+    if finding.quantity.is_operation:
+        functions = _callers(profile, finding)
+        return f"{LIKELY}called by {units.and_more(functions, MOST_NAMED)}" if functions else ""
+    explained = causes_of(finding, verdict)
+    assert explained is not None, "there are call paths"
+    change = units.duration(explained.change_ns, signed=True)
+    if not explained.functions:
+        compiled = [named(other) for other in profile.others if other.kind == COMPILED]
+        if compiled:
+            modules = units.and_more(compiled, MOST_NAMED)
+            return f"{LIKELY}{modules}, whose functions the profiler does not see"
+        return f"no cause found: {change} {_PROFILED}{_what_differs(profile)}"
+    if explained.spent:
+        return _suspected(explained, explained.spent, change)
+    first = explained.functions[0]
+    if explained.are_enough:
+        return f"{LIKELY}{_described(first, change)}"
+    return f"no function explains half of the change; the largest part: {_described(first, change)}"
+
+
+def cause_name(finding: LaunchFinding, verdict: Verdict) -> str:
+    """Return what probably made a case or an operation slower or faster; empty if unknown."""
+    if _is_found_import(finding):
+        names = _differing_outside(verdict)
+        return names[0] if len(names) == 1 else ""
+    profile = _profile(finding, verdict)
+    if profile is None or profile.why_not:
+        return ""
+    if finding.quantity.is_operation:
+        return next(iter(_callers(profile, finding)), "")
+    explained = causes_of(finding, verdict)
+    if explained is None or not explained.functions:
+        return ""
+    if explained.spent:
+        suspects = [named(cause.profiled) for cause in explained.suspects]
+        return suspects[0] if len(suspects) == 1 else ""
+    return named(explained.functions[0].profiled) if explained.are_enough else ""
+
+
+def _is_found_import(finding: LaunchFinding) -> bool:
+    """Whether the import got slower or faster."""
+    is_import = finding.quantity.is_once and finding.quantity.name == IMPORT_COST
+    return is_import and (finding.is_slower or finding.verdict == IMPROVED)
+
+
+def _differing_outside(verdict: Verdict) -> list[str]:
+    """Return what differs and runs or is read outside of tests."""
+    return list(dict.fromkeys(named(other) for other in of_reasons(verdict.reach.outside)))
+
+
+def _suspected(explained: Causes, spent: Cause, change: str) -> str:
+    """Return what may have made an unchanged function slower or faster."""
+    part = units.duration(spent.change_ns, signed=True)
+    where = _where(spent)
+    if not explained.suspects:
+        return (
+            f"nothing that is known to differ explains it: {part} of {change} {_PROFILED}, {where}"
+        )
+    names = [named(cause.profiled) for cause in explained.suspects]
+    likely = f"{LIKELY}{units.and_more(names, MOST_NAMED, ', or ', ', or ')}"
+    first = explained.suspects[0]
+    if len(names) == 1 and first.share >= LEAST_SHARE:
+        own = units.duration(first.change_ns, signed=True)
+        details = [f"{own} of {change} {_PROFILED}", *_calls_of(first), f"{part} {where}"]
+        return f"{likely}: {'; '.join(details)}"
+    return f"{likely}: {part} of {change} {_PROFILED}, {where}"
+
+
+def _where(spent: Cause) -> str:
+    """Return in which function a time is, and what is known of it."""
+    function = spent.profiled
+    facts = []
+    if isinstance(function, ProfiledFunction) and function.is_of_tree:
+        facts.append("did not change")
+    if spent.calls.base != spent.calls.head:
+        facts.append(f"is called {_calls(spent.calls)} times")
+    which = f", which {' and '.join(facts)}" if facts else ""
+    inside = f"{spent.inside}, called from " if spent.inside else ""
+    return f"in {inside}{function.name}{which}"
+
+
+def _what_differs(profile: CaseProfile) -> str:
+    """Return the functions of a case that differ; else what else differs."""
+    if functions := [named(function) for function in _differing(profile)]:
+        return f", which runs {units.and_more(functions, MOST_NAMED)}"
+    others = [named(other) for other in profile.others]
+    return f"; what differs: {units.and_more(others, MOST_NAMED)}" if others else ""
+
+
+def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
+    """Return the functions that differ themselves, those of the most time first."""
+    times_ns: dict[int, int] = defaultdict(int)
+    for path in profile.paths:
+        times_ns[path.function] += max(path.base_self_ns, path.head_self_ns)
+    ranked = sorted(times_ns, key=lambda function: -times_ns[function])
+    functions = [profile.functions[function] for function in ranked]
+    return [function for function in functions if function.differs_itself]
+
+
+def _callers(profile: CaseProfile, finding: LaunchFinding) -> list[str]:
+    """Return the functions that differ and call an operation, those of the largest change first.
+
+    Not those whose calls of it have changed the other way.
+    """
+    sign = 1 if finding.is_slower else -1
+    changes_ns: dict[int, int] = defaultdict(int)
+    for called in profile.operations:
+        if called.operation in finding.quantity.members and called.function is not None:
+            changes_ns[called.function] += sign * (called.head_ns - called.base_ns)
+    ranked = sorted(changes_ns, key=lambda function: -changes_ns[function])
+    grew = [function for function in ranked if changes_ns[function] > 0]
+    return [named(profile.functions[function]) for function in grew or ranked]
+
+
+def named(thing: ProfiledFunction | OtherChange) -> str:
+    """Return the name of a function or another thing, and how it differs between the sides."""
+    if not thing.change:
+        return thing.name
+    if isinstance(thing, OtherChange) and thing.kind in _NAMED:
+        return _NAMED[thing.kind].format(name=thing.name, change=thing.change)
+    how = f" ({thing.change})" if thing.differs_itself else f", which {thing.change}"
+    if isinstance(thing, OtherChange) and thing.kind == STATEMENT:
+        return f"{thing.name}{how}{', which runs' if thing.differs_itself else ''} at import"
+    if isinstance(thing, OtherChange) and thing.kind == FIXTURE:
+        is_changed = thing.change == CHANGED
+        return (
+            f"the changed fixture {thing.name}" if is_changed else f"the fixture {thing.name}{how}"
+        )
+    return f"{thing.name}{how}"
+
+
+def _profile(finding: LaunchFinding, verdict: Verdict) -> CaseProfile | None:
+    quantity = finding.quantity
+    is_of_iteration = quantity.is_case or quantity.is_operation
+    if not is_of_iteration or not (finding.is_slower or finding.verdict == IMPROVED):
+        return None
+    return verdict.end.profiles.get(quantity.case)
+
+
+def _described(cause: Cause, change: str) -> str:
+    part = units.duration(cause.change_ns, signed=True)
+    texts = [f"{part} of {change} {_PROFILED}", *_calls_of(cause)]
+    if cause.inside:
+        texts.append(f"in {cause.inside}")
+    return f"{named(cause.profiled)}: {'; '.join(texts)}"
+
+
+def _calls_of(cause: Cause) -> Iterator[str]:
+    if cause.calls.base != cause.calls.head:
+        yield f"called {_calls(cause.calls)} times"
+    if cause.makes:
+        yield f"calls {cause.makes.function} {_calls(cause.makes)} times"
+
+
+def _calls(calls: CallCounts) -> str:
+    return arrow(calls.base, calls.head, units.count)
+
+
+# ---- Numbers of calls ----------------------------------------------------------------------------
+
+
+def function_differences(verdict: Verdict) -> dict[str, tuple[str, ...]]:
+    """Return the profiled cases whose numbers of calls differ, with a text for each function."""
+    differences = {case: _changed_calls(profile) for case, profile in verdict.end.profiles.items()}
+    return {case: texts for case, texts in differences.items() if texts}
+
+
+def _changed_calls(profile: CaseProfile) -> tuple[str, ...]:
+    """Return which functions a case calls more or less often, those of the largest change first."""
+    calls: dict[int, tuple[float, float]] = {}
+    changes_ns: dict[int, int] = defaultdict(int)
+    for path in profile.paths:
+        base_calls, head_calls = calls.get(path.function, (0.0, 0.0))
+        calls[path.function] = (base_calls + path.base_calls, head_calls + path.head_calls)
+        changes_ns[path.function] += path.head_self_ns - path.base_self_ns
+    names = [function.name for function in profile.functions]
+    ranked = sorted(calls, key=lambda function: (-abs(changes_ns[function]), names[function]))
+    functions: dict[OpKey, BothCounts] = {
+        (names[function], "", NO_MODULE): (
+            _counts(base_calls, profile.functions[function]),
+            _counts(head_calls, profile.functions[function]),
+        )
+        for function in ranked
+        for base_calls, head_calls in [calls[function]]
+    }
+    return tuple(operation_differences(functions))
+
+
+def _counts(calls: float, function: ProfiledFunction) -> Counts | None:
+    varying = (CALLS,) if function.calls_vary else ()
+    return Counts(calls, 0, varying=varying) if calls else None

@@ -1,0 +1,1 @@
+"""Measures cases: rounds of launches, as many as the budget and the thresholds need."""

@@ -1,0 +1,239 @@
+"""Run rounds of launches, which run at the same time, until a stage has enough of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mnistbench.core import units
+from mnistbench.core.errors import RecordError
+from mnistbench.core.machine import available_bytes, own_cores
+from mnistbench.gate.decide.statistics.raw_samples import (
+    FIRST_STAGE,
+    FRESH_STAGE,
+    Launch,
+    Recorded,
+    append,
+)
+from mnistbench.gate.listing import Listings, reasons_with_cases
+from mnistbench.gate.measure.budget import MAX_AT_ONCE, Budget
+from mnistbench.gate.processes.launcher import LaunchError, LaunchResult, Plan, launching
+from mnistbench.showing.progress import Progress
+
+#: From this share of the cases on, those of a first round give its time.
+_KNOWN = 0.1
+
+
+def launches_at_once(plan: Plan, sides: Listings) -> int:
+    """Return how many launches run at the same time.
+
+    As many as cores and memory allow, at most MAX_AT_ONCE.
+    """
+    devices = {sides.head.cases[case].params["device"] for case in sides.common}
+    if devices != {"cpu"} or plan.parallel.intersection(sides.common):
+        return 1
+    core_limit = len(own_cores()) // max(max(sides.threads_of(case)) for case in sides.common)
+    launch_bytes = sum(sides.resident.values()) + 2 * sides.touched_bytes
+    memory_limit = available_bytes() // launch_bytes
+    return int(max(1, min(MAX_AT_ONCE, core_limit, memory_limit)))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Launches of one purpose."""
+
+    number: int  # FIRST_STAGE or FRESH_STAGE
+    launches: int  # wanted, with those that the stage already has
+    min_launches: int  # fewest that can be judged, or confirm a slowdown
+    cases: Sequence[str]  # node ids of the cases to measure
+    # Time of the clock, in seconds, until when all but the fewest have to end.
+    deadline: float
+    leaves_out: bool = False  # the slowest cases, if the fewest launches of all do not fit
+
+
+@dataclass
+class Rounds:
+    """The rounds of a gate."""
+
+    plan: Plan
+    budget: Budget
+    measured: Recorded  # receives the launches
+    log: Path
+    progress: Progress
+    seed: int
+    # Node id of a case that a launch did not find again -> why.
+    _unmeasurable: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Remember the efforts of launches that fit into the budget."""
+        self._efforts = self.plan.efforts
+
+    def run(self, stage: Stage) -> str:
+        """Run launches until the stage has enough, or the next would exceed its deadline.
+
+        Returns:
+            Why there are too few launches to be judged; empty if there are enough.
+
+        Raises:
+            LaunchError: a side cannot be measured.
+        """
+        while (done := self._launches_of(stage)) < stage.launches:
+            if stage.number == FIRST_STAGE:
+                self._fit_into_budget(stage, done)
+            round_s = self._next_round_s(stage)
+            deadline = self._deadline(stage, done, round_s)
+            if self.budget.now() + round_s > deadline:
+                fresh = "fresh " if stage.number == FRESH_STAGE else ""
+                used_up = f"the budget allowed {done} of {stage.launches} {fresh}launches"
+                self.progress.say(used_up)
+                return used_up if done < stage.min_launches else ""
+            self._run_round(stage, done, round_s)
+        return ""
+
+    def expected_round_s(self, cases: Sequence[str]) -> float:
+        """Return the expected seconds of a round with these cases."""
+        return self.budget.round_s(self._measurable(cases), self.plan.efforts)
+
+    def _launches_of(self, stage: Stage) -> int:
+        return sum(launch.stage == stage.number for launch in self.measured.launches)
+
+    def _measurable(self, cases: Sequence[str]) -> list[str]:
+        left_out = {*self._unmeasurable, *self.measured.end.left_out}
+        return [case for case in cases if case not in left_out]
+
+    def _next_round_s(self, stage: Stage) -> float:
+        if stage.number == FIRST_STAGE or not self.budget.rounds_s[stage.number]:
+            return self.expected_round_s(stage.cases)
+        return self.budget.mean_round_s(stage.number)
+
+    def _deadline(self, stage: Stage, done: int, round_s: float) -> float:
+        """Return until when the next launch has to end."""
+        # To judge: time reserved for fresh launches would be of no use.
+        if done < stage.min_launches:
+            return self.budget.deadline
+        if stage.number != FIRST_STAGE:
+            return stage.deadline
+        return max(stage.deadline, self.budget.deadline_for_tenth_launch(done, round_s))
+
+    def _fit_into_budget(self, stage: Stage, done: int) -> None:
+        """Shorten the next launches if they would not end in time.
+
+        If that is not enough for the fewest, leave out the slowest cases. The first round tries
+        those for which there is time if launches are quicker than expected.
+        """
+        cases = self._measurable(stage.cases)
+        launches = stage.launches - done
+        round_s = self.budget.round_s(cases, self._efforts)
+        deadline = self._deadline(stage, done, round_s)
+        efforts = self.budget.efforts_that_fit(cases, self._efforts, launches, deadline)
+        if stage.leaves_out and done < stage.min_launches:
+            missing = stage.min_launches - done
+            kept = self.budget.cases_that_fit(cases, efforts, missing, stage.deadline)
+            if kept and len(kept) < len(cases):
+                # Without the slowest cases the others may have longer launches.
+                efforts = self.budget.efforts_that_fit(
+                    kept, self._efforts, launches, stage.deadline
+                )
+                tried = (
+                    []
+                    if done
+                    else self.budget.cases_to_try(cases, kept, efforts, missing, stage.deadline)
+                )
+                too_slow = {*cases}.difference(kept, tried)
+                self._leave_out([case for case in cases if case in too_slow])
+        self.plan = replace(self.plan, efforts=efforts)
+
+    def _leave_out(self, cases: Sequence[str]) -> None:
+        """Remember the cases that the budget does not allow to measure."""
+        if not cases:
+            return
+        end = self.measured.end
+        self.measured.end = replace(end, left_out=(*end.left_out, *cases))
+        names = [self.measured.header.names[case] for case in cases]
+        self.progress.say(f"the budget leaves no time for {units.and_so_on(names)}")
+
+    def _run_round(self, stage: Stage, done: int, round_s: float) -> None:
+        """Run launches at the same time, on different cores.
+
+        Raises:
+            LaunchError: a side cannot be measured, or earlier launches have found none of the cases
+                again.
+        """
+        cases = self._measurable(stage.cases)
+        if not cases:
+            raise LaunchError(
+                "no case is left to be measured: "
+                f"{'; '.join(reasons_with_cases(self._unmeasurable))}"
+            )
+        begins = self._shown_cases(stage, done, round_s)
+        count = min(self.budget.at_once, stage.launches - done)
+        seeds = [self.seed + len(self.measured.launches) + number for number in range(1, count + 1)]
+        cores = own_cores()
+        random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
+        began = self.budget.now()
+        with ThreadPoolExecutor() as threads, ExitStack() as running:
+            launches = [
+                running.enter_context(
+                    launching(
+                        self.plan,
+                        seed,
+                        cases,
+                        self.log.with_name(f"{self.log.name}{slot}"),
+                        cores[slot::count],
+                    )
+                )
+                for slot, seed in enumerate(seeds)
+            ]
+            for launch in launches:
+                launch.ready()
+            # The launches of a round measure equally many cases: those of one are shown.
+            shown = [begins, *[None] * (count - 1)]
+            results = [
+                threads.submit(launch.measure, begins_case)
+                for launch, begins_case in zip(launches, shown, strict=True)
+            ]
+            for result in results:
+                self._keep(stage, result.result())
+        self.budget.rounds_s[stage.number].append(self.budget.now() - began)
+
+    def _keep(self, stage: Stage, result: LaunchResult) -> None:
+        """Write the samples of a launch.
+
+        Checked before they are written, as a bad line makes the file unreadable.
+        """
+        line = result.line(stage.number)
+        try:
+            launch = Launch.from_line(line)
+        except RecordError as error:
+            raise LaunchError(f"the result of a launch cannot be used: {error}") from None
+        self.measured.launches.append(launch)
+        self._unmeasurable |= launch.unmeasurable
+        append(self.measured.path, line)
+        if stage.number == FIRST_STAGE:
+            self.budget.spent.append(result.spent)
+
+    def _shown_cases(self, stage: Stage, done: int, round_s: float) -> Callable[[int, int], None]:
+        """Show the round; return what shows which case it measures.
+
+        Until a round has ended, the first tenth of the cases gives its time.
+        """
+        text = f"launch {done + 1} of {stage.launches}"
+        rounds = self.budget.rounds(stage.launches - done)
+        is_known = bool(self.budget.rounds_s[stage.number]) or stage.number == FRESH_STAGE
+        self.progress.step(text, left_s=round_s * rounds if is_known else None)
+        began = self.budget.now()
+
+        def show_case(number: int, of: int) -> None:
+            share = (number - 1) / of
+            left_s = None
+            if is_known:
+                left_s = round_s * (rounds - share)
+            elif share >= _KNOWN:
+                left_s = (self.budget.now() - began) / share * (rounds - share)
+            self.progress.step(f"{text}, case {number} of {of}", log="", left_s=left_s)
+
+        return show_case

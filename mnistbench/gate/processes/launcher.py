@@ -1,0 +1,524 @@
+"""Start launches as processes, send them jobs and receive their messages. Does not import torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import shlex
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import mnistbench
+from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
+from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
+from mnistbench.core.machine import LEAST_TOUCHED_BYTES
+from mnistbench.core.reading import member, read_text
+from mnistbench.gate.copies import places
+from mnistbench.gate.copies.copying import copy_folder, copying
+from mnistbench.gate.copies.trees import Tree
+from mnistbench.gate.decide.statistics.raw_samples import WHOLE, Shard
+from mnistbench.gate.processes.messages import (
+    ALL_ITERATIONS,
+    Efforts,
+    Job,
+    LaunchJob,
+    SideResult,
+    Spent,
+    line_of,
+)
+from mnistbench.gate.processes.sides.stray import Imports, refusal
+from mnistbench.gate.words import BASE, HEAD, THREADS
+
+_T = TypeVar("_T")
+
+#: Longest time without a message from a process, in seconds, until it is known what the base takes.
+PATIENCE_S = 600.0
+
+#: Least silence that is allowed, in seconds.
+MIN_SILENCE_S = 60.0
+
+#: What may be the reason if a test fails in a launch, although it has passed in the survey of its
+#: side.
+_SHARED = (
+    "; it passed before: if processes share a file, database or port, name it by tmp_path, or use "
+    "one core: taskset -c 0"
+)
+
+#: Environment variable with the seed of the hashes of texts, which decides the order of sets.
+HASH_SEED = "PYTHONHASHSEED"
+
+#: Messages of a process that has loaded its side.
+_LOADED = frozenset({"at", "collected", "surveyed", "ready"})
+
+#: Name of this package in the process of a side, where ``mnistbench`` is that of the side.
+STAGED = "mnistbench_of_the_gate"
+
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    f"from {STAGED}.gate.processes.sides.worker import main; main()"
+)
+
+#: The start of a statement that imports from this package.
+_IMPORT = re.compile(rf"^(\s*(?:from|import) ){mnistbench.__name__}\b", re.MULTILINE)
+
+
+class LaunchError(MnistbenchError):
+    """A launch ended without a result; the message gives the reason."""
+
+
+class _PeerError(LaunchError):
+    """The process of one side ended because the other side has ended or does something else."""
+
+
+class LoadingError(LaunchError):
+    """A side cannot be loaded.
+
+    Args:
+        reason: with the name of the side.
+        side: BASE or HEAD.
+    """
+
+    def __init__(self, reason: str, side: str) -> None:
+        super().__init__(reason)
+        self.side = side
+
+
+# ---- What all processes of a gate share ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Parameters that all launches of a gate share."""
+
+    trees: Mapping[str, Tree]  # BASE and HEAD
+    pythons: Mapping[str, str]  # the interpreter of each
+    # Environment variables of each, beside those of the gate.
+    variables: Mapping[str, Mapping[str, str]]
+    home: Path  # contains the copy of mnistbench that measures both sides
+    repository: Path  # the user's own tree, which must not be measured
+    arguments: tuple[str, ...]  # for pytest
+    phases: tuple[str, ...]  # to measure; all if empty
+    only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
+    follows_code: bool = True  # in a survey: which of the tree's code each test runs
+    differing: tuple[str, ...] = ()  # files that differ between the trees
+    longest_call_s: float = 0.0  # in a survey: as of a SurveyJob
+    # With the tests of all shards after the survey, which runs those of this one.
+    shard: Shard = WHOLE
+    frameworks: tuple[str, ...] = ()  # that the tests of both sides import
+    efforts: Efforts = ALL_ITERATIONS
+    # Side -> node id -> hash of what a test is parametrized with, in its survey
+    parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # Node ids of cases that use more than one core, on a side or on both.
+    parallel: frozenset[str] = frozenset()
+    touched_bytes: int = LEAST_TOUCHED_BYTES  # of the heap, before a process measures
+    limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
+
+    def job(self, side: str, seed: int) -> dict[str, Any]:
+        """Return what all jobs of a side have."""
+        return {
+            "side": side,
+            "tree": str(self.trees[side].root),
+            "directory": str(self.trees[side].directory),
+            "home": str(self.home),
+            "repository": str(self.repository),
+            "arguments": self.arguments,
+            "phases": self.phases,
+            "threads": int(self.variables[side].get(THREADS, 0)),
+            "seed": seed,
+            "gate": os.getpid(),
+        }
+
+
+def stage_home(folder: Path) -> Path:
+    """Copy this package into a folder for launches, and return the folder.
+
+    The copy that measures is named STAGED, so that the same code measures both sides and each side
+    can import a ``mnistbench`` of its own. A side whose environment has none finds one in the
+    folder, and pytest-benchmark, which the fixture needs.
+    """
+    home = folder / "gate"
+    own = Path(mnistbench.__file__).parent
+    benchmark = importlib.util.find_spec("pytest_benchmark")
+    for package in (own, *map(Path, (benchmark and benchmark.submodule_search_locations) or ())):
+        with copying(str(package), folder):
+            copy_folder(package, home / package.name, follows_links=True)
+    with copying(str(own), folder):
+        copy_folder(own, home / STAGED, follows_links=True)
+        for path in (home / STAGED).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            path.write_text(_IMPORT.sub(rf"\g<1>{STAGED}", text), encoding="utf-8")
+    return home
+
+
+# ---- Launch --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """What a launch has measured of both sides."""
+
+    cases: Mapping[str, Sequence[Mapping[str, Any]]]  # node id -> builds -> side -> columns
+    seconds: float
+    once: Mapping[str, Mapping[str, Mapping[str, int]]]  # side -> as of a SideResult
+    unmeasurable: Mapping[str, str]  # node id of a case that was not found again -> why
+    spent: Mapping[str, Spent]  # by node id
+
+    def line(self, stage: int) -> dict[str, Any]:
+        """Return the line of the file of raw samples."""
+        return {
+            "stage": stage,
+            "cases": self.cases,
+            "seconds": self.seconds,
+            "once": self.once,
+            "unmeasurable": self.unmeasurable,
+        }
+
+
+@contextmanager
+def launching(
+    plan: Plan,
+    seed: int,
+    only: Sequence[str] | None,
+    log: Path,
+    cores: Sequence[int] = (),
+    *,
+    collects_paths: bool = False,
+    in_order: bool = False,
+) -> Iterator[Launching]:
+    """Start a launch and kill its processes at the end of the body.
+
+    Args:
+        plan: of the gate.
+        seed: of all that both processes draw.
+        only: node ids of the cases to measure; all if None.
+        log: for the output of the processes.
+        cores: to use; empty if the system does not let a process choose.
+        collects_paths: in place of times, the call paths of the cases.
+        in_order: measure the cases in the order of ``only``, not in a random one.
+    """
+    order = random.Random(seed).sample([BASE, HEAD], 2)  # noqa: S311  # no secret
+    with ExitStack() as running:
+        # The processes have their own ends, and notice when the other one's is closed.
+        with ExitStack() as starting:
+            peers = {
+                side: starting.enter_context(peer)
+                for side, peer in zip(order, socket.socketpair(), strict=True)
+            }
+            descriptors = {side: peer.fileno() for side, peer in peers.items()}
+            processes = running.enter_context(side_processes(plan, seed, log, descriptors))
+        for side, process in processes.items():
+            process.begin(
+                LaunchJob(
+                    **plan.job(side, seed),
+                    only=only,
+                    peer=descriptors[side],
+                    patience_s=plan.limit_s / 2,
+                    cores=cores,
+                    frameworks=plan.frameworks,
+                    parallel=sorted(plan.parallel),
+                    parameters=plan.parameters.get(side, {}),
+                    efforts=plan.efforts,
+                    touched_bytes=plan.touched_bytes,
+                    collects_paths=collects_paths,
+                    in_order=in_order,
+                )
+            )
+        yield Launching(list(processes.values()), plan)
+
+
+class Launching:
+    """A running launch: a process for each side, which take turns. They load the sides at once."""
+
+    def __init__(self, processes: Sequence[SideProcess], plan: Plan) -> None:
+        self._processes = processes
+        self._plan = plan
+
+    def ready(self) -> None:
+        """Wait until the sides are loaded.
+
+        Raises:
+            LaunchError: a side cannot be loaded.
+        """
+        imports = {
+            process.side: message
+            for process, message in zip(
+                self._processes, self._receive("ready", Imports), strict=True
+            )
+        }
+        check_imports(self._plan, imports)
+
+    def measure(self, begins: Callable[[int, int], None] | None = None) -> LaunchResult:
+        """Measure the sides.
+
+        ``begins`` gets the number of each case, 1 for the first one, and that of all.
+
+        Raises:
+            LaunchError: a side failed or was killed.
+        """
+        self._processes[0].begins = begins  # both sides measure the same case
+        for process in self._processes:
+            process.child.tell("go")
+        return _merged(self._receive("result", SideResult))
+
+    def _receive(self, key: str, message: type[_T]) -> list[_T]:
+        """Return the message of each process.
+
+        If one fails, the other one ends too: the error of the first is raised.
+        """
+        messages = list[_T]()
+        ended = None
+        for process in self._processes:
+            try:
+                messages.append(process.receive(key, message, self._plan.limit_s))
+            except _PeerError as error:
+                ended = error
+            except LaunchError as error:
+                raise LaunchError(f"{error}{_SHARED if ' fails: ' in str(error) else ''}") from None
+        if ended:
+            raise ended
+        return messages
+
+
+def check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
+    """Check that the sides have not imported the same code.
+
+    Raises:
+        LaunchError: they have.
+    """
+    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
+    if reason := refusal(imports, is_same_code=is_same_code):
+        raise LaunchError(reason)
+
+
+def _merged(results: Sequence[SideResult]) -> LaunchResult:
+    """Merge the results of both sides, build by build.
+
+    Raises:
+        LaunchError: the sides have measured different cases or builds.
+    """
+    first, second = results
+    for node_id in {**first.cases, **second.cases}:
+        builds = [len(result.cases.get(node_id, ())) for result in results]
+        if builds[0] != builds[1]:
+            raise LaunchError(
+                f"a launch's message cannot be used: {node_id}: {first.side} has {builds[0]} "
+                f"builds, {second.side} {builds[1]}; measure again"
+            )
+    return LaunchResult(
+        cases={
+            node_id: [
+                {first.side: build_of_first, second.side: build_of_second}
+                for build_of_first, build_of_second in zip(
+                    builds_of_first, second.cases[node_id], strict=True
+                )
+            ]
+            for node_id, builds_of_first in first.cases.items()
+        },
+        seconds=max(first.seconds, second.seconds),
+        once={result.side: result.once for result in results},
+        unmeasurable=first.unmeasurable,
+        spent={
+            node_id: replace(spent, seconds=max(spent.seconds, second.spent[node_id].seconds))
+            for node_id, spent in first.spent.items()
+        },
+    )
+
+
+# ---- The process of a side -----------------------------------------------------------------------
+
+
+@contextmanager
+def side_processes(
+    plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
+) -> Iterator[dict[str, SideProcess]]:
+    """Start a process for each side, and stop them after the body.
+
+    They are started in the order of the file descriptors that they inherit.
+    """
+    processes: dict[str, SideProcess] = {}
+    try:
+        for side in descriptors or (HEAD, BASE):
+            with uninterrupted():
+                processes[side] = SideProcess(
+                    plan, side, seed, log, [descriptors[side]] if descriptors else []
+                )
+        yield processes
+    finally:
+        with uninterrupted():
+            for process in processes.values():
+                process.child.stop()
+
+
+class SideProcess:
+    """The process of a side, which sends one message a line."""
+
+    def __init__(
+        self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]
+    ) -> None:
+        self.side = side
+        self._has_job = False
+        self._is_loaded = False
+        self._at = "loading"
+        self._root = f"{plan.trees[side].root}{os.sep}"
+        # Gets the number of each case that begins, 1 for the first one, and that of all.
+        self.begins: Callable[[int, int], None] | None = None
+        environ = environment_of(plan, side, seed)
+        _temporary(plan, side).mkdir(parents=True, exist_ok=True)
+        try:
+            self.child = Child(
+                [plan.pythons[side], "-P", "-c", _BOOT, str(plan.home)],
+                environ,
+                directory=plan.trees[side].directory,
+                log=log.with_name(f"{log.name}-{side}"),
+                pass_fds=descriptors,
+            )
+        except ChildError as error:
+            raise UsageError(f"{error}; name a Python interpreter") from None
+
+    def begin(self, job: Job) -> None:
+        """Send the job; until then the process only imports the gate."""
+        self._has_job = True
+        self.child.tell(line_of(job))
+
+    @overload
+    def receive(self, key: str, message_type: type[_T], limit_s: float = ...) -> _T: ...
+    @overload
+    def receive(self, key: str, message_type: Any, limit_s: float = ...) -> Any: ...
+    def receive(self, key: str, message_type: Any, limit_s: float = PATIENCE_S) -> Any:
+        """Wait for the message with this key and return its content.
+
+        Raises:
+            LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s``
+                seconds.
+        """
+        while True:
+            message = self._next_message(limit_s)
+            if "error" in message:
+                reason = str(message["error"])
+                raise LaunchError(reason) if self._is_loaded else LoadingError(reason, self.side)
+            if "peer_error" in message:
+                raise _PeerError(str(message["peer_error"]))
+            self._at = message.get("at", self._at)
+            if self.begins and "case" in message:
+                self.begins(*message["case"])
+            if key in message:
+                try:
+                    return member(message, key, message_type)
+                except RecordError as error:
+                    raise LaunchError(f"a launch's message cannot be used: {error}") from None
+
+    def why_not_loaded(self) -> str | None:
+        """Wait until a survey has loaded the side; return why it cannot.
+
+        Empty if it can, None if the process has no job.
+        """
+        if not self._has_job:
+            return None
+        while not self._is_loaded:
+            try:
+                message = self._next_message(MIN_SILENCE_S)
+            except LaunchError as error:
+                return str(error)
+            if "error" in message:
+                return str(message["error"])
+        return ""
+
+    def _next_message(self, limit_s: float) -> dict[str, Any]:
+        """Wait for the next message; lines that the start of the interpreter prints are none."""
+        line = ""
+        while not line.startswith("{"):
+            try:
+                line = self.child.next_line(limit_s)
+            except ChildError as error:
+                raise LaunchError(self._ended(str(error))) from None
+        try:
+            message = read_text(line, dict[str, Any])
+        except RecordError:
+            if self.child.ended(1.0):  # usually it was killed while it wrote
+                raise LaunchError(self._ended(self.child.why_ended())) from None
+            raise LaunchError(
+                f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
+            ) from None
+        self._is_loaded = self._is_loaded or not _LOADED.isdisjoint(message)
+        return message
+
+    def _ended(self, reason: str) -> str:
+        """Return what the process was doing when it ended, why it ended, and what to do."""
+        test = self._at.partition(", its ")[0]
+        advice = ""
+        if self.child.has_crashed:
+            command = f"pytest {shlex.quote(test)}" if "::" in test else "pytest --collect-only"
+            advice = (
+                f"; compiled code crashed: in the {self.side}, {command} prints all Python calls "
+                "that led to it"
+            )
+        # Out of memory, or stopped because it took too long.
+        elif self.child.ended(0) == -signal.SIGKILL:
+            advice = "; select smaller cases with -- -k"
+        return f"{self.side}: {self._at}: {reason.replace(self._root, '')}{advice}"
+
+
+def environment_of(plan: Plan, side: str, seed: int) -> dict[str, str]:
+    """Return the environment of the processes of a side."""
+    tree = plan.trees[side]
+    environ = environment(os.environ, plan.home, seed)
+    environ = places.own_places(
+        environ, plan.repository, tree.root, tree.directory, _temporary(plan, side)
+    )
+    return {**places.activated(environ, Path(plan.pythons[side])), **plan.variables[side]}
+
+
+def _temporary(plan: Plan, side: str) -> Path:
+    """Return the folder for temporary files of a side, one for the whole gate.
+
+    So a launch finds what earlier ones of its side have compiled. The path is short, because that
+    of a socket may have 107 bytes.
+    """
+    return plan.home.parent / "tmp" / side
+
+
+def shared_places(plan: Plan) -> tuple[str, ...]:
+    """Return the folders and files that variables name for both sides: caches and the user's data.
+
+    What one side writes there, the other one may find.
+    """
+    of_base, of_head = (
+        places.shared_places(environment_of(plan, side, 0), plan.repository)
+        for side in (BASE, HEAD)
+    )
+    return tuple(place for place in of_head if place in of_base)
+
+
+def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
+    """Return the environment of a launch.
+
+    The user's, with a pinned allocator and the same hash seed for both sides.
+
+    The hash seed is another one in each launch, unless the user has set one.
+
+    Numerical libraries have one thread if the user sets no other number: a launch has one core for
+    each.
+    """
+    environ = measuring_environment(inherited, home.parent / "pycache")
+    if not own_hash_seed(inherited):
+        environ[HASH_SEED] = str(seed % 2**32)
+    environ.setdefault(THREADS, "1")
+    # Set by a git hook, and by CodSpeed. pytest's temporary folders are in those of the side: it
+    # keeps three and removes older ones, at which two sides in one folder are in each other's way.
+    not_passed = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV")
+    for name in (*not_passed, "PYTEST_DEBUG_TEMPROOT"):
+        environ.pop(name, None)
+    return environ
+
+
+def own_hash_seed(inherited: Mapping[str, str]) -> str:
+    """Return the hash seed that the user has set for all processes; empty if there is none."""
+    seed = inherited.get(HASH_SEED, "")
+    return "" if seed == "random" else seed
