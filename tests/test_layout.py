@@ -54,8 +54,8 @@ ONLY = {
     "cli": {"core", "showing"},  # the modules of its commands are named in COMMANDS
 }
 
-#: The chapters of the gate, and the modules beside them that all may import; each chapter may import
-#: only those before it. ``flow``, ``commands`` and ``qualification`` put them together.
+#: The chapters of the gate, and the modules beside them that all may import. A chapter imports only
+#: those before it. ``flow``, ``commands`` and ``qualification`` put them together.
 CHAPTERS = (
     "copies",
     "environments",

@@ -82,7 +82,7 @@ MAPS = {
         "outlives",
         "uncompared",
         "cpu",
-        "onednn",
+        "implementations",
     },
     "compare": {"environment", "incomparable", "left_out"},
 }
@@ -173,7 +173,7 @@ VERDICTS = {
             outlives={CASE: "1 thread goes on"},
             uncompared={CASE: "it returns nothing"},
             cpu={BASE: {}, HEAD: {"instruction set": "AVX2"}},
-            onednn={CASE: {BASE: {}, HEAD: {"matmul ref:any": 1}}},
+            implementations={CASE: {BASE: {}, HEAD: {"matmul ref:any": 1}}},
         ),
     ),
 }

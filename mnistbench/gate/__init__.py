@@ -6,8 +6,9 @@ Question: is the head slower than the base?
 Input: two trees (a revision or a folder, and the working tree) and arguments for pytest.
 Output: a file of raw samples, and a verdict for every case and operation.
 
-``commands/gate`` calls ``flow`` with its ``options``, and ``flow`` calls the five chapters. Each is a
-folder that uses those before it, and the modules beside them (``words``, ``listing``, ``options``):
+``commands/gate`` calls ``flow`` with its ``options``, and ``flow`` calls the five chapters. Each is
+a folder that uses those before it, and the modules beside them (``words``, ``listing``,
+``options``):
 
 1. ``survey``: ``surveying.survey_sides`` finds the cases of both sides, and those that the
    differences affect (``reach``).
@@ -15,10 +16,10 @@ folder that uses those before it, and the modules beside them (``words``, ``list
 3. ``decide``: ``verdict.verdict.conclude`` makes quantities of raw samples (``statistics``) and
    judges them (``verdict``).
 4. ``explain``: ``profiles.profiles_of`` finds the functions that made a case slower or faster.
-5. ``report``: ``rows`` has what is shown of a verdict, once; ``text``, ``data`` and ``page`` show it.
+5. ``report``: ``rows`` has what is shown of a verdict; ``text``, ``data`` and ``page`` show it.
 
-Under them are ``copies``, whose ``trees`` copies both trees, and ``processes``, in which the code of
-a side runs. The gate starts a process by ``processes/launcher`` and speaks with it by
+Under them are ``copies``, whose ``trees`` copies both trees, and ``processes``, in which the code
+of a side runs. The gate starts a process by ``processes/launcher`` and speaks with it by
 ``processes/messages``. In the process, ``processes/sides/worker`` is the program: it runs the tests
 of a ``side`` in the pytest session of ``session``, where a test becomes a ``case``; ``survey``
 describes it and ``steps`` measures it in ``turns`` with the process of the other side. A survey

@@ -49,8 +49,8 @@ class ListedCase:
     peak_bytes: int = 0
     # What decides which code it runs: name -> value.
     facts: Mapping[str, str] = field(default_factory=dict)
-    # Implementation of oneDNN -> how often its iteration runs it.
-    onednn: Mapping[str, int] = field(default_factory=dict)
+    # Implementation of a library of its framework -> how often its iteration runs it.
+    implementations: Mapping[str, int] = field(default_factory=dict)
     outlives: str = ""  # threads and processes that go on after its call returns
 
 
@@ -231,10 +231,10 @@ class Listings:
         return params["device"] == "cpu" and self.threads_of(node_id) == {1}
 
     @property
-    def onednn(self) -> dict[str, dict[str, Mapping[str, int]]]:
-        """Node id -> side -> implementation of oneDNN -> how often an iteration runs it."""
+    def implementations(self) -> dict[str, dict[str, Mapping[str, int]]]:
+        """Node id -> side -> implementation of a library -> how often an iteration runs it."""
         runs = {
-            node_id: {side: self[side].cases[node_id].onednn for side in (BASE, HEAD)}
+            node_id: {side: self[side].cases[node_id].implementations for side in (BASE, HEAD)}
             for node_id in self.common
         }
         return {

@@ -9,9 +9,6 @@ HEAD = "head"
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
 
-#: Oldest version of torch that a side may have. That of other commands is in pyproject.toml.
-OLDEST_TORCH = "2.6"
-
 #: Clock of a case: wall time.
 WALL = "wall"
 

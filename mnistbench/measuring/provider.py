@@ -34,11 +34,14 @@ class Declared(NamedTuple):
     module: str  # of this package; its ``PROVIDER`` is the provider
     plugin: str  # module of pytest's plug-in with the fixture
     fixture: str  # with which tests measure cases that the provider builds
+    oldest: str  # version of the framework that the gate measures
 
 
 #: Framework, as it is imported -> its provider.
 PROVIDERS = {
-    "torch": Declared("suite.provider", "mnistbench.suite.op_benchmark.plugin", "op_benchmark")
+    "torch": Declared(
+        "suite.provider", "mnistbench.suite.op_benchmark.plugin", "op_benchmark", oldest="2.6"
+    )
 }
 
 #: The fixtures of all providers.
@@ -55,6 +58,9 @@ class Provider:
 
     #: The framework, as it is imported; empty for plain Python.
     framework = ""
+    #: The library of :meth:`implementations_of`, and what computes an operation without it.
+    library = ""
+    own_code = "its own code"
 
     # ---- The process -----------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.measuring.calls import Call
-from mnistbench.measuring.provider import Around, Provider, Turn
+from mnistbench.measuring.provider import PROVIDERS, Around, Provider, Turn
 from mnistbench.measuring.timing import Sample
 
 if TYPE_CHECKING:
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from mnistbench.core.record import Environment, OpTable
 
 #: Oldest version that the gate measures. That of other commands is in pyproject.toml.
-OLDEST_MEASURED = "2.6"
+OLDEST_MEASURED = PROVIDERS["torch"].oldest
 
 
 class _Torch(Provider):
     framework = "torch"
+    library = "oneDNN"
+    own_code = "PyTorch's own code"
 
     # ---- The process -----------------------------------------------------------------------------
 

@@ -556,7 +556,7 @@ def test_instruction_set_and_libraries_of_both_sides_are_recorded(gate, launches
         listed = replace(
             listing(side), cpu={"instruction set": {BASE: "AVX512", HEAD: "AVX2"}[side]}
         )
-        listed.cases[QUICK].onednn = {"matmul ref:any": 1} if side == HEAD else {}
+        listed.cases[QUICK].implementations = {"matmul ref:any": 1} if side == HEAD else {}
         return listed
 
     launches.listing = with_paths
@@ -566,7 +566,7 @@ def test_instruction_set_and_libraries_of_both_sides_are_recorded(gate, launches
         BASE: {"instruction set": "AVX512"},
         HEAD: {"instruction set": "AVX2"},
     }
-    assert header.sides.onednn == {QUICK: {BASE: {}, HEAD: {"matmul ref:any": 1}}}
+    assert header.sides.implementations == {QUICK: {BASE: {}, HEAD: {"matmul ref:any": 1}}}
     assert raw_samples.load(measured.path).header == header
 
 

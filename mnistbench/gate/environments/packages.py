@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from mnistbench.gate.environments.python import name_of, of_project
-from mnistbench.gate.words import OLDEST_TORCH
+from mnistbench.measuring.provider import PROVIDERS
 
 #: This package is not installed in a new environment, which may have a torch that is too old for
 #: it: the gate's launches have a copy of their own.
@@ -124,11 +124,11 @@ def check_can_be_changed(change: Requirement) -> None:
         for clause in change.specifier
         if clause.operator == "==" and not clause.version.endswith(".*")
     ]
-    if canonicalize_name(change.name) == "torch" and any(
-        Version(version) < Version(OLDEST_TORCH) for version in exact
-    ):
+    name = canonicalize_name(change.name)
+    oldest = PROVIDERS[name].oldest if name in PROVIDERS else ""
+    if oldest and any(Version(version) < Version(oldest) for version in exact):
         raise ValueError(
-            f"is older than {OLDEST_TORCH}, the oldest torch that the gate measures; give a newer "
+            f"is older than {oldest}, the oldest {name} that the gate measures; give a newer "
             "version"
         )
 

@@ -30,7 +30,7 @@ def json_data(rows: Rows) -> dict[str, Any]:
     facts_of_cases = {
         **{
             name: getattr(header.sides, name)
-            for name in ("memory", "notes", "onednn", "outlives", "uncompared", "returned")
+            for name in ("memory", "notes", "implementations", "outlives", "uncompared", "returned")
         },
         "sources": header.sources,
     }

@@ -80,7 +80,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "look_ns": 0,
         "look_loops": 0.0,
         "peak_bytes": 0,
-        "onednn": {},
+        "implementations": {},
         "facts": {},
         "outlives": "",
     }

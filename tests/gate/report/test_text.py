@@ -847,10 +847,10 @@ AVX2 = "convolution jit:avx2"
 )
 def test_another_onednn_implementation_is_an_exact_difference_and_the_first_cause(base, head, text):
     case = slower(new={MM: {"calls": 2.0}})
-    changes = {"onednn": {CASE: {"base": base, "head": head}}}
+    changes = {"implementations": {CASE: {"base": base, "head": head}}}
     assert found_cause(case, "wall time", **changes) == text
     assert concluded(case, **changes).exact_differences[CASE][0] == text
-    assert json.loads(rendered(concluded(case, **changes), "json", 3))["onednn"] == {
+    assert json.loads(rendered(concluded(case, **changes), "json", 3))["implementations"] == {
         LABEL: {"base": base, "head": head}
     }
 
@@ -866,12 +866,16 @@ def test_another_onednn_implementation_is_an_exact_difference_and_the_first_caus
 def test_the_runs_of_an_implementation_do_not_matter_and_those_of_reorders_do(
     base, head, differences
 ):
-    found = concluded(Measured(), onednn={CASE: {"base": base, "head": head}}).exact_differences
+    found = concluded(
+        Measured(), implementations={CASE: {"base": base, "head": head}}
+    ).exact_differences
     assert len(found.get(CASE, ())) == differences
 
 
 def test_fewer_reorders_are_no_cause_of_a_slowdown():
-    fewer = {"onednn": {CASE: {"base": {JIT: 1, "reorder": 2}, "head": {JIT: 1, "reorder": 1}}}}
+    fewer = {
+        "implementations": {CASE: {"base": {JIT: 1, "reorder": 2}, "head": {JIT: 1, "reorder": 1}}}
+    }
     assert "cause" not in found_line(slower(), "wall time", **fewer)
 
 

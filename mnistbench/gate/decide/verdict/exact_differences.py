@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mnistbench.core import units
 from mnistbench.core.operation import REORDER, OpKey
@@ -17,9 +17,10 @@ from mnistbench.judging.exact import (
     model_differences,
     operation_differences,
 )
+from mnistbench.measuring.provider import PLAIN, provider_of
 
-#: How a sentence begins if the sides ran other implementations: of oneDNN, or for want of a
-#: package.
+#: How a sentence begins if the sides ran other implementations: of a library, or for want of
+#: a package.
 OTHER_PATH = "another path was taken: "
 
 
@@ -35,7 +36,7 @@ def differences_of_cases(
     differences_of = {
         case: (
             *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
-            *_other_paths(header.sides.onednn.get(case, {})),
+            *_other_paths(header.sides.implementations.get(case, {}), header.sides.frameworks),
             *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),
             *counted.get(case, ()),
         )
@@ -55,8 +56,8 @@ def _more_memory(memory: str, sizes: Mapping[str, int]) -> Iterator[str]:
         yield f"{memory}: {base:,} -> {new:,} bytes ({units.percent(new / base - 1, signed=True)})"
 
 
-def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield which implementations of oneDNN differ, and the number of reorders.
+def _other_paths(runs: Mapping[str, Mapping[str, int]], frameworks: Iterable[str]) -> Iterator[str]:
+    """Yield which implementations of a framework's library differ, and the number of reorders.
 
     The text has all implementations of the same kinds of primitives.
     """
@@ -66,14 +67,17 @@ def _other_paths(runs: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         " + ".join(sorted(name for name in side if name.partition(" ")[0] in kinds))
         for side in (base, head)
     ]
+    reorders = [side.get(REORDER, 0) for side in (base, head)]
+    if not kinds and reorders[0] == reorders[1]:
+        return
+    provider = next((provider_of(framework) for framework in frameworks), PLAIN)
     if kinds:
         yield OTHER_PATH + " -> ".join(
-            path if all(paths) else f"oneDNN {path}" if path else "PyTorch's own code"
+            path if all(paths) else f"{provider.library} {path}" if path else provider.own_code
             for path in paths
         )
-    reorders = [side.get(REORDER, 0) for side in (base, head)]
     if reorders[0] != reorders[1]:
-        yield f"changes of layouts by oneDNN: {reorders[0]} -> {reorders[1]} reorders"
+        yield f"changes of layouts by {provider.library}: {reorders[0]} -> {reorders[1]} reorders"
 
 
 def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:

@@ -376,7 +376,7 @@ class _Survey:
         self.cpu = self.cpu or provider.facts()
         with self._side.errors_named():
             case.prepare()
-            listed.onednn = provider.implementations_of(case)
+            listed.implementations = provider.implementations_of(case)
             case.finish()
         listed.facts = case.facts()
 
