@@ -236,7 +236,7 @@ def qualified(spread=0.5):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resampling, "GATES", 2)
-        found = resampling.resample(measured_launches, Thresholds(), 240.0, 4, lambda: True)
+        found = resampling.resample(measured_launches, Thresholds(), 240.0, lambda: True)
     return Qualification(measured_launches, found)
 
 
