@@ -22,7 +22,7 @@ def test_plain():
     loaded = {name.split(".")[0] for name in sys.modules}
     heavy = {"torch", "torchvision", "tensorboard", "numpy", "tabulate", "tqdm"}
     assert not loaded & heavy
-    assert sum(name.startswith("mnistbench") for name in sys.modules) <= 24
+    assert sum(name.startswith("mnistbench") for name in sys.modules) <= 27
 """
 
 

@@ -950,7 +950,7 @@ CLOCK = """
 import sys
 
 frame = sys._getframe()
-while frame.f_globals.get("__name__") != "mnistbench.gate.processes.sides.session":
+while frame.f_globals.get("__name__") != "mnistbench_of_the_gate.gate.processes.sides.session":
     frame = frame.f_back
 cpu_ns = 0
 frame.f_globals["Clock"].cpu_ns = staticmethod(lambda: cpu_ns)
