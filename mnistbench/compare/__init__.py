@@ -5,8 +5,8 @@ Question: what differs between saved runs, and does it matter? Input: runs
 ``Comparison`` with the differences, and a ``Judgement`` of it, which ``report`` shows.
 
 ``pairing`` finds the cases that both sides have and the runs that are samples of them, ``diff``
-compares their operations, ``judge`` applies thresholds to the differences, and ``problems`` says
-what cannot be judged.
+compares their operations, ``quantities`` says what of them is judged, ``judge`` applies thresholds,
+and ``problems`` says what cannot be judged. ``report`` draws the ledger of operations.
 
 ``replacements`` finds operations that replaced others, ``iterations`` different numbers of
 iterations in traces; ``exact`` lists differences of counts. ``prediction_interval`` is the interval

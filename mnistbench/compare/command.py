@@ -79,11 +79,11 @@ def run(settings: Settings) -> int:
     Raises:
         MnistbenchError: an option cannot be used, or a run cannot be read.
     """
-    saved, candidates = find(settings.storage, settings.base, settings.head)
-    newest = candidates[-1]
+    of_base, of_head = find(settings.storage, settings.base, settings.head)
+    newest = of_head[-1]
     head = newest.run
-    bases = [saved_run.run for saved_run in saved]
-    older_heads = [candidate.run for candidate in candidates[:-1]]
+    bases = [saved_run.run for saved_run in of_base]
+    older_heads = [candidate.run for candidate in of_head[:-1]]
     if settings.between:
         if head.trace:
             raise UsageError("--between: traces have no parameters; leave it out")
@@ -91,7 +91,7 @@ def run(settings: Settings) -> int:
     else:
         bases = [
             saved_run.run
-            for saved_run in saved
+            for saved_run in of_base
             if saved_run.path.resolve() != newest.path.resolve()
         ]
         if not bases:
@@ -101,10 +101,10 @@ def run(settings: Settings) -> int:
                 "another base"
             )
         # A run that both sides name is one of the base.
-        base_paths = {saved_run.path.resolve() for saved_run in saved}
+        base_paths = {saved_run.path.resolve() for saved_run in of_base}
         older_heads = [
             candidate.run
-            for candidate in candidates[:-1]
+            for candidate in of_head[:-1]
             if candidate.path.resolve() not in base_paths
         ]
     judgement = judge(compare(bases, head, older_heads, **settings.of_comparison), settings)

@@ -6,9 +6,8 @@ Question: is the head slower than the base?
 Input: two trees (a revision or a folder, and the working tree) and arguments for pytest.
 Output: a file of raw samples, and a verdict for every case and operation.
 
-``commands/gate`` calls ``flow`` with its ``options``, and ``flow`` calls the five chapters. Each is
-a folder that uses those before it, and the modules beside them (``words``, ``listing``,
-``options``):
+``commands/gate`` calls ``flow`` with its ``options``, and ``flow`` calls the five chapters, which
+are folders, in this order:
 
 1. ``survey``: ``surveying.survey_sides`` finds the cases of both sides, and those that the
    differences affect (``reach``).
@@ -18,15 +17,20 @@ a folder that uses those before it, and the modules beside them (``words``, ``li
 4. ``explain``: ``profiles.profiles_of`` finds the functions that made a case slower or faster.
 5. ``report``: ``rows`` has what is shown of a verdict; ``text``, ``data`` and ``page`` show it.
 
+All of them use ``words``, ``listing`` (what the surveys have found) and the samples of ``decide``.
+``tests/test_layout.py`` has the order in which they may import each other.
+
 Under them are ``copies``, whose ``trees`` copies both trees, and ``processes``, in which the code
 of a side runs. The gate starts a process by ``processes/launcher`` and speaks with it by
 ``processes/messages``. In the process, ``processes/sides/worker`` is the program: it runs the tests
-of a ``side`` in the pytest session of ``session``, where a test becomes a ``case``; ``survey``
-describes it and ``steps`` measures it in ``turns`` with the process of the other side. A survey
-notes what a case runs (the folder ``following``). Only these processes import a framework.
+of a ``side`` in the pytest session of ``session``, where a test becomes a ``case``;
+``survey`` there notes what the case is and what it runs (the folder ``following``), and ``steps``
+measures it in ``turns`` with the process of the other side. Only these processes import a
+framework.
 
 Beside the way:
 
+- The provider of a framework writes scripts that reproduce slower operations, after ``explain``.
 - ``environments`` chooses the interpreter of each side, and has uv make an environment with the
   packages that a user gives one side alone.
 - ``qualification`` measures the same code on both sides, to know what gates find on a machine.

@@ -1,7 +1,10 @@
-"""The flow of a gate, on one page.
+"""The flow of a gate.
 
 Survey both sides, run the launches of the first stage, more of them where they reach a threshold,
 and fresh launches of the flagged cases. Then reproducers are written and causes are looked for.
+
+In the order of reading: :func:`measure`, :func:`surveyed`, and of :class:`RunningGate`
+``judged_to_the_end``, ``_compare`` and ``_measure_again``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ operations ran, what a tensor contains, when a device is ready) they ask the pro
 framework that the process has imported. :class:`Provider` itself is that of plain Python: it knows
 one device, the CPU, and no operations.
 
-A provider is a subclass in a package of its own, and an entry of :data:`PROVIDERS`. Nothing else
-names it, and importing its modules does not import the framework.
+A provider is a subclass in a package of its own, and an entry of :data:`PROVIDERS`. Beside the list
+of commands nothing else names it, and importing its modules does not import the framework.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Provider:
 
         return without_torch(threads)
 
-    def facts(self) -> Mapping[str, str]:
+    def cpu_paths(self) -> Mapping[str, str]:
         """Return what decides which code computes operations in this process, by name."""
         return {}
 

@@ -1,11 +1,13 @@
-"""The pytest plug-in: options, hooks and the fixture ``op_benchmark``.
+"""The pytest plug-in: what all sessions need.
 
-``plugin`` is the entry point.
+``plugin`` is the entry point, and loads the plug-ins of providers; that of the fixture
+``op_benchmark`` is in ``mnistbench.suite.op_benchmark``. ``plain_tests`` attaches tables to tests
+of pytest-benchmark's own fixture, ``session`` has the state, and ``terminal_summary`` prints it.
 
-Question: how do pytest and pytest-benchmark run, save and compare the cases? Input: pytest's
-configuration, the tests that use ``op_benchmark``, and the hooks of a user's conftest.py. Output:
-records in the files of pytest-benchmark, a summary on the terminal, and pytest's exit code.
+Question: how do pytest and pytest-benchmark run, save and compare benchmarks? Input: pytest's
+configuration and the tests. Output: a record in ``extra_info`` of each benchmark and a header,
+which pytest-benchmark saves, a summary on the terminal, and pytest's exit code.
 
-pytest loads the plug-in in every session where mnistbench is installed, so torch is imported only
-for tests that use the fixture.
+pytest loads the plug-in in every session where mnistbench is installed, so nothing here imports
+torch.
 """

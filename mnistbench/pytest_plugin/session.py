@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from mnistbench.core.record import CaseRecord, Environment, Timing
     from mnistbench.saved_runs.run import Run
 
-#: The mark of a test that uses pytest-benchmark's own fixture and gets its operations.
+#: The mark of a test that uses pytest-benchmark's own fixture, not that of the same name, and gets
+#: its operations.
 MARK = "op_benchmark"
 
 #: The variable that switches pytest-codspeed on in CodSpeed's own jobs.
@@ -53,7 +54,7 @@ class Session:
         self.records: list[CaseRecord] = []
         self.baselines: list[Mapping[str, Any]] = []  # parsed files that --benchmark-compare named
         self.refused: list[str] = []  # a line for each baseline that cannot be read
-        self.not_recorded: list[str] = []  # a line for each test whose call does not do its work
+        self.not_recorded: list[str] = []  # a line for each thing that was not recorded
         # Found while collecting, raised when collection ends.
         self.usage_error: MnistbenchError | None = None  # nothing is judged then
         self.marked_alone: list[str] = []  # node ids of tests that only pytest-codspeed measures

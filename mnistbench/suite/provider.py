@@ -88,7 +88,7 @@ class _Torch(Provider):
         import_torch()
         return read(threads)
 
-    def facts(self) -> Mapping[str, str]:
+    def cpu_paths(self) -> Mapping[str, str]:
         from mnistbench.suite.measuring.environment import cpu_paths
 
         return cpu_paths()

@@ -57,7 +57,7 @@ from mnistbench.gate.processes.messages import Efforts, Followed, Spent
 from mnistbench.gate.processes.sides.stray import Imports
 from mnistbench.gate.qualification import measurement, resampling
 from mnistbench.gate.qualification.resampling import least_launches
-from mnistbench.gate.qualification.result import stated
+from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import finding_lines
@@ -1752,7 +1752,7 @@ def test_the_report_of_a_later_gate_states_the_qualification_of_the_machine(
 
     def lines_of_gate():
         later = gate(launches=8)
-        return stated(report(conclude(later, JudgeOptions())), later).blocks[0].lines
+        return with_qualification(report(conclude(later, JudgeOptions())), later).blocks[0].lines
 
     assert lines_of_gate()[-1] == qualification.sentence(day)
     assert lines_of_gate()[-1].startswith(f"this runner was qualified on {day}: it rules out ")

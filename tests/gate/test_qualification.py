@@ -32,7 +32,7 @@ from mnistbench.gate.qualification.resampling import (
     resample,
     share,
 )
-from mnistbench.gate.qualification.result import PREFIX, Qualification, newest, stated
+from mnistbench.gate.qualification.result import PREFIX, Qualification, newest, with_qualification
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_PASSED, render
 from mnistbench.showing.report import Block, Report
@@ -398,10 +398,10 @@ def test_a_qualification_of_another_machine_or_of_other_cases_is_not(folder, qui
 def test_a_report_states_it_after_what_it_says_of_the_machine(folder, quiet):
     shown = Report("passed", [Block("", ("cpu: AVX512",)), Block("Verdict", ("passed",))])
     gate = dataclasses.replace(quiet.measured, path=folder / "20261127_100000.jsonl.gz")
-    head, verdict = stated(shown, gate).blocks
+    head, verdict = with_qualification(shown, gate).blocks
     assert head.lines == ("cpu: AVX512", quiet.sentence("2026-11-24"))
     assert verdict == shown.blocks[1]
-    assert stated(shown, dataclasses.replace(gate, shards=(gate, gate))) == shown
+    assert with_qualification(shown, dataclasses.replace(gate, shards=(gate, gate))) == shown
 
 
 # ---- Wrong usage ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.decide.statistics.raw_samples import ENDING, Recorded
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.qualification.result import stated
+from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_INCONCLUSIVE, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 
@@ -56,7 +56,7 @@ def run(settings: Settings) -> CommandResult | int:
         with Progress(sys.stderr) as progress:
             verdict = measure(settings, progress)
             _name_samples(verdict.recorded, settings, progress)
-        shown = stated(report(verdict), verdict.recorded)
+        shown = with_qualification(report(verdict), verdict.recorded)
         result = result_of(shown, settings, verdict.outcome, is_excusable=verdict.is_excusable)
     except MnistbenchError as error:
         if isinstance(error, UsageError) or not settings.bisect:

@@ -14,7 +14,7 @@ from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.decide.statistics.shards import gather
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions, Thresholds
-from mnistbench.gate.qualification.result import stated
+from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.showing.output import CommandResult
 
 
@@ -49,5 +49,5 @@ def run(settings: Settings) -> CommandResult:
     }
     options = replace(settings, **thresholds_of_gate)
     verdict = conclude(samples, options)
-    shown = stated(report(verdict), verdict.recorded)
+    shown = with_qualification(report(verdict), verdict.recorded)
     return result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)

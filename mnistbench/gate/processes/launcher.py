@@ -1,4 +1,4 @@
-"""Start launches as processes, send them jobs and receive their messages. Does not import torch."""
+"""Start the processes of both sides, send them jobs and receive their messages."""
 
 from __future__ import annotations
 
@@ -497,14 +497,10 @@ def shared_places(plan: Plan) -> tuple[str, ...]:
 
 
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
-    """Return the environment of a launch.
+    """Return the environment of a process of a side: the user's, with a pinned allocator.
 
-    The user's, with a pinned allocator and the same hash seed for both sides.
-
-    The hash seed is another one in each launch, unless the user has set one.
-
-    Numerical libraries have one thread if the user sets no other number: a launch has one core for
-    each.
+    Numerical libraries have one thread, because a launch has one core for each side. Both sides
+    have the same hash seed, another one in each launch. The user can set both.
     """
     environ = measuring_environment(inherited, home.parent / "pycache")
     if not own_hash_seed(inherited):

@@ -98,7 +98,7 @@ def newest(folder: Path, machine: str, cases: Sequence[str]) -> str:
     return ""
 
 
-def stated(report: Report, measured: Recorded) -> Report:
+def with_qualification(report: Report, measured: Recorded) -> Report:
     """Return the report of a gate with the newest qualification of its machine and cases."""
     header = measured.header
     if measured.shards or header.shard.of > 1:  # several machines

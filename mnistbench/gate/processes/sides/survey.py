@@ -373,7 +373,7 @@ class _Survey:
         provider = imported_provider()
         if not provider.framework or case.device != "cpu":
             return
-        self.cpu = self.cpu or provider.facts()
+        self.cpu = self.cpu or provider.cpu_paths()
         with self._side.errors_named():
             case.prepare()
             listed.implementations = provider.implementations_of(case)

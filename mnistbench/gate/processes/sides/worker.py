@@ -4,7 +4,8 @@ In a launch it runs the pytest session of the side, and measures its cases in tu
 side's process.
 
 The process reads a job and writes messages (``gate.processes.messages``). All other output goes to
-the log, which is its standard error. Tasks other than a launch time nothing.
+the log, which is its standard error. Only a launch compares the times of the sides; a survey has a
+quick look, and the other jobs time nothing.
 
 Both processes of a launch have the same random generator and draw from it in the same order, so
 they agree about the order of cases, builds and iterations.
