@@ -246,8 +246,8 @@ def reach_of(clone: Path, options: GateOptions) -> Reach:
         folder = Path(temporary).resolve()
         plan = Plan(
             trees={
-                BASE: trees.of_revision(clone, str(options.base), folder / BASE),
-                HEAD: trees.of_working_tree(clone, folder / HEAD),
+                BASE: trees.copy_revision(clone, str(options.base), folder / BASE),
+                HEAD: trees.copy_working_tree(clone, folder / HEAD),
             },
             pythons=dict.fromkeys((BASE, HEAD), sys.executable),
             variables=options.variables,

@@ -57,7 +57,7 @@ def survey_cpu_s(tree: Path, arguments: tuple[str, ...], *, follows_code: bool) 
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary).resolve()
         plan = Plan(
-            trees={side: trees.of_working_tree(tree, scratch / side) for side in (BASE, HEAD)},
+            trees={side: trees.copy_working_tree(tree, scratch / side) for side in (BASE, HEAD)},
             pythons=dict.fromkeys((BASE, HEAD), sys.executable),
             variables={BASE: {}, HEAD: {}},
             home=stage_home(scratch),

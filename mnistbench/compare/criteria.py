@@ -12,7 +12,7 @@ from typing import Any
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import by, option, share, switch
-from mnistbench.judging.acceptance import Excuses
+from mnistbench.judging.acceptance import Waivers
 from mnistbench.judging.grouping import LEAST_SHARE
 
 #: Threshold for verdicts if the user gives none; nothing fails by it.
@@ -63,7 +63,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Criteria(Excuses):
+class Criteria(Waivers):
     """What a comparison is judged by."""
 
     op_fail: tuple[Threshold, ...] = option(

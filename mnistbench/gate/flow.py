@@ -130,12 +130,12 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
     """Copy both trees; return what all launches share."""
     base_folder = trees.folder_of_base(here, options.base) if options.base else here
     if options.base is None:
-        base = trees.of_working_tree(here, folder / BASE)
+        base = trees.copy_working_tree(here, folder / BASE)
     elif base_folder:
-        base = trees.of_working_tree(base_folder.resolve(), folder / BASE, str(base_folder))
+        base = trees.copy_working_tree(base_folder.resolve(), folder / BASE, str(base_folder))
     else:
-        base = trees.of_revision(here, options.base, folder / BASE)
-    head = trees.of_working_tree(here, folder / HEAD)
+        base = trees.copy_revision(here, options.base, folder / BASE)
+    head = trees.copy_working_tree(here, folder / HEAD)
     trees.check_alike(base, head, str(base_folder) if options.base and base_folder else "")
     if base_folder is None:
         trees.check_generated(base, head)

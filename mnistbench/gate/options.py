@@ -24,7 +24,7 @@ from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.environments.packages import requirement
 from mnistbench.gate.environments.python import checked
 from mnistbench.gate.words import BASE, HEAD, THREADS
-from mnistbench.judging.acceptance import Excuses
+from mnistbench.judging.acceptance import Waivers
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, MEAN, MEMORY
 
@@ -136,13 +136,13 @@ class Thresholds:
             return MEMORY_SHARE if quantity.kind == MEMORY else self.once
         return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
 
-    def to_rule_out(self, quantity: JudgedQuantity) -> float:
+    def pass_limit(self, quantity: JudgedQuantity) -> float:
         """Return the slowdown of this quantity that a pass has to rule out."""
         return MEAN_FACTOR * self.case if quantity.kind == MEAN else self.of(quantity)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeOptions(Thresholds, Excuses):
+class JudgeOptions(Thresholds, Waivers):
     """The options of all commands that judge samples and report the verdict."""
 
     top: int = options.top()

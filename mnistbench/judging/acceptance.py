@@ -119,7 +119,7 @@ def check_cases(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Excuses:
+class Waivers:
     """What does not fail although it would.
 
     Never in a configuration file: each is a decision about one change.

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from mnistbench.compare.criteria import Criteria, Threshold, mark_thresholds
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import options_of, read
-from mnistbench.judging.acceptance import Acceptance, Excuses
+from mnistbench.judging.acceptance import Acceptance, Waivers
 
 #: Texts near what a threshold looks like, so that drawing finds more than refusals.
 NEARLY = st.text("019.:% \t\n-+eaeé٣²conv", max_size=12)
@@ -224,5 +224,5 @@ def test_an_error_of_a_session_of_pytest_has_its_spelling(texts, message):
 
 def test_excuses_come_from_the_command_line_only():
     fixed = {name for name, option in options_of(Criteria).items() if not option.configurable}
-    assert fixed >= set(options_of(Excuses))
+    assert fixed >= set(options_of(Waivers))
     assert set(options_of(Criteria)) - fixed == {"op_fail", "case_fail", "min_share", "by"}

@@ -151,7 +151,7 @@ def _hint(top: Path, revision: str) -> str:
     return f"name a commit, a branch or a tag{fetch}"
 
 
-def of_revision(here: Path, revision: str, into: Path) -> Tree:
+def copy_revision(here: Path, revision: str, into: Path) -> Tree:
     """Write a revision of the repository that contains ``here`` into a folder.
 
     The generated files of the working tree are added.
@@ -170,7 +170,7 @@ def of_revision(here: Path, revision: str, into: Path) -> Tree:
     return Tree(into, _inside(into, top, here), commit[:7], generated, empty)
 
 
-def of_working_tree(here: Path, into: Path, option: str = "") -> Tree:
+def copy_working_tree(here: Path, into: Path, option: str = "") -> Tree:
     """Copy a tree.
 
     A repository is copied with its tracked files and those not ignored, another folder without

@@ -216,15 +216,15 @@ def _launches_of(
     for quantity in family:
         limit = limits.of(quantity)
         errors = _spread(quantity) / math.log1p(limit)
-        to_rule_out = LAUNCHES * (half_width * errors) ** 2
-        can_be_ruled_out = to_rule_out <= most  # not if it is not finite
+        pass_limit = LAUNCHES * (half_width * errors) ** 2
+        can_be_ruled_out = pass_limit <= most  # not if it is not finite
         if not can_be_ruled_out or differs_by_more(quantity, half_width, limit):
             launches.append(0)
         elif is_below_full:
             to_find = LAUNCHES * ((half_width + FOUND_ROOM / math.sqrt(LAUNCHES)) * errors) ** 2
             launches.append(max(MIN_LAUNCHES_BELOW_FULL, min(most, math.ceil(to_find))))
         else:
-            launches.append(math.ceil(to_rule_out))
+            launches.append(math.ceil(pass_limit))
     return launches
 
 

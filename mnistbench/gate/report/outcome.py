@@ -343,7 +343,7 @@ def next_step(estimates: Sequence[Estimate], verdict: Verdict, more: str = "") -
     launches = verdict.decision.launches
     needed: dict[str, float] = {}
     for estimate in estimates:
-        number = launches_needed(estimate, verdict.options.to_rule_out(estimate.quantity))
+        number = launches_needed(estimate, verdict.options.pass_limit(estimate.quantity))
         case = estimate.quantity.case
         needed[case] = max(needed.get(case, number), number)
     affordable = [number for number in needed.values() if number <= MAX_SUGGESTED * launches]

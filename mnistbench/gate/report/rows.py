@@ -459,7 +459,7 @@ class Rows:
         wide = [
             estimate
             for estimate in self.decision.cases
-            if estimate.high > self.verdict.options.to_rule_out(estimate.quantity)
+            if estimate.high > self.verdict.options.pass_limit(estimate.quantity)
         ]
         unbounded = [
             estimate

@@ -5,7 +5,7 @@ from git_repositories import Repository
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.copies.generated import may_be_source
-from mnistbench.gate.copies.trees import check_generated, of_revision, of_working_tree
+from mnistbench.gate.copies.trees import check_generated, copy_revision, copy_working_tree
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -34,9 +34,9 @@ def check(built, tmp_path):
     def copied():
         into = tmp_path / f"copies{len(list(tmp_path.iterdir()))}"
         into.mkdir()
-        base = of_revision(built.path, "HEAD", into / "base")
+        base = copy_revision(built.path, "HEAD", into / "base")
         assert base.generated
-        check_generated(base, of_working_tree(built.path, into / "head"))
+        check_generated(base, copy_working_tree(built.path, into / "head"))
 
     return copied
 

@@ -11,7 +11,7 @@ import pytest
 from git_repositories import Repository, names_of
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.copies.trees import check_alike, of_revision, of_working_tree
+from mnistbench.gate.copies.trees import check_alike, copy_revision, copy_working_tree
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -68,8 +68,8 @@ FILES = [
 
 
 def both(repository, into, revision="HEAD"):
-    base = of_revision(repository.path, revision, into / "base")
-    head = of_working_tree(repository.path, into / "head")
+    base = copy_revision(repository.path, revision, into / "base")
+    head = copy_working_tree(repository.path, into / "head")
     check_alike(base, head)
     return base.root, head.root
 
@@ -123,8 +123,8 @@ def test_generated_files_of_a_submodule_are_on_both_sides(repository, into):
     repository.write("data/samples/package/part.py")
     move_on(repository)
     repository.write("data/samples/package/_version.py")
-    base = of_revision(repository.path, "HEAD", into / "base")
-    head = of_working_tree(repository.path, into / "head")
+    base = copy_revision(repository.path, "HEAD", into / "base")
+    head = copy_working_tree(repository.path, into / "head")
     assert base.generated == head.generated == ("data/samples/package/_version.py",)
 
 
@@ -164,8 +164,8 @@ def test_an_empty_submodule_inside_of_a_submodule_is_named(repository, into):
 def test_a_folder_as_base_without_its_submodules_is_refused(repository, into, tmp_path):
     clone(repository, tmp_path / "the base")
     name = str(tmp_path / "the base")
-    base = of_working_tree(tmp_path / "the base", into / "base", name)
-    head = of_working_tree(repository.path, into / "head")
+    base = copy_working_tree(tmp_path / "the base", into / "base", name)
+    head = copy_working_tree(repository.path, into / "head")
     with pytest.raises(UsageError) as raised:
         check_alike(base, head, name)
     assert str(raised.value) == (
@@ -204,10 +204,10 @@ def test_a_submodule_that_the_head_has_not_is_found_for_the_base(repository, int
 
 def test_files_without_a_repository_in_the_place_of_a_submodule_are_copied(repository, into):
     (repository.path / "data/samples/.git").unlink()
-    head = of_working_tree(repository.path, into / "head")
+    head = copy_working_tree(repository.path, into / "head")
     assert "data/samples/sample.txt" in names_of(head.root)
     with pytest.raises(UsageError, match=r"no files in the base .* --base$"):
-        check_alike(of_revision(repository.path, "HEAD", into / "base"), head)
+        check_alike(copy_revision(repository.path, "HEAD", into / "base"), head)
 
 
 def test_a_submodule_that_the_head_adds_is_only_there(repository, into, samples):
@@ -338,5 +338,5 @@ def test_a_filter_reads_the_attributes_of_the_commit(large, into):
     # As git lfs is installed. The head has another rule.
     large.git("config", "filter.lfs.smudge", "sed s/version/content/")
     large.write(".gitattributes", "")
-    base = of_revision(large.path, "HEAD", into / "base")
+    base = copy_revision(large.path, "HEAD", into / "base")
     assert (base.root / "data/weights.bin").read_text().startswith("content")

@@ -21,10 +21,10 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.files import scratch
 from mnistbench.gate.copies.trees import (
     all_differing,
+    copy_revision,
+    copy_working_tree,
     folder_of_base,
     head_of,
-    of_revision,
-    of_working_tree,
     repository_of,
 )
 
@@ -59,7 +59,7 @@ def test_a_revision_is_written_out_as_it_was(repository, into):
     repository.write("model.py", "VERSION = 2\n")
     repository.write("later.py")
     repository.commit()
-    tree = of_revision(repository.path, "HEAD~1", into / "base")
+    tree = copy_revision(repository.path, "HEAD~1", into / "base")
     assert names_of(tree.root) == [".gitignore", "model.py", "package/part.py"]
     assert (tree.root / "model.py").read_text() == "VERSION = 1\n"
     assert (tree.root, tree.directory, tree.what) == (into / "base", into / "base", first[:7])
@@ -78,8 +78,8 @@ def test_executables_and_links_stay_what_they_are(repository, into):
     }
     assert expected["link.py"] == "-> model.py"
     assert expected["run.sh"].startswith("x ")
-    assert files_of(of_revision(repository.path, "HEAD", into / "base").root) == expected
-    assert files_of(of_working_tree(repository.path, into / "head").root) == expected
+    assert files_of(copy_revision(repository.path, "HEAD", into / "base").root) == expected
+    assert files_of(copy_working_tree(repository.path, into / "head").root) == expected
 
 
 @pytest.mark.parametrize("is_repository", [True, False])
@@ -89,12 +89,12 @@ def test_a_link_to_the_tree_itself_leads_into_the_copy(repository, into, is_repo
     (repository.path / "link").symlink_to(repository.path / "package")
     (repository.path / "log").symlink_to(repository.write("ignored.log"))
     repository.commit()
-    base = of_revision(repository.path, "HEAD", into / "base")
+    base = copy_revision(repository.path, "HEAD", into / "base")
     repository.write("model.py", "VERSION = 2\n")
     if not is_repository:
         shutil.rmtree(repository.path / ".git")
         (repository.path / "ignored.log").unlink()
-    head = of_working_tree(repository.path, into / "head")
+    head = copy_working_tree(repository.path, into / "head")
     for version, tree in ((1, base), (2, head)):
         assert (tree.root / "link.py").read_text() == f"VERSION = {version}\n"
         assert (tree.root / "link").readlink() == tree.root / "package"
@@ -107,8 +107,8 @@ def test_a_file_may_have_any_name(repository, into):
     repository.commit()
     for name in AWKWARD:
         repository.write(f"new/{name}", "not committed\n")
-    base = of_revision(repository.path, "HEAD", into / "base")
-    head = of_working_tree(repository.path, into / "head")
+    base = copy_revision(repository.path, "HEAD", into / "base")
+    head = copy_working_tree(repository.path, into / "head")
     assert names_of(base.root) == sorted([".gitignore", "model.py", "package/part.py", *AWKWARD])
     assert names_of(head.root) == sorted(
         [*names_of(base.root), *(f"new/{name}" for name in AWKWARD)]
@@ -122,8 +122,8 @@ def test_a_file_may_have_a_name_that_is_no_text(repository, into):
     except OSError:
         pytest.skip("this file system takes text only")
     repository.commit()
-    assert name in names_of(of_revision(repository.path, "HEAD", into / "base").root)
-    assert name in names_of(of_working_tree(repository.path, into / "head").root)
+    assert name in names_of(copy_revision(repository.path, "HEAD", into / "base").root)
+    assert name in names_of(copy_working_tree(repository.path, into / "head").root)
 
 
 @pytest.mark.parametrize("revision", ["old", "v1", "HEAD^{/a change}"])
@@ -131,7 +131,7 @@ def test_a_revision_is_whatever_git_calls_a_commit(repository, into, revision):
     repository.git("branch", "old")
     repository.git("tag", "--annotate", "v1", "--message", "first")
     repository.git("commit", "--quiet", "--allow-empty", "--message", "nothing new")
-    tree = of_revision(repository.path, revision, into / "base")
+    tree = copy_revision(repository.path, revision, into / "base")
     assert tree.what == repository.git("rev-parse", f"{revision}^{{commit}}")[:7]
 
 
@@ -145,7 +145,7 @@ def test_three_dots_after_a_branch_mean_where_the_work_left_it(repository, into,
     repository.write("theirs.py")
     repository.commit()
     repository.git("checkout", "--quiet", "work")
-    tree = of_revision(repository.path / here, "main...", into / "base")
+    tree = copy_revision(repository.path / here, "main...", into / "base")
     assert tree.what == left[:7]
     assert names_of(tree.root) == [".gitignore", "model.py", "package/part.py"]
 
@@ -175,8 +175,8 @@ def test_no_hook_runs(repository, into):
     ]
     for name in ran:
         (repository.path.parent / name).unlink()
-    of_revision(repository.path, "HEAD", into / "base")
-    of_working_tree(repository.path, into / "head")
+    copy_revision(repository.path, "HEAD", into / "base")
+    copy_working_tree(repository.path, into / "head")
     head_of(repository.path)
     assert list(repository.path.parent.glob("* ran")) == []
 
@@ -204,8 +204,8 @@ def test_neither_the_repository_nor_the_tree_changes(repository, into, setting):
         # What git's index knows of them is out of date.
         os.utime(path, (1_000_000_000, 1_000_000_000))
     before = repository.state()
-    of_revision(repository.path, "HEAD", into / "base")
-    of_working_tree(repository.path, into / "head")
+    copy_revision(repository.path, "HEAD", into / "base")
+    copy_working_tree(repository.path, into / "head")
     assert head_of(repository.path)[1]
     assert repository.state() == before
     assert sorted(path.name for path in into.iterdir()) == ["base", "head"]
@@ -223,8 +223,8 @@ def test_a_process_that_git_has_started_reads_no_other_repository(
     monkeypatch.setenv("GIT_INDEX_FILE", str(foreign.path / ".git/index"))
     before = files_of(foreign.path)
     assert repository_of(repository.path) == repository.path
-    assert "model.py" in names_of(of_revision(repository.path, "HEAD", into / "base").root)
-    assert "model.py" in names_of(of_working_tree(repository.path, into / "head").root)
+    assert "model.py" in names_of(copy_revision(repository.path, "HEAD", into / "base").root)
+    assert "model.py" in names_of(copy_working_tree(repository.path, into / "head").root)
     assert files_of(foreign.path) == before
 
 
@@ -233,7 +233,7 @@ def test_a_process_that_git_has_started_reads_no_other_repository(
 
 def test_a_copy_of_a_working_tree_has_uncommitted_and_no_ignored_or_deleted_files(repository, into):
     untidy(repository)
-    tree = of_working_tree(repository.path, into / "head")
+    tree = copy_working_tree(repository.path, into / "head")
     assert names_of(tree.root) == [".gitignore", "model.py", "staged.py", "untracked.py"]
     assert (tree.root / "model.py").read_text() == "VERSION = 2\n"
     assert (tree.root, tree.directory, tree.what) == (into / "head", into / "head", "working tree")
@@ -242,15 +242,15 @@ def test_a_copy_of_a_working_tree_has_uncommitted_and_no_ignored_or_deleted_file
 def test_a_file_that_is_tracked_is_copied_though_a_pattern_ignores_it(repository, into):
     repository.write("kept.log")
     repository.git("add", "--force", "kept.log")
-    assert "kept.log" in names_of(of_working_tree(repository.path, into / "head").root)
+    assert "kept.log" in names_of(copy_working_tree(repository.path, into / "head").root)
 
 
 def test_a_repository_without_a_commit_has_a_working_tree_too(tmp_path, into):
     repository = Repository(tmp_path / "new")
     repository.write("model.py")
-    assert names_of(of_working_tree(repository.path, into / "head").root) == ["model.py"]
+    assert names_of(copy_working_tree(repository.path, into / "head").root) == ["model.py"]
     with pytest.raises(UsageError) as raised:
-        of_revision(repository.path, "HEAD", into / "base")
+        copy_revision(repository.path, "HEAD", into / "base")
     assert str(raised.value).startswith(
         f"--base 'HEAD': no such commit in {repository.path}, and no such folder; it has no commit "
         "yet; commit first"
@@ -261,7 +261,7 @@ def test_a_repository_inside_is_no_part_of_the_tree(repository, into):
     inner = Repository(repository.path / "inner")
     inner.write("own.py")
     inner.commit()
-    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+    assert names_of(copy_working_tree(repository.path, into / "head").root) == [
         ".gitignore",
         "model.py",
         "package/part.py",
@@ -272,7 +272,7 @@ def test_a_folder_that_a_link_has_replaced_is_copied_as_the_link(repository, int
     elsewhere = tmp_path / "elsewhere"
     shutil.move(repository.path / "package", elsewhere)
     (repository.path / "package").symlink_to(elsewhere)
-    tree = of_working_tree(repository.path, into / "head")
+    tree = copy_working_tree(repository.path, into / "head")
     assert files_of(tree.root)["package"] == f"-> {elsewhere}"
     assert names_of(elsewhere) == ["part.py"]
 
@@ -280,7 +280,7 @@ def test_a_folder_that_a_link_has_replaced_is_copied_as_the_link(repository, int
 @pytest.mark.parametrize("folder", ["", "package/"])
 def test_what_gates_have_left_is_no_part_of_the_tree_and_no_change_of_it(repository, into, folder):
     repository.write(f"{folder}.benchmarks/gate/20261121_101500.jsonl.gz")
-    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+    assert names_of(copy_working_tree(repository.path, into / "head").root) == [
         ".gitignore",
         "model.py",
         "package/part.py",
@@ -292,7 +292,10 @@ def test_a_project_in_a_subfolder_is_started_in_the_copy_of_it(repository, into)
     repository.write("projects/one/test_one.py")
     repository.commit()
     here = repository.path / "projects/one"
-    for tree in (of_revision(here, "HEAD", into / "base"), of_working_tree(here, into / "head")):
+    for tree in (
+        copy_revision(here, "HEAD", into / "base"),
+        copy_working_tree(here, into / "head"),
+    ):
         assert tree.directory == tree.root / "projects/one"
         assert (tree.directory / "test_one.py").is_file()
         assert (tree.root / "model.py").is_file()
@@ -300,8 +303,10 @@ def test_a_project_in_a_subfolder_is_started_in_the_copy_of_it(repository, into)
 
 def test_a_link_to_the_project_is_followed(repository, into, tmp_path):
     (tmp_path / "link").symlink_to(repository.path / "package")
-    assert of_revision(tmp_path / "link", "HEAD", into / "base").directory == into / "base/package"
-    assert of_working_tree(tmp_path / "link", into / "head").directory == into / "head/package"
+    assert (
+        copy_revision(tmp_path / "link", "HEAD", into / "base").directory == into / "base/package"
+    )
+    assert copy_working_tree(tmp_path / "link", into / "head").directory == into / "head/package"
 
 
 @pytest.mark.parametrize("base_has", ["nothing", "a link"])
@@ -312,7 +317,7 @@ def test_a_subfolder_that_the_base_does_not_have_is_named(repository, into, tmp_
         (repository.path / "later").unlink()
     repository.write("later/test_later.py")
     with pytest.raises(UsageError) as raised:
-        of_revision(repository.path / "later", "HEAD", into / "base")
+        copy_revision(repository.path / "later", "HEAD", into / "base")
     assert (
         str(raised.value)
         == f"later is not a folder of {repository.path} at that revision; start where both have one"
@@ -339,8 +344,8 @@ def built(repository):
 
 
 def test_files_that_a_build_writes_into_packages_are_on_both_sides(built, into):
-    base = of_revision(built.path, "HEAD", into / "base")
-    head = of_working_tree(built.path, into / "head")
+    base = copy_revision(built.path, "HEAD", into / "base")
+    head = copy_working_tree(built.path, into / "head")
     for tree in (base, head):
         assert tree.generated == ("package/_version.py", "package/native.so")
         assert (tree.root / "package/_version.py").read_text() == "built"
@@ -355,7 +360,7 @@ def test_a_file_of_the_revision_is_not_replaced_by_a_generated_one(built, into):
     built.write(".gitignore", "_version.py\n*.so\n")
     built.git("rm", "--cached", "--quiet", "package/_version.py")
     built.write("package/_version.py", "built")
-    base = of_revision(built.path, "HEAD", into / "base")
+    base = copy_revision(built.path, "HEAD", into / "base")
     assert (base.root / "package/_version.py").read_text() == "committed"
 
 
@@ -377,8 +382,8 @@ def test_a_generated_file_is_not_written_where_a_link_of_the_revision_leads(
     built.write("module/__init__.py")
     built.commit()
     built.write("module/_version.py", "built")
-    base = of_revision(built.path, "HEAD~1", into / "base")
-    head = of_working_tree(built.path, into / "head")
+    base = copy_revision(built.path, "HEAD~1", into / "base")
+    head = copy_working_tree(built.path, into / "head")
     assert list(outside.iterdir()) == []
     assert "module/_version.py" not in base.generated
     assert "module/_version.py" in head.generated
@@ -402,7 +407,7 @@ def test_a_folder_that_is_no_repository_is_copied_nearly_whole(tmp_path, into):
     (folder / "model.py").chmod(0o755)
     (folder / "link").symlink_to("nowhere")
     before = files_of(folder)
-    tree = of_working_tree(folder, into / "base", "../checkout")
+    tree = copy_working_tree(folder, into / "base", "../checkout")
     assert files_of(tree.root) == {
         name: what for name, what in before.items() if name not in left_out
     }
@@ -412,21 +417,21 @@ def test_a_folder_that_is_no_repository_is_copied_nearly_whole(tmp_path, into):
 
 def test_a_checkout_that_is_a_repository_is_copied_without_what_is_ignored(repository, into):
     repository.write("ignored.log")
-    tree = of_working_tree(repository.path / "package", into / "base", "../project/package")
+    tree = copy_working_tree(repository.path / "package", into / "base", "../project/package")
     assert names_of(tree.root) == [".gitignore", "model.py", "package/part.py"]
     assert (tree.directory, tree.what) == (into / "base/package", "../project/package")
 
 
 def test_without_git_a_folder_is_copied_and_a_revision_is_refused(repository, into, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert names_of(of_working_tree(repository.path, into / "head").root) == [
+    assert names_of(copy_working_tree(repository.path, into / "head").root) == [
         ".gitignore",
         "model.py",
         "package/part.py",
     ]
     assert head_of(repository.path) == ("", False)
     with pytest.raises(UsageError) as raised:
-        of_revision(repository.path, "HEAD", into / "base")
+        copy_revision(repository.path, "HEAD", into / "base")
     assert (
         str(raised.value)
         == "git is not installed, and --base with a revision needs it; install it, or name a folder"
@@ -447,8 +452,8 @@ def test_what_git_sees_as_unchanged_is_the_same_on_both_sides(repository, into, 
     else:
         repository.git("config", "core.fileMode", "false")
         (repository.path / "data.txt").chmod(0o755)
-    base = of_revision(repository.path, "HEAD", into / "base")
-    head = of_working_tree(repository.path, into / "head")
+    base = copy_revision(repository.path, "HEAD", into / "base")
+    head = copy_working_tree(repository.path, into / "head")
     assert all_differing((base, head)) == ("changed.txt",)
 
 
@@ -463,16 +468,16 @@ def test_a_change_right_after_a_commit_is_seen(repository, into):
     os.utime(repository.path / ".git" / "index", moment)
     file.write_text("b\n")
     os.utime(file, moment)
-    base = of_revision(repository.path, "HEAD", into / "base")
-    head = of_working_tree(repository.path, into / "head")
+    base = copy_revision(repository.path, "HEAD", into / "base")
+    head = copy_working_tree(repository.path, into / "head")
     assert all_differing((base, head)) == ("model.py",)
 
 
 def test_a_change_that_git_is_told_not_to_see_is_one(repository, into):
     repository.git("update-index", "--assume-unchanged", "model.py")
     repository.write("model.py", "VERSION = 2\n")
-    base = of_revision(repository.path, "HEAD", into / "base")
-    head = of_working_tree(repository.path, into / "head")
+    base = copy_revision(repository.path, "HEAD", into / "base")
+    head = copy_working_tree(repository.path, into / "head")
     assert all_differing((base, head)) == ("model.py",)
 
 
@@ -487,11 +492,11 @@ def test_a_folder_for_temporary_files_inside_the_tree_is_refused(repository, mon
     )
     with scratch("gate") as folder:
         with pytest.raises(UsageError) as raised:
-            of_revision(repository.path, "HEAD", folder / "base")
+            copy_revision(repository.path, "HEAD", folder / "base")
         assert str(raised.value) == message
         for _ in range(2):
             with pytest.raises(UsageError) as raised:
-                of_working_tree(repository.path, folder / "head")
+                copy_working_tree(repository.path, folder / "head")
             assert str(raised.value) == message
             shutil.rmtree(repository.path / ".git", ignore_errors=True)  # then a folder as any
 
@@ -503,7 +508,7 @@ def test_a_folder_for_temporary_files_inside_the_tree_is_refused(repository, mon
 def test_a_revision_that_does_not_exist_says_how_to_get_it(repository, into, revision):
     before = repository.state()
     with pytest.raises(UsageError) as raised:
-        of_revision(repository.path, revision, into / "base")
+        copy_revision(repository.path, revision, into / "base")
     assert str(raised.value) == (
         f"--base {revision!r}: no such commit in {repository.path}, and no such folder; "
         "name a commit, a branch or a tag"
@@ -516,14 +521,14 @@ def test_a_revision_that_does_not_exist_says_how_to_get_it(repository, into, rev
 def test_what_a_revision_is_fetched_by_is_its_name_there(repository, into, revision):
     repository.git("remote", "add", "origin", "elsewhere")
     with pytest.raises(UsageError, match=r"no such commit in .*; .* git fetch origin work$"):
-        of_revision(repository.path, revision, into / "base")
+        copy_revision(repository.path, revision, into / "base")
 
 
 @pytest.mark.parametrize("revision", ["HEAD~99999", "1..2", "a b", "--all"])
 def test_what_no_remote_can_have_is_not_fetched(repository, into, revision):
     repository.git("remote", "add", "origin", "elsewhere")
     with pytest.raises(UsageError, match=r"; name a commit, a branch or a tag$"):
-        of_revision(repository.path, revision, into / "base")
+        copy_revision(repository.path, revision, into / "base")
 
 
 @pytest.mark.parametrize("revision", ["main", "main..."])
@@ -533,7 +538,7 @@ def test_a_branch_that_only_the_remote_has_is_named(repository, into, tmp_path, 
     for command in (["checkout", "--quiet", "--detach"], ["branch", "--quiet", "-D", "main"]):
         subprocess.run(["git", *command], cwd=clone, check=True)
     with pytest.raises(UsageError) as raised:
-        of_revision(clone, revision, into / "base")
+        copy_revision(clone, revision, into / "base")
     assert str(raised.value).endswith(f"; name the branch of origin: --base origin/{revision}")
 
 
@@ -545,13 +550,13 @@ def test_a_shallow_clone_says_how_to_fetch_what_is_missing(repository, into, tmp
     )
     for revision in (first, "HEAD~1", "origin/work..."):
         with pytest.raises(UsageError) as raised:
-            of_revision(tmp_path / "shallow", revision, into / "base")
+            copy_revision(tmp_path / "shallow", revision, into / "base")
         assert str(raised.value) == (
             f"--base {revision!r}: no such commit in {tmp_path / 'shallow'}, and no such folder; "
             "this clone is shallow, so fetch what is missing: git fetch --unshallow"
         )
     assert (
-        of_revision(tmp_path / "shallow", "HEAD", into / "base").what
+        copy_revision(tmp_path / "shallow", "HEAD", into / "base").what
         == repository.git("rev-parse", "HEAD")[:7]
     )
 
@@ -596,14 +601,14 @@ def test_what_is_neither_a_revision_nor_a_folder_is_one_line(repository):
 
 def test_of_a_long_revision_the_advice_is_shown(repository, into):
     with pytest.raises(UsageError) as raised:
-        of_revision(repository.path, 100_000 * "a", into / "base")
+        copy_revision(repository.path, 100_000 * "a", into / "base")
     assert len(str(raised.value)) < 1_000
     assert "; name a commit, a branch or a tag" in str(raised.value)
 
 
 def test_a_revision_needs_a_repository(tmp_path, into):
     with pytest.raises(UsageError) as raised:
-        of_revision(tmp_path, "HEAD", into / "base")
+        copy_revision(tmp_path, "HEAD", into / "base")
     assert str(raised.value) == (
         f"--base 'HEAD': {tmp_path} is not in a git repository and has no such folder; name a "
         "folder"
@@ -617,7 +622,7 @@ def test_a_repository_that_git_refuses_is_not_called_none(repository, into, monk
     # for its tests plays that.
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(UsageError) as raised:
-        of_revision(repository.path, "HEAD", into / "base")
+        copy_revision(repository.path, "HEAD", into / "base")
     assert str(raised.value) == (
         f"git rev-parse: detected dubious ownership in repository at '{repository.path}'; if you "
         f"trust it, run: git config --global --add safe.directory {repository.path}"
@@ -631,7 +636,7 @@ def test_a_full_disk_is_one_line(repository, into, monkeypatch, option):
 
     monkeypatch.setattr(shutil, "copy2", full)
     with pytest.raises(UsageError) as raised:
-        of_working_tree(repository.path, into / "head", option)
+        copy_working_tree(repository.path, into / "head", option)
     assert str(raised.value) == (
         f"{option or repository.path}: cannot be copied to {into} (No space left on device); make "
         "room, or set TMPDIR"
@@ -651,7 +656,7 @@ def test_a_file_that_cannot_be_read_is_named(repository, into, monkeypatch, is_r
         shutil.rmtree(repository.path / ".git")
     monkeypatch.setattr(shutil, "copy2", copied)
     with pytest.raises(UsageError) as raised:
-        of_working_tree(repository.path, into / "head")
+        copy_working_tree(repository.path, into / "head")
     assert str(raised.value) == (
         f"{repository.path}/package/part.py: cannot be read (Permission denied), and the gate "
         "copies it; make it readable, or move it out of the tree"
@@ -676,7 +681,7 @@ def test_a_file_that_vanishes_meanwhile_is_no_part_of_the_tree(
     if not is_repository:
         shutil.rmtree(repository.path / ".git")
     monkeypatch.setattr(shutil, "copy2", copied)
-    head = of_working_tree(repository.path, into / "head")
+    head = copy_working_tree(repository.path, into / "head")
     assert names_of(head.root) == [".gitignore", "model.py", "package/part.py"]
 
 
@@ -688,7 +693,7 @@ def test_pipes_and_sockets_are_no_part_of_the_tree(repository, into, monkeypatch
     monkeypatch.chdir(repository.path)  # the path of a socket has 107 bytes at most
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
-        head = of_working_tree(repository.path, into / "head")
+        head = copy_working_tree(repository.path, into / "head")
     assert names_of(head.root) == [".gitignore", "model.py", "package/part.py"]
 
 
@@ -702,7 +707,7 @@ def test_a_damaged_repository_is_one_line(repository, into):
             path.unlink()
             break
     with pytest.raises(UsageError) as raised:
-        of_revision(repository.path, "HEAD", into / "base")
+        copy_revision(repository.path, "HEAD", into / "base")
     assert re.fullmatch(r"git read-tree: unable to read .*", str(raised.value))
 
 

@@ -276,7 +276,7 @@ def _is_ruled_out(finding: LaunchFinding, decision: Decision, thresholds: Thresh
         for estimate in (*decision.cases, *decision.operations, *decision.once)
         if estimate.quantity.key == key
     ]
-    return _is_unconfirmed(finding) and high <= thresholds.to_rule_out(finding.quantity)
+    return _is_unconfirmed(finding) and high <= thresholds.pass_limit(finding.quantity)
 
 
 def _is_unconfirmed(finding: LaunchFinding) -> bool:
@@ -304,7 +304,7 @@ def _open_estimates(
     for estimate in cases:
         key = (estimate.quantity.case, estimate.quantity.kind)
         if (
-            estimate.high > thresholds.to_rule_out(estimate.quantity)
+            estimate.high > thresholds.pass_limit(estimate.quantity)
             and estimate.quantity.case not in failed
             and key not in settled
         ):

@@ -301,7 +301,7 @@ def bound_reason(estimate: Estimate, thresholds: Thresholds, names: CaseNames) -
     up_to = f"of up to {units.growth(estimate.high, up=True)}"
     quantity = estimate.quantity
     left = f"{names[quantity.case]}: a slowdown {up_to} of its {quantity.title} cannot be ruled out"
-    limit = thresholds.to_rule_out(estimate.quantity)
+    limit = thresholds.pass_limit(estimate.quantity)
     if estimate.change >= limit:
         return Reason(
             NOISE,

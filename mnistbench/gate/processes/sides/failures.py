@@ -36,7 +36,7 @@ _NOT_LOADED = re.compile(
 )
 
 
-def of_report(report: pytest.CollectReport | pytest.TestReport, tree: Path) -> str:
+def describe_report(report: pytest.CollectReport | pytest.TestReport, tree: Path) -> str:
     """Return the error of a failed report, and the innermost line of the side's tree.
 
     The line is in its traceback.
@@ -45,7 +45,7 @@ def of_report(report: pytest.CollectReport | pytest.TestReport, tree: Path) -> s
     return _placed_error(report.longreprtext, tree, is_import=is_import) or "no reason given"
 
 
-def of_exception(error: BaseException, tree: Path) -> str:
+def describe_exception(error: BaseException, tree: Path) -> str:
     """Return what a hook raised.
 
     ``conftest.py:2, pytest_configure: RuntimeError: the database is down``.
@@ -73,7 +73,7 @@ def of_exception(error: BaseException, tree: Path) -> str:
     return _without(tree, f"{place}, {hook}: {named}" if hook else f"{place}: {named}")
 
 
-def of_call(error: Exception, tree: Path) -> str:
+def describe_call(error: Exception, tree: Path) -> str:
     """Return what a call raised, with the innermost line of the side's tree."""
     frames = _of_project(traceback.extract_tb(error.__traceback__), tree)
     named = f"{type(error).__name__}: {first_line(error)}"
@@ -86,7 +86,7 @@ def is_of_project(error: BaseException, tree: Path) -> bool:
     return bool(_of_project(traceback.extract_tb(error.__traceback__), tree))
 
 
-def of_output(code: int, output: str, errors: str, tree: Path) -> str:
+def describe_output(code: int, output: str, errors: str, tree: Path) -> str:
     """Return why pytest ended with an exit code, from what it printed.
 
     conftest.py raises, or an option is unknown.

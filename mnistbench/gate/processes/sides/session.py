@@ -140,7 +140,9 @@ def run_tests(
     if session.raised:
         raise session.raised
     if session.stopped_by:
-        raise SideError(f"{side.name}: {failures.of_exception(session.stopped_by, side.tree)}")
+        raise SideError(
+            f"{side.name}: {failures.describe_exception(session.stopped_by, side.tree)}"
+        )
     if failure and not session.failed:
         raise SideError(f"{side.name}: {failure}")
     return session.failed
@@ -213,10 +215,10 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
             raised = error
     sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
     if raised:
-        return failures.of_exception(raised, side.tree)
+        return failures.describe_exception(raised, side.tree)
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return ""
-    return failures.of_output(code, output.getvalue(), errors.getvalue(), side.tree)
+    return failures.describe_output(code, output.getvalue(), errors.getvalue(), side.tree)
 
 
 class _PluginOptions:
@@ -466,9 +468,8 @@ class _Session:
         """Store why a file could not be imported, or was skipped if it may have cases."""
         report: pytest.CollectReport = yield
         if report.failed:
-            self.failures.append(
-                f"{report.nodeid} cannot be collected: {failures.of_report(report, self.side.tree)}"
-            )
+            why = failures.describe_report(report, self.side.tree)
+            self.failures.append(f"{report.nodeid} cannot be collected: {why}")
         elif (
             report.skipped
             and isinstance(report.longrepr, tuple)
@@ -483,7 +484,7 @@ class _Session:
         """Store why a test failed outside of the fixture, or why it is left out."""
         node_id = self.side.case_id(report.nodeid)
         if report.failed:
-            self.failed.setdefault(node_id, failures.of_report(report, self.side.tree))
+            self.failed.setdefault(node_id, failures.describe_report(report, self.side.tree))
         elif report.skipped:
             expected = getattr(report, "wasxfail", None)
             reason = (
