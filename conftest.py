@@ -18,7 +18,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 @pytest.hookimpl(tryfirst=True)  # before the plug-in reads its options
 def pytest_configure(config: pytest.Config) -> None:
-    if getattr(config.option, "bench_tensorboard", "") is None:
+    given = getattr(config.option, "bench_tensorboard", "off")
+    if given is None and not config.getini("bench_tensorboard"):
         config.option.bench_tensorboard = ".benchmarks/tensorboard"
 
 

@@ -412,7 +412,7 @@ def test_the_page_on_the_gate_has_the_numbers_of_launches():
     least, most = CHECKPOINTS
     assert f"in {least} or {most} fresh launches" in text
     fewest, many = MIN_LAUNCHES_BELOW_FULL, MAX_LAUNCHES_BELOW_FULL
-    assert f"With a threshold below {100 * FULL_CASE:g} %, it makes {fewest} to {many}." in text
+    assert f"With a threshold below {100 * FULL_CASE:g} %, it makes {fewest} to {many}," in text
     assert "({} or {} with such".format(*CHECKPOINTS_BELOW_FULL) in text
 
 

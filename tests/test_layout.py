@@ -370,6 +370,19 @@ def test_modules_that_texts_name_exist():
     assert unknown == {}
 
 
+def test_evidence_imports_what_exists():
+    """Scripts run rarely, and import inside functions, too."""
+    missing = {
+        (path.name, f"{node.module}.{alias.name}")
+        for path in (Path(__file__).parents[1] / "docs").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mnistbench.")
+        for alias in node.names
+        if not is_known(f"{node.module}.{alias.name}".removeprefix("mnistbench."))
+    }
+    assert missing == set()
+
+
 # ---- Features ------------------------------------------------------------------------------------
 
 

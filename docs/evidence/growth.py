@@ -65,9 +65,9 @@ def session(arguments):
         def pytest_collection_finish(self):
             import torch  # noqa: F401  # a part of the start, whichever case needs it first
 
-            from mnistbench.pytest_plugin import fixture
             from mnistbench.pytest_plugin.session import Session
             from mnistbench.suite.measuring import tensorboard
+            from mnistbench.suite.op_benchmark import fixture
 
             clock.wrap(fixture, "profile_first_call", "profiling")
             clock.wrap(fixture, "profile", "profiling")

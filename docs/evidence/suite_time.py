@@ -58,8 +58,8 @@ def main():
 
     class Study:
         def pytest_collection_finish(self):
-            from mnistbench.pytest_plugin import fixture
             from mnistbench.suite.measuring import tensorboard as tracking
+            from mnistbench.suite.op_benchmark import fixture
 
             clock.wrap(fixture, "build", "building cases")
             clock.wrap(fixture, "profile_first_call", "profiling, cold")

@@ -1,7 +1,8 @@
 """The options of a comparison: thresholds, and what is compared.
 
-``pytest`` and ``mnistbench compare`` have these options, and ``mnistbench report`` their defaults,
-so all of them judge by the same rules. Every pytest session imports this module.
+``pytest`` and ``mnistbench compare`` have these options, and ``mnistbench report`` reads them from
+``[tool.mnistbench]``, so all of them judge by the same rules. Every pytest session imports this
+module.
 """
 
 from __future__ import annotations

@@ -91,10 +91,12 @@ def measure(options: GateOptions, progress: Progress, seed: int | None = None) -
 
 
 @contextmanager
-def surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Iterator[RunningGate]:
+def surveyed(
+    options: GateOptions, progress: Progress, seed: int | None, min_launches: int = LEAST_LAUNCHES
+) -> Iterator[RunningGate]:
     """Copy and survey both sides, and begin the file; remove the copies at the end.
 
-    Args and errors are those of :func:`measure`.
+    Args and errors are those of :func:`measure`. A budget has to allow for ``min_launches``.
     """
     here = Path.cwd().resolve()
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
@@ -113,7 +115,7 @@ def surveyed(options: GateOptions, progress: Progress, seed: int | None) -> Iter
         budget.survey_s = monotonic() - survey_began
         budget.prepared_s = monotonic() - budget.began
         check_accepted_cases(options.accept, header)
-        plan = _with_efforts(options, plan, budget, header.sides)
+        plan = _with_efforts(options, plan, budget, header.sides, min_launches)
         measured = Recorded(_new_file(options.storage, options.shard.prefix, header), header, [])
         rounds = Rounds(plan, budget, measured, log, progress, seed)
         yield RunningGate(options, rounds, code)
@@ -156,7 +158,9 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
     )
 
 
-def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listings) -> Plan:
+def _with_efforts(
+    options: GateOptions, plan: Plan, budget: Budget, sides: Listings, min_launches: int
+) -> Plan:
     """Choose how much a launch measures; check that launches of some case fit into the budget.
 
     Raises:
@@ -170,13 +174,13 @@ def _with_efforts(options: GateOptions, plan: Plan, budget: Budget, sides: Listi
     cases = sides.common
     least = Efforts(MIN_EFFORT, MIN_EFFORT)
     deadline = budget.deadline_of_first_stage(len(cases))
-    fitting = budget.cases_that_fit(cases, least, LEAST_LAUNCHES, deadline)
+    fitting = budget.cases_that_fit(cases, least, min_launches, deadline)
     if options.budget_s and not fitting:
         quickest_s = min(budget.round_s([case], least) for case in cases)
-        least_s = budget.prepared_s + budget.rounds(LEAST_LAUNCHES) * quickest_s
-        sufficient_s = budget.sufficient_s(cases, (), efforts, LAUNCHES)
+        least_s = budget.prepared_s + budget.rounds(min_launches) * quickest_s
+        sufficient_s = budget.sufficient_s(cases, (), efforts, max(LAUNCHES, min_launches))
         raise LaunchError(
-            f"no case fits into --budget {options.budget_s:g}s: the survey and {LEAST_LAUNCHES} "
+            f"no case fits into --budget {options.budget_s:g}s: the survey and {min_launches} "
             f"launches, the fewest that can be judged, of the quickest case take about "
             f"{least_s:.0f} s; "
             f"--budget {budget_text(sufficient_s)} is expected to be enough for all cases"

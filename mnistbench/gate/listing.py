@@ -73,6 +73,7 @@ class Listing:
     growth_bytes: int = 0  # resident memory from the first case to the peak; 0 if unknown
     loading_s: float = 0.0  # CPU time of the process until it had collected its tests
     importing_s: float = 0.0  # of it that of the import of the project's modules
+    framework_s: float = 0.0  # of that the imports of frameworks
     loaded_bytes: int = 0  # resident memory before the first case; 0 if unknown
     # What decides which code computes the operations of a framework: name -> value.
     cpu: Mapping[str, str] = field(default_factory=dict)

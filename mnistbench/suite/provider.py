@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from mnistbench.core.operation import Callers, OpKey
     from mnistbench.core.record import Environment, OpTable
 
-#: Oldest version that the gate measures. That of other commands is in pyproject.toml.
-OLDEST_MEASURED = PROVIDERS["torch"].oldest
-
 
 class _Torch(Provider):
     framework = "torch"
+    _oldest = PROVIDERS["torch"].oldest  # that of other commands is in pyproject.toml
     library = "oneDNN"
     own_code = "PyTorch's own code"
 
@@ -49,10 +47,10 @@ class _Torch(Provider):
 
     def why_refused(self) -> str:
         version = self.version()
-        if not version or sys.modules["torch"].__version__ >= OLDEST_MEASURED:
+        if not version or sys.modules["torch"].__version__ >= self._oldest:
             return ""
         return (
-            f"torch {version} of {sys.executable} is older than {OLDEST_MEASURED}, the oldest "
+            f"torch {version} of {sys.executable} is older than {self._oldest}, the oldest "
             "that the gate measures"
         )
 

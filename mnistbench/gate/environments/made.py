@@ -61,7 +61,7 @@ def _made(folder: Path, changes: Sequence[Requirement], project: Interpreter, *o
         if not (package.url or package.is_copied)
     ]
     program = uv.find()
-    lines = [_as_it_is_now(line, folder, options) for line in wanted]
+    lines = [_as_it_is_now(line, folder, program, options) for line in wanted]
     requirements_file = _write(folder / "requirements.in", lines)
     # uv prefers the versions of an output file that exists.
     versions_file = _write(folder / "requirements.txt", present)
@@ -108,7 +108,7 @@ def _write(path: Path, lines: Sequence[str]) -> Path:
     return path
 
 
-def _as_it_is_now(line: str, folder: Path, options: Sequence[str]) -> str:
+def _as_it_is_now(line: str, folder: Path, program: str, options: Sequence[str]) -> str:
     """Return a requirement; of a folder or a wheel, that of a new wheel with its content.
 
     uv compares only paths to find out whether it has an environment already.
@@ -119,10 +119,14 @@ def _as_it_is_now(line: str, folder: Path, options: Sequence[str]) -> str:
     built = Path(mkdtemp(dir=folder))
     source = unquote(urlsplit(url).path)
     part = parse_qs(urlsplit(url).fragment).get("subdirectory", [""])[0]
+    if not Path(source).exists():
+        raise UsageError(f"{name} was installed from {source}, which is not there any more")
     if source.endswith(".whl"):
         shutil.copy(source, built)
     else:
         build = ["build", "--quiet", "--wheel", f"--out-dir={built}", str(Path(source, part))]
-        uv.run(uv.find(), [*options, *build])
-    [wheel] = built.glob("*.whl")
-    return f"{name} @ {wheel.as_uri()}"
+        uv.run(program, [*options, *build])
+    wheels = [*built.glob("*.whl")]
+    if len(wheels) != 1:
+        raise UsageError(f"{name}: uv build {source} makes {len(wheels)} wheels, not one")
+    return f"{name} @ {wheels[0].as_uri()}"

@@ -63,7 +63,8 @@ def qualify(options: GateOptions, progress: Progress, seed: int | None = None) -
             found.update(_found(options, gate.rounds))
         return end
 
-    with surveyed(replace(options, all_cases=True), progress, seed) as gate:
+    of_all = replace(options, all_cases=True)
+    with surveyed(of_all, progress, seed, least_launches(options)) as gate:
         gate.run(lambda cases: measure_cases(cases, gate))
         qualification = Qualification(gate.rounds.measured, found)
     try:

@@ -14,6 +14,7 @@ import pytest
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import REFERENCE, device_label
+from mnistbench.measuring.provider import PROVIDERS
 from mnistbench.pytest_plugin.plugin import takes_cases
 from mnistbench.pytest_plugin.session import SESSION, one_line_errors, thresholds_of
 from mnistbench.suite.op_benchmark import hooks
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from mnistbench.suite.op_benchmark.fixture import OpBenchmark
 
 #: The fixture of a test that measures a phase of a workload.
-FIXTURE = "op_benchmark"
+FIXTURE = PROVIDERS["torch"].fixture
 
 #: A filter for warnings of torch's own modules. Where warnings are errors, torch 2.11 could compile
 #: no model: it imports deprecated code of its own, and advises TF32 on devices that have it.

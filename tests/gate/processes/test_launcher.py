@@ -96,6 +96,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "growth_bytes": 4,
         "loading_s": 0.5,
         "importing_s": 0.25,
+        "framework_s": 0.0,
         "loaded_bytes": 4,
         "cpu": {},
         "loaded": [],

@@ -35,6 +35,7 @@ from mnistbench.gate.processes.sides.stray import (
     with_copies,
 )
 from mnistbench.gate.words import ALL_CASES, IMPORT
+from mnistbench.measuring.provider import PROVIDERS
 from mnistbench.measuring.timing import Clock
 
 
@@ -76,6 +77,7 @@ class Side:
     repository: Path | None = None  # the user's own tree, which must not be measured
     say: Callable[..., None] = lambda **_: None  # sends a message of the process
     plugins: list[object] = field(default_factory=list)  # more of pytest's
+    framework_ns: int = 0  # CPU time of the imports of frameworks, within the counted ones
     # Surrounds the import of each module.
     importing: Callable[..., AbstractContextManager[None]] = lambda **_: contextlib.nullcontext()
     # Name of a one-time cost -> node id or ALL_CASES -> CPU time in ns; of RESIDENT bytes
@@ -186,11 +188,14 @@ class Side:
                 original: Callable[[Any, ModuleType], None] = loader_type.exec_module,
             ) -> None:
                 is_own = str(getattr(module, "__file__", "")).startswith(f"{self.tree}{os.sep}")
+                before_ns = _spent_ns() if self._counted and module.__name__ in PROVIDERS else None
                 with (
                     self.importing(is_own=is_own),
                     self.counted(IMPORT) if is_own else contextlib.nullcontext(),
                 ):
                     original(loader, module)
+                if before_ns is not None:
+                    self.framework_ns += _spent_ns() - before_ns
 
             loader_type.exec_module = execute
 

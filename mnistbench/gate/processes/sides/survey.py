@@ -77,6 +77,7 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
     def selected(node_ids: list[str]) -> list[str]:
         surveyed.loading_s = Clock.cpu_ns() / 1e9
         surveyed.importing_ns = side.once[IMPORT].get(ALL_CASES, 0)
+        surveyed.framework_ns = side.framework_ns
         kept = [node_id for node_id in node_ids if job.only is None or node_id in job.only]
         if job.is_shard:
             say(collected=kept)
@@ -120,6 +121,7 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
         growth_bytes=surveyed.growth_bytes(),
         loading_s=surveyed.loading_s,
         importing_s=surveyed.importing_ns / 1e9,
+        framework_s=surveyed.framework_ns / 1e9,
         loaded_bytes=surveyed.loaded_bytes or 0,
         cpu=surveyed.cpu,
         missing=side.missing,
@@ -224,6 +226,7 @@ class _Survey:
         self.cpu: Mapping[str, str] = {}
         self.loading_s = 0.0  # CPU time until the tests were collected
         self.importing_ns = 0  # of it that of the import of the project's modules
+        self.framework_ns = 0  # of that the imports of frameworks
         self.loaded_bytes: int | None = None  # resident memory before the first case
         self._peak_bytes = 0  # of resident memory, before the system has forgotten it
         # Of tensors, before the first case of a workload was built.

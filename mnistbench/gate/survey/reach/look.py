@@ -58,7 +58,7 @@ def process_look(sides: Listings) -> str:
     """Return how the processes of the sides differ before their first case; "" if they do not."""
     time, memory = _process_changes(sides)
     if time:
-        times = (units.duration(1e9 * sides[side].importing_s) for side in (BASE, HEAD))
+        times = (units.duration(1e9 * seconds) for seconds in _import_times(sides))
         return f"stands for the import, which took {' -> '.join(times)} in a quick look"
     if memory:
         sizes = (units.size(sides[side].loaded_bytes) for side in (BASE, HEAD))
@@ -128,11 +128,23 @@ def _changes(sides: Listings, case: str) -> tuple[int, int]:
     )
 
 
+def _import_times(sides: Listings) -> tuple[float, float]:
+    """Return the time of the import on each side, in seconds.
+
+    A framework that both sides import is left out: a launch imports it before, too.
+    """
+    base, head = sides.base, sides.head
+    if base.frameworks.keys() != head.frameworks.keys():
+        return base.importing_s, head.importing_s
+    return base.importing_s - base.framework_s, head.importing_s - head.framework_s
+
+
 def _process_changes(sides: Listings) -> tuple[int, int]:
     """Return the changes of the time of the import and of the memory before the first case."""
     base, head = sides.base, sides.head
+    base_s, head_s = _import_times(sides)
     return (
-        _change(base.importing_s, head.importing_s, LOOK_RATIO, _MIN_IMPORT_S),
+        _change(base_s, head_s, LOOK_RATIO, _MIN_IMPORT_S),
         _change(base.loaded_bytes, head.loaded_bytes, _MEMORY_RATIO, _MIN_BYTES),
     )
 

@@ -188,6 +188,7 @@ def test_plain_tests_are_found_without_torch(suite):
         "growth_bytes": listings[BASE].growth_bytes,
         "loading_s": listings[BASE].loading_s,
         "importing_s": listings[BASE].importing_s,
+        "framework_s": listings[BASE].framework_s,
         "loaded_bytes": listings[BASE].loaded_bytes,
     }
     assert listings[BASE] == replace(listings[HEAD], **of_process)

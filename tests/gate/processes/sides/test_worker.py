@@ -27,7 +27,7 @@ from mnistbench.gate.processes.sides.survey import refuse_old_framework
 from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS
 from mnistbench.measuring.calls import params_of_test
-from mnistbench.suite.provider import OLDEST_MEASURED
+from mnistbench.measuring.provider import PROVIDERS
 
 #: Writes when each iteration begins and ends.
 SPY = """
@@ -378,9 +378,11 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(measured) -> None:
 
 @pytest.mark.thorough
 def test_a_side_may_have_the_oldest_torch(tmp_path) -> None:
-    python = installed_environment(tmp_path / "oldest", f"torch=={OLDEST_MEASURED}.0", "pytest")
+    python = installed_environment(
+        tmp_path / "oldest", f"torch=={PROVIDERS['torch'].oldest}.0", "pytest"
+    )
     measured = measured_with(python, tmp_path)
-    assert measured.listings[BASE].frameworks["torch"].startswith(f"{OLDEST_MEASURED}.0")
+    assert measured.listings[BASE].frameworks["torch"].startswith(f"{PROVIDERS['torch'].oldest}.0")
     for case in FORWARD:
         [build] = measured.launch.cases[case]
         base = build[BASE]

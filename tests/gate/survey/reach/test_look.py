@@ -82,6 +82,11 @@ def processes(base, head):
         ({"importing_s": 1.0}, {"importing_s": 1.5}, "the import"),
         ({"importing_s": 1.0}, {"importing_s": 1.2}, ""),
         ({"importing_s": 0.001}, {"importing_s": 0.009}, ""),
+        (
+            {"importing_s": 2.1, "framework_s": 2.0},
+            {"importing_s": 2.4, "framework_s": 2.0},
+            "the import",
+        ),
         ({"loaded_bytes": 100 * MIB}, {"loaded_bytes": 120 * MIB}, "the process"),
         ({"loaded_bytes": 100 * MIB}, {"loaded_bytes": 110 * MIB}, ""),
         ({}, {}, ""),
