@@ -106,18 +106,20 @@ def _without_replaced(
     for position, run in enumerate(bases):
         for case in run.cases:
             runs_with[case.key].add(position)
-    newer: dict[Any, set[CaseKey]] = defaultdict(set)  # name, test or Params -> newer cases
+    # Name, test or Params -> the runs of each newer case that has it. Thousands of cases that have
+    # their Params in common are in few different sets of runs.
+    newer: dict[Any, set[frozenset[int]]] = defaultdict(set)
 
     def add_to_newer(case: CaseRecord) -> None:
         for common in _in_common(case):
-            newer[common].add(case.key)
+            newer[common].add(frozenset(runs_with[case.key]))
 
     for case in paired:
         add_to_newer(case)
     kept = []
     for run, case in base_only:  # the newest run first
-        similar = {key for common in _in_common(case) for key in newer[common]}
-        if all(runs_with[key] & runs_with[case.key] for key in similar):
+        own_runs = runs_with[case.key]
+        if all(own_runs & runs for common in _in_common(case) for runs in newer[common]):
             kept.append((run, case))
             add_to_newer(case)
     return kept
