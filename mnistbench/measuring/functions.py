@@ -6,8 +6,8 @@ Python down by some 0.2 us for each call, which it adds to the caller, so a func
 calls looks larger than it is. The times are saved as cProfile has them.
 
 cProfile sees functions and methods of C, but no call of a type (``int("3")``) and no operator
-(``a + b``). Of tensors, an operator runs an operation, so while a call is profiled each operator of
-``torch.Tensor`` is a function that is seen.
+(``a + b``). An operator of tensors runs an operation, so the provider of a framework makes these
+operators visible while a call is profiled.
 """
 
 from __future__ import annotations
@@ -16,25 +16,20 @@ import cProfile
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter_ns
 from types import (
-    BuiltinMethodType,
     CodeType,
-    FunctionType,
-    MethodDescriptorType,
     ModuleType,
-    WrapperDescriptorType,
 )
-from typing import Any
 
 from mnistbench.core.operation import IN_TORCH, NO_MODULE, OpKey
 from mnistbench.core.record import OpTable
 from mnistbench.events.table import RowSums
 from mnistbench.measuring import calls
 from mnistbench.measuring.calls import Call
+from mnistbench.measuring.provider import Provider, imported_provider
 
 #: A method of C, as cProfile names it: ``<method 'sub' of 're.Pattern' objects>``.
 _METHOD = re.compile(r"<method '(?P<name>.+)' of '(?:(?P<module>[\w.]+)\.)?(?P<type>\w+)' objects>")
@@ -58,23 +53,6 @@ _BUILTINS = "builtins"
 #: What ends the profile, which is no function of the call.
 _END = "<method 'disable' of '_lsprof.Profiler' objects>"
 
-#: Operators of ``torch.Tensor`` that run operations.
-_OPERATORS = tuple(
-    f"__{name}__"
-    for name in (
-        *("add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "matmul"),
-        *("rmatmul", "imatmul", "truediv", "rtruediv", "itruediv", "floordiv", "rfloordiv"),
-        *("ifloordiv", "mod", "rmod", "imod", "pow", "rpow", "ipow", "lshift", "rlshift"),
-        *("ilshift", "rshift", "rrshift", "irshift", "and", "rand", "iand", "xor", "rxor"),
-        *("ixor", "or", "ror", "ior", "neg", "pos", "abs", "invert", "lt", "le", "eq", "ne"),
-        *("gt", "ge", "getitem", "setitem", "contains", "bool", "int", "float", "complex"),
-        "index",
-    )
-)
-
-#: Types of operators that C implements; others are functions of Python, which cProfile sees.
-_TYPES_OF_C = (BuiltinMethodType, MethodDescriptorType, WrapperDescriptorType)
-
 
 def profile_functions(
     call: Call, *, iterations: int, duration_ns: float, project: Path
@@ -97,10 +75,11 @@ def profile_functions(
     loops = call.repetitions(duration_ns)
     iteration_ns = []
     rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(iterations))
-    names = _Names(project)
+    provider = imported_provider()
+    names = _Names(project, provider)
     profiler = cProfile.Profile()
     for slot in range(iterations):
-        with call.prepared() as run, visible_operators():
+        with call.prepared() as run, provider.visible_operators():
             start_ns = perf_counter_ns()
             profiler.enable()
             try:
@@ -130,58 +109,32 @@ def profile_functions(
     return table.of_one_call(loops)
 
 
-@contextmanager
-def visible_operators() -> Iterator[None]:
-    """Make a function of each operator of ``torch.Tensor`` while the body runs.
-
-    Nothing where torch is not imported.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    tensor: Any = torch.Tensor
-    with ExitStack() as undo:
-        for name in _OPERATORS:
-            method = getattr(tensor, name, None)
-            if not isinstance(method, _TYPES_OF_C):
-                continue  # it is a function of Python, or torch does not have it
-            if name in vars(tensor):
-                undo.callback(setattr, tensor, name, method)
-            else:
-                undo.callback(delattr, tensor, name)
-            setattr(tensor, name, _visible(method))
-        yield
-
-
-def _visible(method: Callable[..., Any]) -> FunctionType:
-    def operator(*operands: Any) -> Any:
-        return method(*operands)
-
-    return operator  # type: ignore[return-value]
-
-
 class _Names:
     """Names of functions, from what cProfile has of them."""
 
-    def __init__(self, project: Path) -> None:
+    def __init__(self, project: Path, provider: Provider) -> None:
         self._project = project
+        self._provider = provider
         self._modules = modules_of_files()
         self._import_folders = sorted(filter(None, sys.path), key=len, reverse=True)
 
     def key(self, code: CodeType | str) -> OpKey | None:
         """Return name, phase and module of a function; None if it is not part of the call."""
+        if code == _END:
+            return None
+        if self._provider.is_operator(code):
+            return (IN_TORCH, "", NO_MODULE)
         if isinstance(code, str):
-            return None if code == _END else _key_of_c(code)
+            name, module = name_of_c(code)
+            is_of_framework = module.partition(".")[0] == self._provider.framework
+            return (IN_TORCH, "", NO_MODULE) if is_of_framework else (name, "", module)
         if code.co_filename == calls.__file__:
             return None
-        if code.co_filename == __file__:
-            return (IN_TORCH, "", NO_MODULE)
         return (code.co_qualname, "", self._module(code.co_filename))
 
     def sources(self, code: CodeType | str) -> Iterator[str]:
         """Yield file and line of a function of Python."""
-        if isinstance(code, CodeType) and code.co_filename != __file__:
+        if isinstance(code, CodeType) and not self._provider.is_operator(code):
             yield f"{self._shown(code.co_filename)}:{code.co_firstlineno}"
 
     def _module(self, file: str) -> str:
@@ -222,17 +175,6 @@ def modules_of_files() -> Mapping[str, str]:
         if isinstance(file, str):
             modules.setdefault(file, name)
     return modules
-
-
-def _key_of_c(text: str) -> OpKey:
-    """Return name, phase and module of a function of C; all of torch's are one row."""
-    if text.startswith(f"<function {_visible.__qualname__}."):
-        # cProfile looks a bound method up in its type, where the operator of the profile is.
-        return (IN_TORCH, "", NO_MODULE)
-    name, module = name_of_c(text)
-    if module.partition(".")[0] == "torch":
-        return (IN_TORCH, "", NO_MODULE)
-    return (name, "", module)
 
 
 def name_of_c(text: str) -> tuple[str, str]:

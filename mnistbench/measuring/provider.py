@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import CodeType
 
     from mnistbench.core.operation import Callers, OpKey
     from mnistbench.core.record import Environment, OpTable
@@ -59,7 +60,7 @@ class Provider:
     #: The framework, as it is imported; empty for plain Python.
     framework = ""
     #: The library of :meth:`implementations_of`, and what computes an operation without it.
-    library = ""
+    operator_library = ""
     own_code = "its own code"
 
     # ---- The process -----------------------------------------------------------------------------
@@ -175,6 +176,14 @@ class Provider:
     ) -> Iterator[OpTable]:
         """Yield the tables of the operations of a call that takes ``duration_ns``, if any."""
         yield from ()
+
+    def visible_operators(self) -> AbstractContextManager[object]:
+        """Return what makes functions of the operators of tensors, for cProfile, in the body."""
+        return contextlib.nullcontext()
+
+    def is_operator(self, code: CodeType | str) -> bool:  # noqa: ARG002
+        """Return whether what cProfile has of a function is such an operator."""
+        return False
 
     def tensor_types(self) -> tuple[type, ...]:
         """Return the types whose values, and those of their subclasses, are tensors."""

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from mnistbench.core.machine import gc_paused
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class _Torch(Provider):
     framework = "torch"
     _oldest = PROVIDERS["torch"].oldest  # that of other commands is in pyproject.toml
-    library = "oneDNN"
+    operator_library = "oneDNN"
     own_code = "PyTorch's own code"
 
     # ---- The process -----------------------------------------------------------------------------
@@ -165,6 +166,16 @@ class _Torch(Provider):
             device=self.device(),
             shapes=shapes,
         )
+
+    def visible_operators(self) -> AbstractContextManager[object]:
+        from mnistbench.suite.measuring.visible_operators import visible_operators
+
+        return visible_operators()
+
+    def is_operator(self, code: CodeType | str) -> bool:
+        from mnistbench.suite.measuring.visible_operators import is_operator
+
+        return is_operator(code)
 
     def tensor_types(self) -> tuple[type, ...]:
         tensor = vars(sys.modules["torch"]).get("Tensor")  # None while torch is being imported

@@ -11,7 +11,8 @@ import torch
 
 from mnistbench.core.operation import IN_TORCH
 from mnistbench.measuring.calls import Call
-from mnistbench.measuring.functions import profile_functions, visible_operators
+from mnistbench.measuring.functions import profile_functions
+from mnistbench.measuring.provider import imported_provider
 
 
 class Counter:
@@ -178,6 +179,8 @@ def test_an_operator_of_a_tensor_is_no_time_of_the_function_that_has_it(rows):
 
 @pytest.mark.versions
 def test_operators_of_tensors_are_the_same_afterwards():
+    visible_operators = imported_provider().visible_operators
+
     def operators():
         return dict(vars(torch.Tensor))
 

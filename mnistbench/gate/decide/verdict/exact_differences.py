@@ -71,13 +71,12 @@ def _other_paths(runs: Mapping[str, Mapping[str, int]], frameworks: Iterable[str
     if not kinds and reorders[0] == reorders[1]:
         return
     provider = next((provider_of(framework) for framework in frameworks), PLAIN)
+    computed_by = provider.operator_library
     if kinds:
-        yield OTHER_PATH + " -> ".join(
-            path if all(paths) else f"{provider.library} {path}" if path else provider.own_code
-            for path in paths
-        )
+        named = [f"{computed_by} {path}" if path else provider.own_code for path in paths]
+        yield OTHER_PATH + " -> ".join(paths if all(paths) else named)
     if reorders[0] != reorders[1]:
-        yield f"changes of layouts by {provider.library}: {reorders[0]} -> {reorders[1]} reorders"
+        yield f"changes of layouts by {computed_by}: {reorders[0]} -> {reorders[1]} reorders"
 
 
 def _counted_differences(build: Mapping[str, SideSample]) -> tuple[str, ...]:
