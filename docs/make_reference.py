@@ -12,7 +12,8 @@ from pathlib import Path
 
 from mnistbench import cli
 from mnistbench.compare.criteria import Criteria
-from mnistbench.core.extras import install, listed
+from mnistbench.core import units
+from mnistbench.core.extras import install
 from mnistbench.core.options import Option, options_of
 from mnistbench.pytest_plugin.options import Options
 from mnistbench.suite.op_benchmark.options import CaseOptions
@@ -37,7 +38,7 @@ def _lines() -> Iterator[str]:
     yield ""
     for name, command in cli.COMMANDS.items():
         path = command.module
-        needs = listed(command.needs) if path else ""
+        needs = units.joined(command.needs) if path else ""
         need = f" It needs {needs}: `{install(command.needs[0])}`." if needs else ""
         shown = f"{_text(command.text[0].upper() + command.text[1:])}.{need}"
         yield from (f"### `mnistbench {name}`", "", shown, "")

@@ -376,7 +376,7 @@ def _print_os_error(error: OSError) -> None:
 def parser(*called: str) -> argparse.ArgumentParser:
     """Return the parser with the options of the subcommand that is called.
 
-    Of every subcommand if none is.
+    If none is called, it has those of every subcommand.
 
     Importing the modules of all subcommands would make each of them, and ``--help``, slower.
     """

@@ -451,7 +451,7 @@ def test_the_exit_codes_are_those_of_the_code():
         "mnistbench": [EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE, EXIT_INCONCLUSIVE],
         "pytest": [
             pytest.ExitCode.OK,
-            plugin.EXIT_REGRESSED,
+            pytest.ExitCode.TESTS_FAILED,
             plugin.PYTEST_EXIT_INCONCLUSIVE,
             pytest.ExitCode.USAGE_ERROR,
         ],

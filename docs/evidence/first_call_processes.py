@@ -1,6 +1,6 @@
 """Compare first iterations in new processes with those in processes forked from a server.
 
-The former import torch themselves.
+The new processes import torch themselves.
 
 Run in a checkout, in an environment with the dependencies, on a CPU: ``python
 docs/evidence/first_call_processes.py [PAIRS]``. For each phase and batch size it runs PAIRS pairs

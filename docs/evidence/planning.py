@@ -10,7 +10,6 @@ have the same gates. The time is in launches of the first stage, with the survey
 
 from __future__ import annotations
 
-import functools
 import gzip
 import json
 import math
@@ -123,8 +122,10 @@ def are_enough(quantities: Sequence[Quantity], limits: Thresholds) -> bool:
         [quantity for quantity in quantities if quantity.kind == ITERATION],
         [q for q in quantities if q.kind == OPERATION and q.share >= LARGE_SHARE],
     ]
+    error_of_estimates = 2 / math.sqrt(LEAST_LAUNCHES)
     return all(
-        (half_width(2 * len(family)) + 2 / math.sqrt(LEAST_LAUNCHES)) * spread(quantity)
+        (budget.half_width_of(2 * len(family), LEAST_LAUNCHES) + error_of_estimates)
+        * budget.spread(quantity)
         <= math.log1p(limits.of(quantity))
         for family in families
         for quantity in family
@@ -137,19 +138,6 @@ differs_by_more = budget.differs_by_more
 
 def never(*_: object) -> bool:
     return False
-
-
-def spread(quantity: Quantity) -> float:
-    """Return the SD of a quantity over launches, from that of absolute differences."""
-    return np.std(np.abs(quantity.logs), ddof=1) / math.sqrt(1 - 2 / math.pi)
-
-
-@functools.cache
-def half_width(rows: int) -> float:
-    """Return the half-width of simultaneous bounds of so many rows after LEAST_LAUNCHES."""
-    logs = np.random.default_rng(1).normal(size=(rows, LEAST_LAUNCHES))
-    _, high = permutation.simultaneous_bounds(logs, 1)
-    return float(np.median(high - logs.mean(axis=1)))
 
 
 # ---- Gates ---------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
             for base, head in operations.values()
         )
         if number:
-            which = f"{number} operation{'s' if number > 1 else ''}"
+            which = units.counted(number, "operation")
             kernels = [f"kernels of {which} differ between the machines"]
     return (
         *model_differences(parameters, operations),

@@ -326,7 +326,7 @@ class Child:
     def _place_of_crash(self) -> str:
         """Return where the process crashed, and of SIGABRT why.
 
-        Only if the standard library's faulthandler has printed the calls.
+        The text is empty if the standard library's faulthandler has not printed the calls.
 
         The place is the innermost call in the child's directory, else the innermost one.
         """

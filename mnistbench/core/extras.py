@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
 
+from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 
 #: Package -> the extra of mnistbench that brings it.
@@ -21,7 +21,7 @@ EXTRAS = {
 def has(package: str) -> bool:
     """Return whether a package is installed. Imports nothing.
 
-    A folder of that name without code, which may lie where Python was started, is no package.
+    A folder of that name without code, which may be where Python was started, is no package.
     """
     if package in sys.modules:
         return sys.modules[package] is not None
@@ -49,9 +49,4 @@ def require(user: str, *packages: str) -> None:
         return
     commands = " and ".join(dict.fromkeys(map(install, missing)))
     are = "are" if len(missing) > 1 else "is"
-    raise UsageError(f"{user} needs {listed(missing)}, which {are} not installed: {commands}")
-
-
-def listed(packages: Sequence[str]) -> str:
-    """Return ``torch, tensorboard and matplotlib``."""
-    return " and ".join(filter(None, (", ".join(packages[:-1]), *packages[-1:])))
+    raise UsageError(f"{user} needs {units.joined(missing)}, which {are} not installed: {commands}")

@@ -165,6 +165,11 @@ def listed(value: object) -> str:
     return str(value)
 
 
+def joined(items: Sequence[str], last: str = "and") -> str:
+    """Return ``a, b and c``; ``last`` is the word before the last item."""
+    return f" {last} ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+
+
 def and_more(
     items: Sequence[str], most: int = NAMED, separator: str = ", ", last: str = " and "
 ) -> str:

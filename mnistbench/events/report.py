@@ -503,9 +503,7 @@ def _operation_table(trace: Analysis, rows: Sequence[OperationSum], top: int) ->
     operations = [row for row in rows if row.key[0] not in NOT_OPERATIONS]
     rest = sorted((row for row in rows if row.key[0] in NOT_OPERATIONS), key=lambda row: row.key)
     if hidden := operations[top:]:
-        rest.insert(
-            0, total(hidden, f"other ({len(hidden)} operation{'s' if len(hidden) > 1 else ''})")
-        )
+        rest.insert(0, total(hidden, f"other ({units.counted(len(hidden), 'operation')})"))
     return Table(
         f"operations, {_per_step(tables)}",
         (
@@ -720,9 +718,7 @@ def _ranks_table(run: RanksRun) -> Table:
         them = "it" if len(run.other_files) == 1 else "them"
         lines.append(f"Left out, because nothing of PyTorch is in {them}: {names}{more}.")
     return text_table(
-        title=units.printable(
-            f"{run.folder}: {len(run.ranks)} rank{'s' if len(run.ranks) > 1 else ''}"
-        ),
+        title=units.printable(f"{run.folder}: {units.counted(len(run.ranks), 'rank')}"),
         headings=(
             "rank",
             "steps",

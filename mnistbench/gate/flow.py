@@ -40,8 +40,7 @@ from mnistbench.gate.decide.verdict.findings import (
     MIN_FRESH_OF_IMPROVEMENT,
     LaunchFinding,
     by_size,
-    checkpoints,
-    least_fresh,
+    checkpoints_after,
 )
 from mnistbench.gate.decide.verdict.verdict import Verdict, check_accepted_cases, conclude
 from mnistbench.gate.environments.interpreters import interpreters
@@ -313,7 +312,7 @@ class RunningGate:
     ) -> Sequence[str]:
         """Return the cases to measure again, those of the surest findings first.
 
-        Of a cost of the process, those that it comes from.
+        For a cost of the process, return the cases that cause it.
         """
         kinds_of_process = {
             finding.quantity.kind for finding in findings if finding.quantity.case == ALL_CASES
@@ -327,24 +326,20 @@ class RunningGate:
         return [case for case in flagged if case in measured] or cases[:FEW_CASES]
 
     def _measure_again(self, findings: Sequence[LaunchFinding], cases: Sequence[str]) -> End:
-        """Measure flagged cases in fresh launches until a checkpoint settles the gate.
+        """Measure flagged cases again, until a checkpoint decides or the budget is used up.
 
-        If the budget allows for enough of them: at least for some cases that are slower, and for
-        the profile of their functions. Without slower cases the gate is settled, whatever fresh
-        launches show.
+        The budget has to allow for a checkpoint of at least one case, and for the profile of its
+        functions. If no case is slower, the gate is settled whatever fresh launches show.
         """
         budget = self.rounds.budget
         shards = self._options.shard.of
-        first_launches = sum(
-            launch.stage == FIRST_STAGE for launch in self.rounds.measured.launches
-        )
+        first_launches = self.rounds.measured.number_of_launches(FIRST_STAGE)
         slower = [finding for finding in findings if finding.screened.change > 0]
-        first_checkpoint = least_fresh(first_launches, self._options, shards)
-        checkpoints_left = [first_checkpoint, *checkpoints(self._options, shards)[1:]]
+        checkpoints_left = checkpoints_after(first_launches, self._options, shards)
         least_of_faster = next(
             checkpoint for checkpoint in checkpoints_left if checkpoint >= MIN_FRESH_OF_IMPROVEMENT
         )
-        least = first_checkpoint if slower else least_of_faster
+        least = checkpoints_left[0] if slower else least_of_faster
         flagged = self._flagged_cases(findings, cases)
         if slower and budget.left_s < self._fresh_s(flagged, least_of_faster):
             flagged = self._flagged_cases(slower, cases)
@@ -369,7 +364,7 @@ class RunningGate:
             if checkpoint < least:
                 continue
             end = End(self.rounds.run(replace(stage, launches=checkpoint)))
-            fresh = sum(launch.stage == FRESH_STAGE for launch in self.rounds.measured.launches)
+            fresh = self.rounds.measured.number_of_launches(FRESH_STAGE)
             is_last = fresh < checkpoint or checkpoint == checkpoints_left[-1]
             if is_last or is_settled(self._verdict().decision, self._options):
                 break
@@ -377,9 +372,9 @@ class RunningGate:
         return end if slower else End()
 
     def _affordable(self, flagged: Sequence[str], launches: int) -> Sequence[str]:
-        """Return the first of the flagged cases, of which so many fresh launches fit.
+        """Return the first flagged cases that fit with so many fresh launches and their profile.
 
-        With the profile of their functions; of a single case without it, if there is no time.
+        A single case is kept without the profile, if there is no time for it.
         """
 
         def needed_s(number: int) -> float:

@@ -471,7 +471,7 @@ def unstable(
 def without_counterpart(of_base: Iterable[str], of_head: Iterable[str]) -> set[str]:
     """Return the parametrized ids that one side alone has.
 
-    Of tests of which both sides have such ids.
+    A test counts only if both sides have parametrized ids of it.
     """
     only_base = {*of_base} - {*of_head}
     only_head = {*of_head} - {*of_base}

@@ -128,7 +128,7 @@ class Thresholds:
     def of(self, quantity: JudgedQuantity) -> float:
         """Return the smallest change of this quantity that matters.
 
-        For ADDED as a share of the case.
+        That of ADDED is a share of the case.
         """
         if quantity.is_case:
             return self.case

@@ -35,7 +35,7 @@ class Call:
     def repetitions(self, duration_ns: float) -> int:
         """Return how often a profiled sample repeats the call, which takes ``duration_ns``.
 
-        Once if something has to happen between two calls.
+        It is once if something has to happen between two calls.
         """
         if self.setup is not None or self.teardown is not None:
             return 1
@@ -198,7 +198,7 @@ def intercept(
 ) -> None:
     """Make pytest-benchmark's fixture hand over its call before and after it runs it.
 
-    After it only if there was no exception.
+    It calls ``after`` only if there was no exception.
 
     Other fixtures of its name are left alone.
 
@@ -258,7 +258,7 @@ def _torn_down(
 ) -> Any:
     """Run ``pedantic`` and the teardown with the arguments of the last call.
 
-    Not the latter if ``pedantic`` does so itself.
+    It does not run the teardown if ``pedantic`` does so itself.
     """
     last_arguments = call.args, call.kwargs
     is_torn_down = False

@@ -2,7 +2,7 @@
 
 The gate and the pytest plug-in time calls by themselves. What only a framework can tell (which
 operations ran, what a tensor contains, when a device is ready) they ask the provider of the
-framework that the process has imported. :class:`Provider` itself is that of plain Python: it knows
+framework that the process has imported. :class:`Provider` itself is that of plain Python: it has
 one device, the CPU, and no operations.
 
 A provider is a subclass in a package of its own, and an entry of :data:`PROVIDERS`. Beside the list

@@ -339,7 +339,7 @@ def _title(quantity: str) -> str:
 def _group_view(group: Sequence[CaseRecord]) -> dict[str, Any]:
     """Return the operations of cases that differ only in batch size.
 
-    As a table and as bars of three measures.
+    They are a table, and bars of three measures.
     """
     tables = [table for case in group if (table := case.table("warm"))]
     columns = [OperationColumn.from_table(table) for table in tables]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 #: Share of the time of a call from which on its operations say where most of the time goes.
-MOST = 0.5
+MAIN_SHARE = 0.5
 
 _NOTHING_SEEN = (
     "no operation table: its call runs no operation of torch and no function that cProfile sees, "
@@ -112,7 +112,7 @@ def _tables(
                 for key, ns in zip(columns.keys, columns.net_ns, strict=True)
                 if key[0] != OUTSIDE
             )
-    if operations_ns < MOST * duration_ns:
+    if operations_ns < MAIN_SHARE * duration_ns:
         from mnistbench.measuring.functions import profile_functions
 
         functions = profile_functions(
@@ -124,7 +124,7 @@ def _tables(
         if functions is None:
             return
         in_torch_ns = functions.rest_ns("cpu").get(IN_TORCH, 0)
-        if not operations_ns or in_torch_ns < MOST * functions.total_ns:
+        if not operations_ns or in_torch_ns < MAIN_SHARE * functions.total_ns:
             yield functions
 
 

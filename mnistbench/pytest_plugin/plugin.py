@@ -26,8 +26,6 @@ pytest_plugins = [provider.plugin for provider in PROVIDERS.values()]
 #: is measured, because it has the mark alone.
 _IS_MEASURED_WHOLE = pytest.StashKey[bool]()
 
-#: Exit code of a comparison that regressed, the code of a failed test.
-EXIT_REGRESSED = 1
 #: Exit code of a comparison that is inconclusive. pytest uses 0 to 6.
 PYTEST_EXIT_INCONCLUSIVE = 8
 
@@ -191,7 +189,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = {
-            "regressed": EXIT_REGRESSED,
+            "regressed": pytest.ExitCode.TESTS_FAILED,
             "inconclusive": PYTEST_EXIT_INCONCLUSIVE,
         }.get(outcome, session.exitstatus)
 

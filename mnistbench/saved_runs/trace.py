@@ -53,10 +53,8 @@ def _label(analysis: Analysis) -> str:
     parts = [analysis.file.source]
     if analysis.file.rank is not None and (analysis.file.ranks or 1) > 1:
         parts.append(f"rank {analysis.file.rank} of {analysis.file.ranks}")
-    count = len(analysis.tables.steps)
-    marked = f"{count} step{'s' if count > 1 else ''}"
     parts.append(
-        marked
+        units.counted(len(analysis.tables.steps), "step")
         if analysis.tables.are_steps_marked
         else "no steps, so that one iteration is the whole trace"
     )

@@ -37,7 +37,7 @@ __all__ = [
 def default_settings(changed: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Give figures that are made and saved in the body the default settings, some of them changed.
 
-    Not those of a file that matplotlib has read, perhaps before this module was imported.
+    Settings of a file do not count, also if matplotlib read it before this module was imported.
     """
     with mpl.rc_context():
         mpl.rcdefaults()

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 class _Torch(Provider):
     framework = "torch"
-    _oldest = PROVIDERS["torch"].oldest  # that of other commands is in pyproject.toml
     operator_library = "oneDNN"
     own_code = "PyTorch's own code"
 
@@ -47,11 +46,12 @@ class _Torch(Provider):
         return str(getattr(sys.modules.get("torch"), "__version__", ""))
 
     def why_refused(self) -> str:
+        oldest = PROVIDERS[self.framework].oldest  # that of other commands is in pyproject.toml
         version = self.version()
-        if not version or sys.modules["torch"].__version__ >= self._oldest:
+        if not version or sys.modules["torch"].__version__ >= oldest:
             return ""
         return (
-            f"torch {version} of {sys.executable} is older than {self._oldest}, the oldest "
+            f"torch {version} of {sys.executable} is older than {oldest}, the oldest "
             "that the gate measures"
         )
 

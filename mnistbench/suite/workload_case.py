@@ -22,6 +22,7 @@ from mnistbench.core.operation import ITERATION
 from mnistbench.core.record import OpTable, finite
 from mnistbench.events import from_profiler
 from mnistbench.gate.processes.sides.case import Outcome, SideCase, seed_all
+from mnistbench.measuring.provider import Turn
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample
 from mnistbench.suite.measuring.case import on_device
 from mnistbench.suite.measuring.device_timing import timed
@@ -107,9 +108,7 @@ class WorkloadCase(SideCase):
         """Whether weights and output are finite after the iterations so far."""
         return self.outcome()[1] is not None
 
-    def operations(
-        self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
-    ) -> dict[str, Any]:
+    def operations(self, one_turn: Turn, turns: Iterable[None]) -> dict[str, Any]:
         """Profile iterations from the initial state."""
         for _ in one_turn():
             self.reset()
@@ -119,10 +118,7 @@ class WorkloadCase(SideCase):
 
     @contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
-        """Put the marks of profiled iterations on the case while the body runs.
-
-        Give what runs one iteration.
-        """
+        """Put the marks of profiled iterations on the case; yield what runs one iteration."""
         with marked(self._built):
             yield self._built
 
@@ -216,7 +212,7 @@ def profiled(
     run: Callable[[], object],
     marks: AbstractContextManager[object],
     device: str,
-    one_turn: Callable[[], Iterable[None]],
+    one_turn: Turn,
     turns: Iterable[None],
     *,
     around: Callable[[Callable[[], object]], object] = lambda run: run(),

@@ -12,9 +12,10 @@ import os
 import forks
 import pytest
 
-from mnistbench.pytest_plugin.plugin import EXIT_REGRESSED, PYTEST_EXIT_INCONCLUSIVE
+from mnistbench.pytest_plugin.plugin import PYTEST_EXIT_INCONCLUSIVE
 
 EXIT_PASSED = pytest.ExitCode.OK
+EXIT_REGRESSED = pytest.ExitCode.TESTS_FAILED
 COMMIT = {"id": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "dirty": False, "branch": "main"}
 HEADING = "*- mnistbench: operations compared -*"
 MARKED = """

@@ -97,7 +97,7 @@ class Figures:
     def __init__(self, directory: Path, texts: Texts) -> None:
         """Draw into ``directory``/figures.
 
-        In the language of the texts, but in English if a Chinese text has no font.
+        The figures are in the language of the texts, or in English if a Chinese text has no font.
         """
         self._directory = directory / "figures"
         self._chinese_font = "" if texts.language == "en" else chinese_font()

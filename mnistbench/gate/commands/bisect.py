@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -102,7 +101,7 @@ def run(settings: Settings) -> CommandResult:
 def report(bisection: Bisection) -> Report:
     """Return the report of a search with one gate or more.
 
-    Those of its gates, a table of releases, and the outcome.
+    It has the reports of the gates, a table of releases, and the outcome.
     """
     blocks: list[Block] = []
     for gate in bisection.gates:
@@ -151,17 +150,12 @@ def last_line(bisection: Bisection) -> str:
     unjudged = [release for release in bisection.candidates if release in not_judged]
     why = (
         bisection.stopped
-        or f"{_listed(unjudged, 'and')} could not be judged; measure again, or increase --launches"
+        or f"{units.joined(unjudged)} could not be judged; measure again, or increase --launches"
     )
     return (
         f"{bisection.outcome}: the first slower release is {package} "
-        f"{_listed(bisection.candidates, 'or')} ({bisection.not_slower} is not slower); {why}"
+        f"{units.joined(bisection.candidates, 'or')} ({bisection.not_slower} is not slower); {why}"
     )
-
-
-def _listed(releases: Sequence[str], word: str) -> str:
-    *first, last = releases
-    return f"{', '.join(first)} {word} {last}" if first else last
 
 
 class _Row(NamedTuple):

@@ -106,7 +106,7 @@ class Bisection:
     def not_slower(self) -> str:
         """The newest release that is not slower, before the first slower one.
 
-        Only if a release is slower.
+        It is known only if a release is slower.
         """
         return self.releases[self._ends[0]]
 
@@ -151,7 +151,7 @@ def bisect(
 ) -> Bisection:
     """Measure releases until the first slower one is known.
 
-    Or the budget is used up, or the user interrupts.
+    It ends earlier if the budget is used up or the user interrupts.
 
     Gates after the first one measure only the cases that the first one found slower, see
     :func:`followed`. ``say`` receives a line before and after each gate. All gates together may
@@ -207,7 +207,7 @@ def bisect(
 def largest_regressions(verdict: Verdict) -> dict[str, LaunchFinding]:
     """Return the regression of each slower case that added most to it, by node id.
 
-    Also of the process, by ALL_CASES.
+    That of the process has the key ALL_CASES.
     """
     largest: dict[str, LaunchFinding] = {}
     for finding in verdict.regressions:  # the largest first
@@ -218,7 +218,7 @@ def largest_regressions(verdict: Verdict) -> dict[str, LaunchFinding]:
 def followed(verdict: Verdict) -> dict[str, LaunchFinding]:
     """Return the regressions whose first release is searched for.
 
-    Those of iterations, if there are any.
+    If there are regressions of iterations, it is only those.
 
     One-time costs and the memory of the process grow with many releases.
     """

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import switch
-from mnistbench.gate.commands.result import report, result_of
+from mnistbench.gate.commands.result import result_of, result_of_verdict
 from mnistbench.gate.decide.statistics.raw_samples import ENDING, Recorded
 from mnistbench.gate.flow import measure
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_INCONCLUSIVE, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 
@@ -56,8 +55,7 @@ def run(settings: Settings) -> CommandResult | int:
         with Progress(sys.stderr) as progress:
             verdict = measure(settings, progress)
             _name_samples(verdict.recorded, settings, progress)
-        shown = with_qualification(report(verdict), verdict.recorded)
-        result = result_of(shown, settings, verdict.outcome, is_excusable=verdict.is_excusable)
+        result = result_of_verdict(verdict, settings)
     except MnistbenchError as error:
         if isinstance(error, UsageError) or not settings.bisect:
             raise
@@ -75,8 +73,8 @@ def _qualify(settings: Settings) -> CommandResult:
     with Progress(sys.stderr) as progress:
         qualification = qualify(settings, progress)
         _name_samples(qualification.measured, settings, progress)
-    outcome, shown = report_of_qualification(qualification, settings.top)
-    return result_of(shown, settings, outcome, is_excusable=False)
+    outcome, report = report_of_qualification(qualification, settings.top)
+    return result_of(report, settings, outcome, is_excusable=False)
 
 
 def _name_samples(measured: Recorded, settings: Settings, progress: Progress) -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.options import argument, options_of, output_format, path
-from mnistbench.gate.commands.result import report, result_of
+from mnistbench.gate.commands.result import result_of_verdict
 from mnistbench.gate.decide.statistics.shards import gather
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions, Thresholds
-from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.showing.output import CommandResult
 
 
@@ -48,6 +47,4 @@ def run(settings: Settings) -> CommandResult:
         if name in samples.header.thresholds and name not in settings.given_fields
     }
     options = replace(settings, **thresholds_of_gate)
-    verdict = conclude(samples, options)
-    shown = with_qualification(report(verdict), verdict.recorded)
-    return result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)
+    return result_of_verdict(conclude(samples, options), options)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.outcome import sentence
 from mnistbench.gate.report.rows import SEE_ALL, Rows
@@ -20,11 +21,9 @@ from mnistbench.showing.output import (
 from mnistbench.showing.report import Report, document
 
 #: Largest Markdown of a comment, in bytes: GitHub takes 65,536 characters.
-COMMENT = 65_000
-
-
+MAX_COMMENT_BYTES = 65_000
 #: Largest Markdown of the summary of a step, in bytes: GitHub takes 1 MiB.
-SUMMARY = 1_000_000
+MAX_SUMMARY_BYTES = 1_000_000
 
 _CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_INCONCLUSIVE}
 
@@ -47,10 +46,16 @@ def report(verdict: Verdict) -> Report:
     )
 
 
+def result_of_verdict(verdict: Verdict, options: JudgeOptions) -> CommandResult:
+    """Return the report of a gate, with the newest qualification of its machine, and the code."""
+    shown = with_qualification(report(verdict), verdict.recorded)
+    return result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)
+
+
 def result_of(
     report: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool
 ) -> CommandResult:
-    """Return a report, of which GitHub takes the Markdown, with the exit code.
+    """Return a report, whose Markdown is cut to what GitHub takes, with the exit code.
 
     Args:
         report: of the gate or the gates.
@@ -58,7 +63,9 @@ def result_of(
         outcome: PASSED, REGRESSED or INCONCLUSIVE.
         is_excusable: whether ``--inconclusive ok`` applies.
     """
-    limit = (SUMMARY, "to see all: --format json") if options.everything else (COMMENT, SEE_ALL)
+    limit = (MAX_COMMENT_BYTES, SEE_ALL)
+    if options.everything:
+        limit = (MAX_SUMMARY_BYTES, "to see all: --format json")
     may_pass = outcome == INCONCLUSIVE and is_excusable and options.inconclusive == "ok"
     code = _CODES[PASSED if may_pass else outcome]
     return CommandResult(replace(report, limit=limit), code, is_verdict=True)

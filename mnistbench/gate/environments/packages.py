@@ -11,12 +11,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from mnistbench.gate.environments.python import name_of, of_project
+from mnistbench.gate.environments.python import DISTRIBUTION, name_of, of_project
 from mnistbench.measuring.provider import PROVIDERS
-
-#: This package is not installed in a new environment, which may have a torch that is too old for
-#: it: the gate's launches have a copy of their own.
-_OURS = "mnistbench"
 
 
 @dataclass(frozen=True)
@@ -36,8 +32,11 @@ class Installed:
 
     @property
     def is_copied(self) -> bool:
-        """Whether the gate copies it itself: an editable project, or mnistbench."""
-        return self.is_editable or self.key == _OURS
+        """Whether the gate copies it itself: an editable project, or mnistbench.
+
+        A new environment may have a torch that is too old for the latter.
+        """
+        return self.is_editable or self.key == DISTRIBUTION
 
     @property
     def requirement(self) -> str:
@@ -112,7 +111,7 @@ def requirement(text: str) -> Requirement:
 def check_can_be_changed(change: Requirement) -> None:
     """Check that an environment with this requirement can be measured.
 
-    Before one of several GiB is made.
+    The check comes first because an environment may have several GiB.
 
     Raises:
         ValueError: its package is not installed, or it is a torch that the gate cannot measure.

@@ -33,7 +33,7 @@ OLDEST_PYTEST = "8.1"
 _INSTALLERS = frozenset({"pip", "setuptools", "uv", "wheel"})
 
 #: Name of this distribution.
-_OURS = "mnistbench"
+DISTRIBUTION = "mnistbench"
 
 #: Names that conda gives to the environment that it activates in each new shell.
 _BASES_OF_CONDA = ("base", "root")
@@ -245,11 +245,11 @@ def is_own_environment() -> bool:
         for distribution in importlib.metadata.distributions(path=folders)
         if (name := name_of(distribution))
     }
-    if _OURS not in installed:
+    if DISTRIBUTION not in installed:
         return False
-    extras = installed[_OURS].metadata.get_all("Provides-Extra") or ()
-    required = {_OURS: {"", *extras}}  # name -> its extras
-    waiting = [_OURS]
+    extras = installed[DISTRIBUTION].metadata.get_all("Provides-Extra") or ()
+    required = {DISTRIBUTION: {"", *extras}}  # name -> its extras
+    waiting = [DISTRIBUTION]
     while waiting:
         name = waiting.pop()
         for need in _needs(installed[name], required[name]):

@@ -74,8 +74,8 @@ def run(
 def indexes(output: str) -> list[str]:
     """Return the URLs of the indexes in which ``uv pip compile`` has found packages.
 
-    With credentials, which are only in the lines of the options. The one of the first package is
-    the first.
+    They contain the credentials, which are only in the lines of the options. The one of the first
+    package is the first.
     """
     named = re.findall(r"^--(?:extra-)?index-url (\S+)", output, re.MULTILINE)
     with_credentials = {without_credentials(url): url.rstrip("/") for url in named}

@@ -44,7 +44,7 @@ MOST_KEPT = 2_000
 def profiles_of(verdict: Verdict, rounds: Rounds, code: ComparedCode) -> dict[str, CaseProfile]:
     """Collect the call paths of the cases that were found slower or faster.
 
-    Those of the largest changes, if there are many.
+    If there are many cases, it collects those of the largest changes.
     """
     ranked = _changed_cases(verdict)
     if not ranked:

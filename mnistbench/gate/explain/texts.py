@@ -180,7 +180,7 @@ def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
 def _callers(profile: CaseProfile, finding: LaunchFinding) -> list[str]:
     """Return the functions that differ and call an operation, those of the largest change first.
 
-    Not those whose calls of it have changed the other way.
+    It leaves out those whose calls of it have changed the other way.
     """
     sign = 1 if finding.is_slower else -1
     changes_ns: dict[int, int] = defaultdict(int)

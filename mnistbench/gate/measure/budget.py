@@ -210,12 +210,12 @@ def _launches_of(
     """
     if not family:
         return []
-    half_width = _half_width(min(MAX_ROWS, 2 * len(family) * shards))
+    half_width = half_width_of(min(MAX_ROWS, 2 * len(family) * shards))
     most = MAX_LAUNCHES_BELOW_FULL if is_below_full else MAX_LAUNCHES
     launches = []
     for quantity in family:
         limit = limits.of(quantity)
-        errors = _spread(quantity) / math.log1p(limit)
+        errors = spread(quantity) / math.log1p(limit)
         pass_limit = LAUNCHES * (half_width * errors) ** 2
         can_be_ruled_out = pass_limit <= most  # not if it is not finite
         if not can_be_ruled_out or differs_by_more(quantity, half_width, limit):
@@ -238,21 +238,21 @@ def differs_by_more(quantity: Quantity, half_width: float, limit: float) -> bool
     return bool(sizes.mean() - half_width * sizes.std(ddof=1) > math.log1p(limit))
 
 
-def _spread(quantity: Quantity) -> float:
-    """Return the SD of a quantity over launches, from that of absolute differences.
+def spread(quantity: Quantity) -> float:
+    """Return the SD of a quantity over launches.
 
-    sqrt(1 - 2 / pi) of it if normal.
+    It is that of absolute differences divided by sqrt(1 - 2 / pi), as for normal differences.
     """
     return float(np.std(np.abs(quantity.logs), ddof=1)) / math.sqrt(1 - 2 / math.pi)
 
 
 @functools.cache
-def _half_width(rows: int) -> float:
+def half_width_of(rows: int, launches: int = LAUNCHES) -> float:
     """Return how far simultaneous upper bounds are above their estimates, if all SDs are 1.
 
-    There is no formula, so it is the median over so many rows of LAUNCHES normal numbers.
+    There is no formula, so it is the median over so many rows of ``launches`` normal numbers.
     """
-    logs = np.random.default_rng(1).normal(size=(rows, LAUNCHES))
+    logs = np.random.default_rng(1).normal(size=(rows, launches))
     _, high = simultaneous_bounds(logs, 1)
     return float(np.median(high - logs.mean(axis=1)))
 
@@ -317,7 +317,7 @@ class Budget:
         """Seconds of a round without those of its cases: processes, imports and collection."""
         if not self.spent:
             return self.surveyed.start_s
-        return statistics.fmean(self.rounds_s[FIRST_STAGE]) - statistics.fmean(
+        return self.mean_round_s(FIRST_STAGE) - statistics.fmean(
             sum(spent.seconds for spent in launch.values()) for launch in self.spent
         )
 

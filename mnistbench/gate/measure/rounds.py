@@ -31,7 +31,7 @@ _KNOWN = 0.1
 def launches_at_once(plan: Plan, sides: Listings) -> int:
     """Return how many launches run at the same time.
 
-    As many as cores and memory allow, at most MAX_AT_ONCE.
+    It is as many as cores and memory allow, at most MAX_AT_ONCE.
     """
     devices = {sides.head.cases[case].params["device"] for case in sides.common}
     if devices != {"cpu"} or plan.parallel.intersection(sides.common):
@@ -81,7 +81,7 @@ class Rounds:
         Raises:
             LaunchError: a side cannot be measured.
         """
-        while (done := self._launches_of(stage)) < stage.launches:
+        while (done := self.measured.number_of_launches(stage.number)) < stage.launches:
             if stage.number == FIRST_STAGE:
                 self._fit_into_budget(stage, done)
             round_s = self._next_round_s(stage)
@@ -97,9 +97,6 @@ class Rounds:
     def expected_round_s(self, cases: Sequence[str]) -> float:
         """Return the expected seconds of a round with these cases."""
         return self.budget.round_s(self._measurable(cases), self.plan.efforts)
-
-    def _launches_of(self, stage: Stage) -> int:
-        return sum(launch.stage == stage.number for launch in self.measured.launches)
 
     def _measurable(self, cases: Sequence[str]) -> list[str]:
         left_out = {*self._unmeasurable, *self.measured.end.left_out}

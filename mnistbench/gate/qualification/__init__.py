@@ -8,5 +8,5 @@ Question: which slowdowns does a gate find on this machine?
 Input: the working tree and arguments for pytest.
 Output: a report, and a file with the result beside the raw samples.
 
-Only ``commands`` knows this folder.
+Only ``commands`` imports this folder.
 """

@@ -25,7 +25,7 @@ from mnistbench.gate.decide.statistics.quantities import MIN_ONCE_NS, Quantity
 from mnistbench.gate.decide.statistics.raw_samples import Recorded
 from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.decide.verdict.estimates import Estimate
-from mnistbench.gate.decide.verdict.findings import checkpoints, least_fresh
+from mnistbench.gate.decide.verdict.findings import checkpoints, checkpoints_after
 from mnistbench.gate.options import LAUNCHES, Thresholds
 from mnistbench.gate.words import ALL_CASES, WALL
 from mnistbench.judging.distributions import binomial_interval
@@ -105,8 +105,7 @@ class Pool:
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
-        first_checkpoint = least_fresh(launches, limits)
-        for checkpoint in (first_checkpoint, *checkpoints(limits)[1:]) if cases else ():
+        for checkpoint in checkpoints_after(launches, limits) if cases else ():
             fresh = [
                 replace(quantity, logs=quantity.logs[launches : launches + checkpoint])
                 for quantity in sampled

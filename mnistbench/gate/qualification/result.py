@@ -47,7 +47,7 @@ class Qualification:
     def sentence(self, day: str = "") -> str:
         """Return whether the machine is qualified, and what it rules out and finds.
 
-        With 95 % intervals, and its false alarms.
+        It also returns the 95 % intervals and the false alarms.
         """
         data = self.found
         if not data:

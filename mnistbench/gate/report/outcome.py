@@ -117,7 +117,7 @@ def counted_findings(rows: Sequence[FindingRow], *, with_names: bool = False) ->
                 ]
                 text += f" ({units.and_so_on(names)})"
             texts.append(text)
-    return ", ".join([*texts[:-2], " and ".join(texts[-2:])])
+    return units.joined(texts)
 
 
 def _measured_cases(verdict: Verdict) -> str:

@@ -1,6 +1,6 @@
 """Description of machine and software as an ``Environment``.
 
-With the devices that torch can use, and what oneDNN runs on a CPU.
+It includes the devices that torch can use, and what oneDNN runs on a CPU.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def cpu_paths() -> dict[str, str]:
 def onednn_report(run: Callable[[], object]) -> str:
     """Run, and return what oneDNN reports of it.
 
-    Without running, an empty text if torch has no oneDNN.
+    If torch has no oneDNN, nothing runs and the text is empty.
 
     oneDNN prints to the standard output of the process, past Python. What others print there
     meanwhile is in the text, too.

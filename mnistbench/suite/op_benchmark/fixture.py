@@ -264,8 +264,8 @@ def operation_tables(config: pytest.Config, case: Case, timed: Timed) -> dict[st
 def training_scalars(config: pytest.Config, case: Case, timed: Timed) -> dict[str, Any]:
     """Train for a short time, and return loss and accuracy as an attachment.
 
-    For a case that does not train, the times of its rounds. They are written to TensorBoard too,
-    unless that is off.
+    For a case that does not train, the attachment has the times of its rounds. They are written to
+    TensorBoard too, unless that is off.
     """
     tracker = config.stash[CASES].tracker
     if not case.params.trains:

@@ -16,6 +16,7 @@ import pytest
 
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import read_pytest
+from mnistbench.measuring.provider import provider_of
 from mnistbench.pytest_plugin.session import SESSION, Session
 from mnistbench.suite.op_benchmark.options import CaseOptions
 
@@ -106,7 +107,7 @@ class Cases:
     def check(self, measured: Iterable[str]) -> None:
         """Refuse options, workloads and datasets that cannot be measured.
 
-        Before any case runs.
+        It is called before any case runs.
 
         Raises:
             MnistbenchError: the first error, here or during collection.
@@ -167,12 +168,7 @@ class Cases:
     @functools.cached_property
     def environment(self) -> Environment:
         """Machine and software."""
-        from mnistbench.suite.measuring.torch_import import import_torch
-
-        import_torch()
-        from mnistbench.suite.measuring.environment import read
-
-        return read(self.options.threads)
+        return provider_of("torch").environment(self.options.threads)
 
     @functools.cached_property
     def tracker(self) -> Tracker:

@@ -461,7 +461,7 @@ def rows(
 ) -> dict[OpKey, CapturedRow]:
     """Return the calls of rows of the operation table.
 
-    Of the events of one iteration in which the mode was active. ``own_ns`` is the result of
+    The calls are events of one iteration in which the mode was active. ``own_ns`` is the result of
     ``own_times``, ``total_ns`` that of ``times_of_calls``.
     """
     self_ns: dict[OpKey, dict[int, int]] = {key: defaultdict(int) for key in wanted}

@@ -221,7 +221,7 @@ def continued(settings: Settings, checkpoint: Checkpoint, rank: Rank, directory:
     # A run that was killed after its last epoch has no result yet.
     has_result = (directory / RESULT).is_file()
     if after.epochs < reached_epochs or (after.epochs == reached_epochs and has_result):
-        reached = f"{len(checkpoint.epochs)} epoch{'s' if len(checkpoint.epochs) > 1 else ''}"
+        reached = units.counted(reached_epochs, "epoch")
         raise UsageError(f"--resume: {directory} has {reached} already; give more with --epochs")
     return after
 

@@ -30,7 +30,7 @@ RECIPES = {
 def with_recipe(settings: Settings) -> Settings:
     """Return the settings of a new run.
 
-    With the values of its recipe for options that were not given.
+    Options that were not given have the values of its recipe.
     """
     values = RECIPES[settings.recipe].values
     return replace(

@@ -36,11 +36,7 @@ def title(settings: Settings, threads: int, world_size: int) -> str:
     device = f"{settings.device}, {units.threads(threads)}"
     if world_size > 1:
         device = f"{world_size} ranks, each on {device}"
-    epochs = (
-        "dry run: one batch"
-        if settings.dry_run
-        else f"{settings.epochs} epoch{'s' if settings.epochs > 1 else ''}"
-    )
+    epochs = "dry run: one batch" if settings.dry_run else units.counted(settings.epochs, "epoch")
     work = f"{settings.dtype}, {settings.step} step, batch {settings.batch_size}, {epochs}"
     return f"{settings.model} on {settings.dataset}, {device}, {work}"
 

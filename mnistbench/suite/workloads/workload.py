@@ -123,7 +123,7 @@ class ConvNet(nn.Sequential):
 class LeNet5(nn.Sequential):
     """LeCun et al., "Gradient-based learning applied to document recognition" (1998).
 
-    As it is taught today.
+    It is the network as it is taught today.
 
     ReLU and max-pooling in place of the paper's sigmoids and trainable sub-sampling, full
     connection from the first to the second convolution: 61,706 parameters. Input: float32 [B, 1,

@@ -44,7 +44,7 @@ class Program:
     ) -> None:
         """Run a step, with a forward pass and a batch in place of the program's own.
 
-        Only those that are given.
+        It replaces only those that are given.
         """
         self.zero_grad()
         self.backward((compute or self.compute)(*(arguments or self.arguments)))

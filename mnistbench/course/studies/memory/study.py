@@ -153,7 +153,7 @@ class MemoryCase:
 class LargestBatch:
     """The largest batch size that fits a memory.
 
-    And an iteration that was tried under this limit.
+    It also has an iteration that was tried under this limit.
     """
 
     model: str

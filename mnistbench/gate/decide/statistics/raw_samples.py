@@ -414,6 +414,10 @@ class Recorded:
         )
         return bool(is_whole and sides.only_head and not concerns_base)
 
+    def number_of_launches(self, stage: int) -> int:
+        """Return how many launches of a stage there are."""
+        return sum(launch.stage == stage for launch in self.launches)
+
     def measurable(self) -> Recorded:
         """Return the samples of the other cases."""
         left_out = self.unmeasurable.keys()

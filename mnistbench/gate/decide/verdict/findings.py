@@ -110,6 +110,11 @@ def least_fresh(launches: int, limits: Thresholds, shards: int = 1) -> int:
     )
 
 
+def checkpoints_after(launches: int, limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
+    """Return the checkpoints after ``launches`` of the first stage; the first one can confirm."""
+    return (least_fresh(launches, limits, shards), *checkpoints(limits, shards)[1:])
+
+
 # ---- Findings ------------------------------------------------------------------------------------
 
 #: Limit of --accept, as a share, that allows a cost that the base does not have; it is no share of

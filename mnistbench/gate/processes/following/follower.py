@@ -281,7 +281,7 @@ class Follower:
     def _note_rest(self) -> None:
         """Note the names that were fetched, and files that something has opened without an event.
 
-        Of what runs now, since this was called last.
+        It notes what the running code has fetched since the last call.
         """
         self._fetched[self._running] |= self._fetching.drain()
         for path in self._watched.drain():

@@ -1,6 +1,4 @@
-"""Cases as the gate measures them on one side.
-
-The base class, and a test that calls pytest-benchmark's own fixture.
+"""Cases as the gate measures them on one side: the base class, and calls of plain tests.
 
 Does not import torch by itself.
 """
@@ -23,7 +21,7 @@ from mnistbench.gate.processes.following.outliving import Watch
 from mnistbench.gate.processes.iterations import SAMPLE_NS
 from mnistbench.gate.processes.sides.fingerprint import Fingerprint, fingerprint
 from mnistbench.measuring.calls import PROFILED_NS, Call, close_unrun
-from mnistbench.measuring.provider import PLAIN, imported_provider
+from mnistbench.measuring.provider import PLAIN, Turn, imported_provider
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample, clocked, with_queue
 
 #: Hash and number of what a case computes; the number is None if it is not finite.
@@ -75,17 +73,12 @@ class SideCase(ABC):
         """Whether the iterations so far have led to no NaN and no infinity."""
         return True
 
-    def operations(
-        self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
-    ) -> dict[str, Any]:
+    def operations(self, one_turn: Turn, turns: Iterable[None]) -> dict[str, Any]:
         """Profile an iteration at each of ``turns``; return the operations as JSON columns."""
         raise NotImplementedError
 
     def marked(self) -> AbstractContextManager[Callable[[], None]]:
-        """Put the marks of profiled iterations on the case while the body runs.
-
-        Give what runs one iteration.
-        """
+        """Put the marks of profiled iterations on the case; yield what runs one iteration."""
         raise NotImplementedError
 
     def facts(self) -> Mapping[str, str]:
@@ -156,7 +149,7 @@ class PlainCase(SideCase):
     def prepare(self) -> None:
         """Call the setup of the test."""
         self._provider = imported_provider()
-        self._waits = self.device != "cpu"
+        self._waits = self._provider.device() != "cpu"
         self._args, self._kwargs = self._call.arguments()
 
     def __call__(self) -> None:
@@ -224,9 +217,7 @@ class PlainCase(SideCase):
         """Whether the function calls operations of a framework."""
         return self._seen[0]
 
-    def operations(
-        self, one_turn: Callable[[], Iterable[None]], turns: Iterable[None]
-    ) -> dict[str, Any]:
+    def operations(self, one_turn: Turn, turns: Iterable[None]) -> dict[str, Any]:
         """Profile the call; one of a short function is repeated."""
         loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
         function = self._call.function
@@ -258,10 +249,7 @@ class PlainCase(SideCase):
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
-        """Put the marks of profiled iterations on the case while the body runs.
-
-        Give what runs one iteration.
-        """
+        """Put the marks of profiled iterations on the case; yield what runs one iteration."""
 
         def run() -> None:
             with self._call.prepared() as function, self._provider.range_of_call():

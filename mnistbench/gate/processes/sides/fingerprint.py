@@ -528,7 +528,7 @@ def _class_attribute(kind: type, name: str) -> object:
 def _instance_attributes(value: object) -> Mapping[str, Any]:
     """Return what Python stores in the ``__dict__`` of an object.
 
-    Also if a class has a property of this name.
+    It is found even if the class has a property of this name.
     """
     for parent in _parents(type(value)):
         descriptor = _namespace(parent).get("__dict__")

@@ -23,8 +23,9 @@ from mnistbench.measuring.call_paths import ROOT, CallPaths, CallTimes, Function
 from mnistbench.measuring.functions import module_of_file, modules_of_files
 from mnistbench.measuring.provider import imported_provider
 
-#: Pairs of iterations whose calls are timed: fewest and most.
-CALLS_PAIRS = (3, 25)
+#: Fewest and most pairs of iterations whose calls are timed.
+MIN_PAIRS = 3
+MAX_PAIRS = 25
 #: Those beyond the fewest are not made if they take longer without a profiler, in nanoseconds.
 CALLS_NS = 500_000_000
 #: Effort of their samples: a profiler makes a short function take several times as long.
@@ -53,8 +54,7 @@ def measure_paths(
     for _ in turns.of(order):
         paths = _collected(side_run, CallPaths.of)
     times = CallTimes()
-    few, many = CALLS_PAIRS
-    pairs = max(few, min(many, CALLS_NS // iteration_ns))
+    pairs = max(MIN_PAIRS, min(MAX_PAIRS, CALLS_NS // iteration_ns))
     for _ in turns.of(in_pairs(order, coin, pairs)):
         _collected(side_run, times.collect)
     callers: Mapping[tuple[OpKey, Callers], int] = {}

@@ -1,6 +1,6 @@
 """Which code the sides have imported.
 
-Two copies can be compared, wherever they lie; the same code twice cannot.
+Two copies can be compared, wherever they are; the same code twice cannot.
 
 A side notes the modules of the project that it has imported from outside its tree
 (``outside_modules``). Then the files of both sides are compared (``refusal``), because files decide
@@ -29,9 +29,9 @@ from mnistbench.gate.words import BASE, HEAD
 #: Files of the folder of a project.
 _PROJECT_FILES = {"pyproject.toml", "setup.cfg", "setup.py"}
 
-#: Folders of a tree in which no project of its own is, and folders of a project in which no package
-#: of it is.
+#: Folders of a tree in which no project of its own is.
 _NO_PROJECTS = ("build", "dist", "node_modules", "site-packages", "third_party", "vendor")
+#: Folders of a project in which no package of it is.
 _NO_PACKAGES = ("benchmarks", "bench", "docs", "examples", "scripts", "test", "tests", "tools")
 
 #: Most modules that a remark names.

@@ -54,7 +54,7 @@ DEFAULT_PHASE = "step"
 def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
     """Send the arguments that select the cases, then the listing of the side.
 
-    The arguments only if the job asks for them.
+    It sends the arguments only if the job asks for them.
 
     For a shard, the survey sends the tests that it has collected, and runs those of them that the
     next line of input names.
@@ -267,7 +267,7 @@ class _Survey:
     def _call(self, case: PlainCase, listed: ListedCase) -> str:
         """Run a plain test's function twice, to see what it changes and what it returns.
 
-        Once, if a budget does not allow to measure it anyway.
+        It runs once if the budget does not allow for measuring the test.
 
         Return why it cannot be measured; empty if it can.
         """
@@ -384,13 +384,14 @@ class _Survey:
         listed.facts = case.facts()
 
 
-#: Samples of the quick look at a plain test: at least and at most. The nanoseconds that calls of a
-#: short function fill in each; those after which the least samples are enough, and after which
-#: any are.
+#: Fewest and most samples of the quick look at a plain test.
 _LEAST_LOOKS = 3
 _MOST_LOOKS = 10
+#: Nanoseconds that the calls of a short function fill in a sample.
 _LOOK_SAMPLE_NS = 100_000
+#: Nanoseconds after which the fewest samples are enough.
 _LOOK_ENOUGH_NS = 2_000_000
+#: Nanoseconds after which any number of samples is enough.
 _LOOK_NS = 50_000_000
 #: The second call counts as a sample if it takes so long.
 _LONG_CALL_NS = 1_000_000
@@ -479,7 +480,7 @@ def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
 def _work_of_children() -> tuple[float, dict[int, list[str]]]:
     """Return the CPU time of ended child processes, and that of each running one.
 
-    The former in seconds, the latter in the system's units.
+    The former is in seconds, the latter in the system's units.
 
     Source: proc_pid_stat(5), fields 14 and 15. Of a system without /proc only ended processes are
     known.

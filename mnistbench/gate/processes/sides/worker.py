@@ -290,7 +290,7 @@ def _now_s() -> float:
 def _tidy_memory(touched_bytes: int) -> None:
     """Exclude imported objects from later garbage collections.
 
-    And touch the heap before it is needed.
+    It also touches the heap before it is needed.
 
     The heap keeps its pages, because the allocator's thresholds are raised. But if small
     allocations have split a freed block, it is too small for the next tensor, which then gets
@@ -307,8 +307,8 @@ def _use_cores(cores: list[int], threads: int, device: str) -> None:
 
     Their random order makes the choice average out.
 
-    Not with an accelerator, which is driven from additional threads, nor where a process cannot
-    choose its cores.
+    It does nothing with an accelerator, which is driven from additional threads, or where a process
+    cannot choose its cores.
     """
     if cores:
         os.sched_setaffinity(0, cores[:threads] if device == "cpu" else cores)

@@ -90,7 +90,7 @@ class Names:
     def first_of_files(self) -> str:
         """Return a name that a module or a class has, and not only by an import from outside.
 
-        Not one such as ``__version__``, which a list of names is not made for.
+        A name such as ``__version__`` does not count, because a list of names is not made for it.
         """
         return next((name for name in self._why if name in self._own and name[:2] != "__"), "")
 
@@ -224,7 +224,7 @@ def changed_functions(base: Source, head: Source) -> dict[str, str]:
 def changed_statements(base: Source, head: Source) -> Iterator[tuple[str, Statement, str]]:
     """Yield the statements that differ, with their side and how.
 
-    Also all statements of a name if those of both sides are the same in another order.
+    If the sides have the same statements of a name in another order, all of them differ.
     """
     of_base = _by_name(base)
     of_head = _by_name(head)

@@ -141,7 +141,7 @@ class Narrowing:
     def _look(self) -> None:
         """Add the cases whose time or memory differs, although they run the same code.
 
-        Also the shortest case, if no other one shows that the processes themselves differ.
+        If no other case shows that the processes themselves differ, it also adds the shortest one.
         """
         left_out = self._left_out()
         seen = {case: what for case in left_out if (what := look(self._sides, case))}

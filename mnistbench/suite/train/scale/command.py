@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core import units
 from mnistbench.core.child import Child, ChildError, measuring_environment
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import scratch
@@ -94,7 +95,7 @@ def measured(settings: Settings) -> Scaling:
         Progress(sys.stderr, total=len(settings.ranks), quiet=True) as progress,
     ):
         for ranks in sorted(settings.ranks):
-            shown = f"{ranks} rank{'s' if ranks > 1 else ''}"
+            shown = units.counted(ranks, "rank")
             progress.step(shown)
             path = folder / f"{ranks}.json"
             with Child(

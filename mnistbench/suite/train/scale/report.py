@@ -145,5 +145,5 @@ def figure(scaling: Scaling) -> str:
         f"{_IDEAL}  ideal: N ranks are N times as fast as one": scaling.alone is not None,
     }
     top = units.factor(highest) if scaling.alone else units.count(round(highest))
-    right = f"{most} rank{'s' if most > 1 else ''}"
+    right = units.counted(most, "rank")
     return plot.drawn("0", top, "0", right, [line for line, is_shown in legend.items() if is_shown])
